@@ -1,0 +1,94 @@
+# Everything a newcomer needs, from nothing but Python 3.11+ and make.
+# The environment is made in .venv on first use and renewed when its requirements change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+UV_VERSION := 0.13.7
+
+# `make lock` keeps the pins it can; `make lock UPGRADE=1` takes the newest of everything.
+UPGRADE ?=
+COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: demo test check fix bench docs help clean lock
+
+help: ## list the targets
+	@echo "make <target>, where target is one of:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+
+demo: $(VENV)/.run $(VENV)/.project ## start the demo
+	@$(BIN)/python -m tailrace.cli demo
+
+test: $(VENV)/.dev $(VENV)/.project ## run the tests and the coverage gate; ARGS="…" go to pytest
+	@scripts/node-env clients/ts
+	@scripts/node-env tests/js
+	@scripts/test $(ARGS)
+
+check: $(VENV)/.dev $(VENV)/.project ## check format, style, types and architecture
+	@scripts/node-env clients/ts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/node clients/ts/node_modules/typescript/bin/tsc --project clients/ts
+
+fix: $(VENV)/.dev ## format, and repair what can be repaired automatically
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev $(VENV)/.project ## run the benchmarks; ARGS="…" are passed on
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.dev $(VENV)/.project ## write what is generated: conformance/schema.json
+	$(BIN)/python -m tailrace.core.schema
+
+lock: .venv-lock/.uv-$(UV_VERSION) $(VENV)/.dev ## pin the dependencies again; UPGRADE=1 for the newest
+	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --group build --constraint requirements/dev.txt \
+		--output-file requirements/run.txt
+	@scripts/node-env --lock clients/ts
+	@scripts/node-env --lock tests/js
+
+clean: ## remove the environments and everything built or cached
+	rm -rf $(VENV) .venv-lock build dist .coverage .coverage.* .hypothesis
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf clients/ts/node_modules tests/js/node_modules
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment: one stamp file for each thing that is installed.
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo "Tailrace needs Python 3.11 or newer, and there is no $(PYTHON): install it, or name another with PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tailrace needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): name a newer one with PYTHON=…" >&2; exit 1; }
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV) || \
+		{ echo "$(PYTHON) could not create $(VENV): on Debian and Ubuntu, install python3-venv." >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.run: requirements/run.txt | $(VENV)/.made
+	@echo "Installing requirements/run.txt"
+	@$(PIP) install --require-hashes --requirement requirements/run.txt
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt | $(VENV)/.made
+	@echo "Installing requirements/dev.txt"
+	@$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@touch $@ $(VENV)/.run
+
+# Follows .run or .dev, both of which bring the build backend.
+$(VENV)/.project: pyproject.toml | $(VENV)/.made
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-lock/.uv-$(UV_VERSION):
+	@$(PYTHON) -m venv --clear .venv-lock
+	@.venv-lock/bin/python -m pip --disable-pip-version-check -qq install uv==$(UV_VERSION)
+	@touch $@

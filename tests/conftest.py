@@ -1,0 +1,18 @@
+"""What every test shares."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# No deadline: a busy machine is slow, and slowness is no failure here. In CI the examples are
+# the same on every run, so a red build is about the change and not about luck.
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Async tests run on asyncio, as the runtime does."""
+    return "asyncio"
