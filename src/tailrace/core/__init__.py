@@ -1,0 +1,1 @@
+"""What a run *is*: events, fold, references, errors, framing. Pure: no I/O, clock or chance."""

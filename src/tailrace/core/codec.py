@@ -1,0 +1,222 @@
+"""Events to JSON bytes and back, and what may not pass.
+
+The bytes of an event are made once, by its writer; the log, the bus and the native stream carry
+them as they are. Reading is strict about JSON and about known events, and keeps what it does not
+know: see PROTOCOL.md, sections 4 (rule 9) and 11.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import msgspec
+
+from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
+from tailrace.core.events import (
+    KNOWN,
+    AnnotationAdded,
+    AnyEvent,
+    DataDone,
+    Event,
+    FileDone,
+    Notice,
+    OutputItemAdded,
+    OutputItemDone,
+    Private,
+    Progress,
+    StructuredOutputDone,
+    TaskCreated,
+    TaskFailed,
+    TaskInputReceived,
+    TaskInputRequired,
+    TaskUsage,
+    TextDone,
+    Unknown,
+)
+from tailrace.core.items import RawItem
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""What one event's public JSON may weigh. Larger things go out of line, as blobs."""
+
+MAX_DEPTH = 100
+"""How deep JSON may nest: far below any parser's own limit, so that all languages agree."""
+
+MAX_INTEGER = 2**53 - 1
+"""The largest integer that every JSON reader keeps exact."""
+
+_encoder = msgspec.json.Encoder()
+_decode: Callable[[bytes], Event] = msgspec.json.Decoder(reduce(or_, KNOWN)).decode
+_private_decoder = msgspec.json.Decoder(Private)
+_ITEM_EVENTS: dict[str, type[OutputItemAdded | OutputItemDone]] = {
+    "task.output_item.added": OutputItemAdded,
+    "task.output_item.done": OutputItemDone,
+}
+_STATUSES = ("completed", "in_progress", "incomplete", "failed")
+# Events with a field of any JSON or a float: only they can hold NaN, huge integers or deep nesting.
+_LOOSE = frozenset(
+    (
+        TaskCreated,
+        TaskInputRequired,
+        TaskInputReceived,
+        TaskUsage,
+        TaskFailed,
+        StructuredOutputDone,
+        Notice,
+        Progress,
+        OutputItemAdded,
+        OutputItemDone,
+        AnnotationAdded,
+        TextDone,
+        DataDone,
+        FileDone,
+    )
+)
+
+
+def encode_event(event: AnyEvent) -> bytes:
+    """The public JSON of an event, once and for all."""
+    if type(event) is Unknown:
+        return event.raw
+    try:
+        raw = _encoder.encode(event)
+    except UnicodeEncodeError as error:
+        raise InvalidValue(
+            "A string holds a lone surrogate, which is no Unicode text; replace it."
+        ) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(f"The event holds a value that JSON cannot: {error}") from error
+    if len(raw) > MAX_EVENT_BYTES:
+        raise StreamTooLarge(
+            f"The event {event.__struct_config__.tag} is {len(raw)} bytes of JSON; "
+            f"at most {MAX_EVENT_BYTES} may pass. Store the content as a blob and send its URL."
+        )
+    # Two cheap looks tell whether the careful one is needed: a delta never pays for it.
+    if type(event) in _LOOSE or b"\\u0000" in raw:
+        check_value(msgspec.to_builtins(event))
+    return raw
+
+
+def encode_private(private: Private) -> bytes:
+    """The private part's JSON, under the same limits."""
+    try:
+        raw = _encoder.encode(private)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(f"The private part holds a value that JSON cannot: {error}") from error
+    check_value(msgspec.to_builtins(private))
+    return raw
+
+
+def decode_event(raw: bytes) -> AnyEvent:
+    """The event that these bytes are; `Unknown` when this version has no name for it."""
+    if len(raw) > MAX_EVENT_BYTES:
+        raise StreamTooLarge(f"An event of {len(raw)} bytes; at most {MAX_EVENT_BYTES} are read.")
+    try:
+        event = _decode(raw)
+    except msgspec.ValidationError as error:
+        return _decode_unknown(raw, error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedEvent(f"Not an event: {_why(error)}.") from error
+    if type(event) in _LOOSE or b"\\u0000" in raw:
+        _check_foreign(msgspec.to_builtins(event))
+    return event
+
+
+def decode_private(raw: bytes) -> Private:
+    """The private part of a logged event."""
+    try:
+        return _private_decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedEvent(f"Not a private part: {_why(error)}.") from error
+
+
+def check_value(value: Any) -> None:
+    """Refuse what does not survive JSON, a database or another language: NaN, NUL, 100 levels."""
+    stack: list[tuple[Any, int]] = [(value, 0)]
+    while stack:
+        value, depth = stack.pop()
+        if isinstance(value, str):
+            _check_text(value)
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                raise InvalidValue("NaN and infinities have no JSON; send null or a string.")
+        elif isinstance(value, int):
+            if not -MAX_INTEGER <= value <= MAX_INTEGER:
+                raise InvalidValue(
+                    "An integer beyond 2^53 - 1, which JavaScript cannot hold; send it as a string."
+                )
+        elif isinstance(value, Mapping):
+            _check_depth(depth)
+            for key, item in value.items():
+                _check_text(key)
+                stack.append((item, depth + 1))
+        elif isinstance(value, Sequence):
+            _check_depth(depth)
+            stack.extend((item, depth + 1) for item in value)
+
+
+def _check_text(text: str) -> None:
+    if "\x00" in text:
+        raise InvalidValue("A string holds U+0000, which databases refuse; take it out.")
+
+
+def _check_depth(depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        raise InvalidValue(
+            f"JSON nested more than {MAX_DEPTH} deep; flatten it or send it as text."
+        )
+
+
+def _check_foreign(value: Any) -> None:
+    try:
+        check_value(value)
+    except InvalidValue as error:
+        raise MalformedEvent(f"Not an event: {error}") from error
+
+
+def _decode_unknown(raw: bytes, error: msgspec.ValidationError) -> AnyEvent:
+    """An event that is not one of ours, or one of ours whose item, block or annotation is not.
+
+    msgspec says where it stumbled; a stumble over a `type` is news from a newer version, any
+    other one is a broken event.
+    """
+    if not str(error).endswith(".type`"):
+        raise MalformedEvent(f"Not an event: {_why(error)}.") from error
+    try:
+        loose = msgspec.json.decode(raw)
+        number = loose.get("sequence_number", 0)
+        head = (loose["type"], loose["task_id"])
+    except (msgspec.DecodeError, RecursionError, KeyError, AttributeError) as failure:
+        raise MalformedEvent("Not an event: no `type` or no `task_id`.") from failure
+    if not all(isinstance(part, str) for part in head) or type(number) is not int or number < 0:
+        raise MalformedEvent("Not an event: `type`, `task_id` or `sequence_number` is wrong.")
+    _check_foreign(loose)
+    tag, task_id = head
+    if tag in _ITEM_EVENTS and str(error).endswith("`$.item.type`"):
+        return _raw_item_event(_ITEM_EVENTS[tag], loose)
+    return Unknown(task_id=task_id, sequence_number=number, type=tag, raw=raw)
+
+
+def _raw_item_event(cls: type[OutputItemAdded | OutputItemDone], loose: dict[str, Any]) -> AnyEvent:
+    item = loose["item"]
+    ident, status = item.get("id", ""), item.get("status")
+    kept = RawItem(
+        id=ident if isinstance(ident, str) else "",
+        raw=item,
+        status=status if status in _STATUSES else "completed",
+    )
+    try:
+        return msgspec.convert({**loose, "item": msgspec.to_builtins(kept)}, cls)
+    except msgspec.ValidationError as error:
+        raise MalformedEvent(f"Not an event: {_why(error)}.") from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return f"JSON nested more than {MAX_DEPTH} deep"
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    return str(error).rstrip(".")

@@ -1,0 +1,585 @@
+"""Events to state: the only place where state changes.
+
+`State.apply` is for our own writer: an event that breaks a rule of PROTOCOL.md, section 3, is
+refused with the rule's name, and the state stays as it was. `State.absorb` is for readers: it does
+what section 4 says for every stream there can be, and never fails. Both share one table of small
+functions, one per event; each returns whether the event fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core import rules
+from tailrace.core.items import Item, Reasoning, Text, ToolCall, ToolResult
+from tailrace.core.state import (
+    ImageNode,
+    ItemNode,
+    Part,
+    Step,
+    TaskNode,
+    TextNode,
+    UsageSum,
+    holds_blocks,
+    part_of,
+)
+
+
+class State:
+    """A run as far as its events go.
+
+    Empty when made; `tailrace.core.view` shows it and `tailrace.core.snapshot` saves it.
+    """
+
+    __slots__ = ("position", "root", "sequence_number", "tasks", "unknown")
+
+    def __init__(self) -> None:
+        """No event yet, so not even a task."""
+        self.position = 0
+        self.sequence_number = 0
+        self.root: TaskNode | None = None
+        self.tasks: dict[str, TaskNode] = {}
+        self.unknown: list[ev.Unknown] = []
+
+    def apply(self, event: ev.AnyEvent, private: ev.Private | None = None) -> None:
+        """Fold the next event of our own log, or raise `IllegalEvent` with nothing changed."""
+        cls = type(event)
+        if event.sequence_number != self.sequence_number + 1:
+            raise rules.wrong_number(self, event)
+        if cls in _DELTAS:
+            # Deltas are most of a run: try first, and look up the broken rule only on failure.
+            task = self.tasks.get(event.task_id)
+            if task is None or not _FOLD[cls](self, task, event):
+                raise rules.wrong_delta(self, event)
+            self.position += 1
+        else:
+            rules.check(self, event)
+            self.absorb(event, private)
+            return
+        self.sequence_number += 1
+        if private is not None:
+            self._take_private(event, private)
+
+    def absorb(self, event: ev.AnyEvent, private: ev.Private | None = None) -> bool:
+        """Fold an event from outside by the reader's rules; whether it was new and had a place."""
+        number = event.sequence_number
+        if number:
+            if number <= self.sequence_number:
+                return False
+            self.sequence_number = number
+        self.position += 1
+        task = self.tasks.get(event.task_id)
+        fold = _FOLD.get(event.__class__)
+        if task is None or fold is None:
+            fitted = self._fold_rare(event)
+        else:
+            fitted = not task.ended and fold(self, task, event)
+        if private is not None:
+            self._take_private(event, private)
+        return fitted
+
+    def _fold_rare(self, event: ev.AnyEvent) -> bool:
+        """Fold an event that has no name here, or whose task is not there yet."""
+        if isinstance(event, ev.Unknown):
+            self.unknown.append(event)
+            return True
+        if isinstance(event, ev.TaskCreated):
+            return self._create(event)
+        task = self._implied(event.task_id)
+        return task is not None and _FOLD[type(event)](self, task, event)
+
+    def _create(self, event: ev.TaskCreated) -> bool:
+        parent = None
+        if event.parent_task_id is not None:
+            parent = self.tasks.get(event.parent_task_id)
+            if parent is None:
+                return False
+        elif self.root is not None:
+            return False
+        facts = msgspec.to_builtins(event)
+        for name in ("type", "task_id", "sequence_number"):
+            facts.pop(name, None)
+        self._add_task(event.task_id, parent, facts).status = "queued"
+        return True
+
+    def _implied(self, task_id: str) -> TaskNode | None:
+        """The task that a foreign stream means when it never created one (section 4, rule 3)."""
+        if self.root is None:
+            return self._add_task(task_id, None, {})
+        containers = [
+            (result.at, task)
+            for task in self.tasks.values()
+            if not task.ended
+            for result in task.items.values()
+            if result.is_open
+            and isinstance(result.item, ToolResult)
+            and result.item.call_id == task_id
+        ]
+        if not containers:
+            return None
+        parent = max(containers, key=lambda found: found[0])[1]
+        return self._add_task(
+            task_id, parent, {"parent_task_id": parent.task_id, "call_id": task_id}
+        )
+
+    def _add_task(self, task_id: str, parent: TaskNode | None, facts: dict[str, Any]) -> TaskNode:
+        task = TaskNode(task_id, self.position, parent, facts)
+        self.tasks[task_id] = task
+        if parent is None:
+            self.root = task
+        else:
+            parent.children.append(task)
+        return task
+
+    def _take_private(self, event: ev.AnyEvent, private: ev.Private) -> None:
+        task = self.tasks.get(event.task_id)
+        if task is None:
+            return
+        index = getattr(event, "output_index", None)
+        owner = task if index is None else task.items.get(index)
+        if owner is None:
+            return
+        for name in private.__struct_fields__:
+            value = getattr(private, name)
+            if value is not None:
+                owner.private[name] = value
+        note_numbers(task, private.content)
+
+
+def note_numbers(task: TaskNode, content: list[Any] | None) -> None:
+    """Remember the numbers that a private part shows to have been issued."""
+    for part in content or ():
+        if isinstance(part.id, int):
+            task.numbers.add(part.id)
+
+
+# --- the life of a task ------------------------------------------------------------------------
+
+
+def _ignored(_state: State, _task: TaskNode, _event: Any) -> bool:
+    return False
+
+
+def _raw(_state: State, _task: TaskNode, _event: ev.RawEvent) -> bool:
+    return True
+
+
+def _in_progress(_state: State, task: TaskNode, _event: ev.TaskInProgress) -> bool:
+    task.status = "in_progress"
+    return True
+
+
+def _attempt(_state: State, task: TaskNode, event: ev.TaskAttempt) -> bool:
+    task.attempt = event.attempt
+    named = set(event.superseded)
+    for node in task.items.values():
+        if node.item.id in named:
+            node.superseded = True
+    return True
+
+
+def _input_required(_state: State, task: TaskNode, event: ev.TaskInputRequired) -> bool:
+    task.status = "input_required"
+    pending = {request.id for request in task.requests}
+    for request in event.requests:
+        if request.id not in pending:
+            pending.add(request.id)
+            task.requests.append(request)
+    return True
+
+
+def _input_received(_state: State, task: TaskNode, event: ev.TaskInputReceived) -> bool:
+    left = [request for request in task.requests if request.id != event.request_id]
+    if len(left) == len(task.requests):
+        return False
+    task.requests = left
+    if not left and task.status == "input_required":
+        task.status = "in_progress"
+    return True
+
+
+def _completed(_state: State, task: TaskNode, _event: ev.TaskCompleted) -> bool:
+    return _end(task, "completed")
+
+
+def _incomplete(_state: State, task: TaskNode, event: ev.TaskIncomplete) -> bool:
+    task.reason = event.reason
+    return _end(task, "incomplete")
+
+
+def _failed(_state: State, task: TaskNode, event: ev.TaskFailed) -> bool:
+    task.error = event.error
+    return _end(task, "failed")
+
+
+def _cancelled(_state: State, task: TaskNode, event: ev.TaskCancelled) -> bool:
+    task.reason = event.reason
+    return _end(task, "cancelled")
+
+
+def _end(task: TaskNode, status: str) -> bool:
+    for node in task.items.values():
+        if node.is_open:
+            _close(node)
+            node.item = msgspec.structs.replace(node.item, status="incomplete")
+    task.requests = []
+    task.status = status
+    task.ended = True
+    return True
+
+
+def _usage(_state: State, task: TaskNode, event: ev.TaskUsage) -> bool:
+    if task.usage is None:
+        task.usage = UsageSum()
+    task.usage.add(event.usage)
+    return True
+
+
+def _structured_output(_state: State, task: TaskNode, event: ev.StructuredOutputDone) -> bool:
+    task.structured_output = {"value": event.value}
+    if event.name is not None:
+        task.structured_output["name"] = event.name
+    return True
+
+
+def _step_started(_state: State, task: TaskNode, event: ev.StepStarted) -> bool:
+    if event.step_index in task.steps:
+        return False
+    depth = sum(step.is_open for step in task.steps.values())
+    task.steps[event.step_index] = Step(event.name, depth)
+    return True
+
+
+def _step_finished(_state: State, task: TaskNode, event: ev.StepFinished) -> bool:
+    step = task.steps.get(event.step_index)
+    if step is None or not step.is_open:
+        return False
+    step.is_open = False
+    return True
+
+
+def _notice(_state: State, task: TaskNode, event: ev.Notice) -> bool:
+    notice = msgspec.to_builtins(event)
+    for name in ("type", "task_id", "sequence_number"):
+        notice.pop(name, None)
+    task.notices.append(notice)
+    return True
+
+
+def _progress(_state: State, task: TaskNode, event: ev.Progress) -> bool:
+    owner = task if event.call_id is None else task.calls.get(event.call_id)
+    if owner is None:
+        return False
+    owner.progress = {
+        name: value
+        for name in ("message", "current", "total")
+        if (value := getattr(event, name)) is not None
+    }
+    return True
+
+
+def _tool_started(_state: State, task: TaskNode, event: ev.ToolCallStarted) -> bool:
+    node = task.items.get(event.output_index)
+    if node is None or node.item.id != event.item_id or not isinstance(node.item, ToolCall):
+        return False
+    node.started = True
+    return True
+
+
+def _imported(_state: State, task: TaskNode, event: ev.ReferenceImported) -> bool:
+    if event.reference_id in task.imports:
+        return False
+    task.imports[event.reference_id] = (event.source_task_id, event.source_reference_id)
+    task.numbers.add(event.reference_id)
+    return True
+
+
+# --- items -------------------------------------------------------------------------------------
+
+
+def _item_added(state: State, task: TaskNode, event: ev.OutputItemAdded) -> bool:
+    if event.output_index in task.items:
+        return False
+    node = ItemNode(event.item, event.output_index, state.position)
+    _take(task, node, event.item, state.position)
+    if isinstance(event.item, ToolCall):
+        text = event.item.arguments or ""
+        node.arguments = TextNode("arguments", event.item.id, node.at, text, is_open=True)
+    task.add_item(node)
+    return True
+
+
+def _item_done(state: State, task: TaskNode, event: ev.OutputItemDone) -> bool:
+    node = task.items.get(event.output_index)
+    if node is None:
+        node = ItemNode(event.item, event.output_index, state.position)
+        if isinstance(event.item, ToolCall):
+            node.arguments = TextNode("arguments", event.item.id, node.at, "", is_open=False)
+        task.add_item(node)
+    elif not node.is_open or type(node.item) is not type(event.item):
+        return False
+    _take(task, node, event.item, state.position)
+    _close(node)
+    return True
+
+
+def _close(node: ItemNode) -> None:
+    node.is_open = False
+    for part in node.open_parts():
+        part.is_open = False
+
+
+def _take(task: TaskNode, node: ItemNode, item: Item, at: int) -> None:
+    """Let what a payload holds replace what the node holds; a list that is absent stays."""
+    if isinstance(item, Reasoning):
+        if item.summary is not None:
+            node.parts = {**_texts("summary", item.id, item.summary, node.parts, at)}
+        if item.reasoning_text is not None:
+            node.texts = _texts("reasoning_text", item.id, item.reasoning_text, node.texts, at)
+        item = msgspec.structs.replace(item, summary=None, reasoning_text=None)
+    elif isinstance(item, ToolCall):
+        if item.arguments is not None and node.arguments is not None:
+            node.arguments.replace(item.arguments, None, [])
+        item = msgspec.structs.replace(item, arguments=None)
+    elif holds_blocks(item):
+        if item.block_list is not None:  # type: ignore[union-attr]
+            arrivals = {index: part.at for index, part in node.parts.items()}
+            node.parts = {
+                index: part_of(item.id, block, arrivals.get(index, at), is_open=False)
+                for index, block in enumerate(item.block_list)  # type: ignore[union-attr]
+            }
+            for part in node.parts.values():
+                _note_number(task, part)
+        item = msgspec.structs.replace(item, block_list=None)
+    node.item = item
+
+
+def _texts(kind: str, item_id: str, texts: list[Text], old: Any, at: int) -> dict[int, TextNode]:
+    return {
+        index: TextNode(
+            kind, item_id, old[index].at if index in old else at, text.text, is_open=False
+        )
+        for index, text in enumerate(texts)
+    }
+
+
+def _note_number(task: TaskNode, part: Part) -> None:
+    ident = part_number(part)
+    if ident is not None:
+        task.numbers.add(ident)
+
+
+def part_number(part: Part) -> int | None:
+    """The reference that a block is, or is part of."""
+    if isinstance(part, TextNode):
+        return part.id
+    return part.image.id if isinstance(part, ImageNode) else part.block.id
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+def _container(task: TaskNode, event: Any, *kinds: type[Item]) -> ItemNode | None:
+    """The open item that an event names, if it is of a kind that can hold such a part."""
+    node = task.items.get(event.output_index)
+    if node is None or not node.is_open or node.item.id != event.item_id:
+        return None
+    return node if not kinds or isinstance(node.item, kinds) else None
+
+
+def _text_part_added(kind: str, index_name: str, store: str) -> Callable[..., bool]:
+    def fold(state: State, task: TaskNode, event: Any) -> bool:
+        node = _container(task, event, Reasoning)
+        index = getattr(event, index_name)
+        if node is None or index in getattr(node, store):
+            return False
+        part = TextNode(kind, event.item_id, state.position, event.item.text, is_open=True)
+        getattr(node, store)[index] = part
+        return True
+
+    return fold
+
+
+def _text_part_done(kind: str, index_name: str, store: str) -> Callable[..., bool]:
+    def fold(state: State, task: TaskNode, event: Any) -> bool:
+        node = _container(task, event, Reasoning)
+        if node is None:
+            return False
+        index = getattr(event, index_name)
+        part = getattr(node, store).get(index)
+        if part is None:
+            part = TextNode(kind, event.item_id, state.position, "", is_open=True)
+            getattr(node, store)[index] = part
+        if not part.is_open:
+            return False
+        part.replace(event.item.text, None, [])
+        part.is_open = False
+        return True
+
+    return fold
+
+
+def _summary_delta(_state: State, task: TaskNode, event: ev.SummaryTextDelta) -> bool:
+    item = task.items.get(event.output_index)
+    if item is None:
+        return False
+    part = item.parts.get(event.summary_index)
+    if part is None or not part.is_open or part.item_id != event.item_id or part.kind != "summary":
+        return False
+    part.pieces.append(event.delta)  # type: ignore[union-attr]  # a summary is a TextNode
+    return True
+
+
+def _reasoning_delta(_state: State, task: TaskNode, event: ev.ReasoningTextDelta) -> bool:
+    item = task.items.get(event.output_index)
+    if item is None:
+        return False
+    part = item.texts.get(event.text_index)
+    if part is None or not part.is_open or part.item_id != event.item_id:
+        return False
+    part.pieces.append(event.delta)
+    return True
+
+
+def _arguments_delta(_state: State, task: TaskNode, event: ev.ArgumentsDelta) -> bool:
+    item = task.items.get(event.output_index)
+    if item is None:
+        return False
+    part = item.arguments
+    if part is None or not part.is_open or part.item_id != event.item_id:
+        return False
+    part.pieces.append(event.delta)
+    return True
+
+
+def _arguments_done(_state: State, task: TaskNode, event: ev.ArgumentsDone) -> bool:
+    node = _container(task, event, ToolCall)
+    if node is None or node.arguments is None or not node.arguments.is_open:
+        return False
+    node.arguments.replace(event.arguments, None, [])
+    node.arguments.is_open = False
+    return True
+
+
+def _text_delta(_state: State, task: TaskNode, event: ev.TextDelta) -> bool:
+    item = task.items.get(event.output_index)
+    if item is None:
+        return False
+    part = item.parts.get(event.block_index)
+    if part is None or not part.is_open or part.item_id != event.item_id or part.kind != "text":
+        return False
+    part.pieces.append(event.delta)  # type: ignore[union-attr]  # `kind` says it is a TextNode
+    return True
+
+
+def _refusal_delta(_state: State, task: TaskNode, event: ev.RefusalDelta) -> bool:
+    part = _open_block(task, event, "refusal")
+    if part is None:
+        return False
+    part.pieces.append(event.delta)
+    return True
+
+
+def _annotation_added(_state: State, task: TaskNode, event: ev.AnnotationAdded) -> bool:
+    part = _open_block(task, event, "text")
+    if part is None:
+        return False
+    part.annotations.append(event.annotation)
+    return True
+
+
+def _image_delta(_state: State, task: TaskNode, event: ev.ImageDelta) -> bool:
+    part = _open_block(task, event, "image")
+    if part is None:
+        return False
+    part.image = event.item
+    part.partial_image_index = event.partial_image_index
+    _note_number(task, part)
+    return True
+
+
+def _open_block(task: TaskNode, event: Any, kind: str) -> Any:
+    node = task.items.get(event.output_index)
+    part = node.parts.get(event.block_index) if node is not None else None
+    if part is None or not part.is_open or part.item_id != event.item_id or part.kind != kind:
+        return None
+    return part
+
+
+def _block_added(state: State, task: TaskNode, event: Any) -> bool:
+    node = _container(task, event)
+    if node is None or not holds_blocks(node.item) or event.block_index in node.parts:
+        return False
+    part = part_of(event.item_id, event.item, state.position, is_open=True)
+    node.parts[event.block_index] = part
+    _note_number(task, part)
+    return True
+
+
+def _block_done(state: State, task: TaskNode, event: Any) -> bool:
+    node = _container(task, event)
+    if node is None or not holds_blocks(node.item):
+        return False
+    part = part_of(event.item_id, event.item, state.position, is_open=False)
+    old = node.parts.get(event.block_index)
+    if old is not None:
+        if not old.is_open or old.kind != part.kind:
+            return False
+        part.at = old.at
+        if isinstance(part, ImageNode):
+            part.partial_image_index = old.partial_image_index  # type: ignore[union-attr]
+    node.parts[event.block_index] = part
+    _note_number(task, part)
+    return True
+
+
+_FOLD: dict[type[Any], Callable[[State, TaskNode, Any], bool]] = {
+    ev.TaskCreated: _ignored,
+    ev.TaskInProgress: _in_progress,
+    ev.TaskAttempt: _attempt,
+    ev.TaskInputRequired: _input_required,
+    ev.TaskInputReceived: _input_received,
+    ev.TaskCompleted: _completed,
+    ev.TaskIncomplete: _incomplete,
+    ev.TaskFailed: _failed,
+    ev.TaskCancelled: _cancelled,
+    ev.TaskUsage: _usage,
+    ev.StructuredOutputDone: _structured_output,
+    ev.StepStarted: _step_started,
+    ev.StepFinished: _step_finished,
+    ev.Notice: _notice,
+    ev.Progress: _progress,
+    ev.ToolCallStarted: _tool_started,
+    ev.ReferenceImported: _imported,
+    ev.RawEvent: _raw,
+    ev.OutputItemAdded: _item_added,
+    ev.OutputItemDone: _item_done,
+    ev.SummaryItemAdded: _text_part_added("summary", "summary_index", "parts"),
+    ev.SummaryTextDelta: _summary_delta,
+    ev.SummaryItemDone: _text_part_done("summary", "summary_index", "parts"),
+    ev.ReasoningTextAdded: _text_part_added("reasoning_text", "text_index", "texts"),
+    ev.ReasoningTextDelta: _reasoning_delta,
+    ev.ReasoningTextDone: _text_part_done("reasoning_text", "text_index", "texts"),
+    ev.ArgumentsDelta: _arguments_delta,
+    ev.ArgumentsDone: _arguments_done,
+    ev.TextAdded: _block_added,
+    ev.TextDelta: _text_delta,
+    ev.AnnotationAdded: _annotation_added,
+    ev.TextDone: _block_done,
+    ev.ImageAdded: _block_added,
+    ev.ImageDelta: _image_delta,
+    ev.ImageDone: _block_done,
+    ev.RefusalAdded: _block_added,
+    ev.RefusalDelta: _refusal_delta,
+    ev.RefusalDone: _block_done,
+    ev.DataDone: _block_done,
+    ev.FileDone: _block_done,
+}
+
+_DELTAS = frozenset(
+    (ev.TextDelta, ev.SummaryTextDelta, ev.ReasoningTextDelta, ev.ArgumentsDelta, ev.RefusalDelta)
+)

@@ -1,0 +1,249 @@
+"""What a task puts out: items, the blocks and parts they hold, annotations, usage, errors.
+
+Everything here is a frozen fact with no behaviour. Two rules shape the classes:
+
+* a field that has its default value is left out of the JSON, so an item without a `status`
+  *is* completed and a block without an `id` is no member of the reference pool;
+* nothing secret has a field here. What only the model may see is a `Private` part
+  (`tailrace.core.events`), logged beside the event under the same number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of every value of the protocol: immutable, and defaults stay off the wire."""
+
+
+# --- annotations -------------------------------------------------------------------------------
+
+
+class ReferenceToBlock(Fact, frozen=True, kw_only=True, tag="reference_to_block", tag_field="type"):
+    """A citation: `[^reference_id]` stands at [start_index, end_index) of the text.
+
+    Offsets count Unicode code points of the block's final text, half-open, marker included. The
+    number belongs to the pool of the task whose item holds the annotation.
+    """
+
+    reference_id: int
+    start_index: int
+    end_index: int
+
+
+class UrlCitation(Fact, frozen=True, kw_only=True, tag="url_citation", tag_field="type"):
+    """A citation that the provider made itself (web search), offsets as above."""
+
+    url: str
+    start_index: int
+    end_index: int
+    title: str = ""
+
+
+class FileCitation(Fact, frozen=True, kw_only=True, tag="file_citation", tag_field="type"):
+    """A citation of a file that the provider holds (file search, containers)."""
+
+    file_id: str
+    filename: str = ""
+    index: int | None = None
+    container_id: str | None = None
+    start_index: int | None = None
+    end_index: int | None = None
+
+
+class RawAnnotation(Fact, frozen=True, kw_only=True, tag="raw", tag_field="type"):
+    """An annotation of a kind that this version has no name for, kept as it came."""
+
+    raw: Any
+
+
+Annotation = ReferenceToBlock | UrlCitation | FileCitation | RawAnnotation
+
+
+# --- blocks: what the client sees of a tool result or a message --------------------------------
+
+
+class ImageUrl(Fact, frozen=True, kw_only=True):
+    """Where an image is: a `data:` URL, or any URL that an `<img>` can load."""
+
+    url: str
+
+
+class Text(Fact, frozen=True, kw_only=True, tag="text", tag_field="type"):
+    """A piece of text; also one part of a reasoning summary."""
+
+    text: str
+    id: int | None = None
+    annotations: list[Annotation] = []
+
+
+class Image(Fact, frozen=True, kw_only=True, tag="image", tag_field="type"):
+    """A picture, whole."""
+
+    image_url: ImageUrl
+    id: int | None = None
+
+
+class Refusal(Fact, frozen=True, kw_only=True, tag="refusal", tag_field="type"):
+    """The model's own words for why it does not answer."""
+
+    refusal: str
+
+
+class Data(Fact, frozen=True, kw_only=True, tag="data", tag_field="type"):
+    """Any JSON value, for a front end that knows what `name` means."""
+
+    data: Any
+    name: str | None = None
+    id: int | None = None
+
+
+class File(Fact, frozen=True, kw_only=True, tag="file", tag_field="type"):
+    """A file that the client may fetch; `bucket` and `path` make it an attachment of S1."""
+
+    url: str
+    mime_type: str = "application/octet-stream"
+    name: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+    bucket: str | None = None
+    path: str | None = None
+    id: int | None = None
+
+
+Block = Text | Image | Refusal | Data | File
+
+
+# --- content: what the model sees of a tool result (private) -----------------------------------
+
+
+class TextPart(Fact, frozen=True, kw_only=True, tag="text", tag_field="type"):
+    """Text for the model; `tags` names who added it when the tool did not."""
+
+    text: str
+    id: int | str | None = None
+    tags: list[str] = []
+
+
+class ImageUrlPart(Fact, frozen=True, kw_only=True, tag="image_url", tag_field="type"):
+    """An image for the model."""
+
+    image_url: ImageUrl
+    id: int | str | None = None
+    tags: list[str] = []
+
+
+class FilePart(Fact, frozen=True, kw_only=True, tag="file", tag_field="type"):
+    """A file for the model."""
+
+    url: str
+    mime_type: str = "application/octet-stream"
+    name: str | None = None
+    id: int | str | None = None
+    tags: list[str] = []
+
+
+ContentPart = TextPart | ImageUrlPart | FilePart
+
+
+# --- items -------------------------------------------------------------------------------------
+
+Status = Literal["completed", "in_progress", "incomplete", "failed"]
+"""An item's status. Absent from JSON means `completed`; `failed` is for a tool's result."""
+
+Executor = Literal["server", "client", "provider"]
+"""Who carries a call out: a tool of ours, the client that declared it, or the model's provider."""
+
+
+class ErrorInfo(Fact, frozen=True, kw_only=True):
+    """What went wrong, in words that may be shown to a client."""
+
+    code: str
+    message: str
+    param: str | None = None
+    retry_after: float | None = None
+
+
+class Reasoning(Fact, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
+    """The model's thinking: a summary in parts, and the raw text where a provider gives it."""
+
+    id: str
+    summary: list[Text] | None = None
+    reasoning_text: list[Text] | None = None
+    status: Status = "completed"
+
+
+class ToolCall(Fact, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
+    """The model asks for a tool. `kind` is `function` or the provider's name of a built-in one."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str | None = None
+    kind: str = "function"
+    executor: Executor = "server"
+    server_label: str | None = None
+    status: Status = "completed"
+
+
+class ToolResult(Fact, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
+    """What the call gave, as blocks for the client. A sub-agent's items show up among them."""
+
+    id: str
+    call_id: str
+    block_list: list[Block] | None = None
+    status: Status = "completed"
+    error: ErrorInfo | None = None
+
+
+class Message(Fact, frozen=True, kw_only=True, tag="message", tag_field="type"):
+    """What the agent says."""
+
+    id: str
+    role: str = "assistant"
+    block_list: list[Block] | None = None
+    status: Status = "completed"
+    phase: str | None = None
+
+
+class RawItem(Fact, frozen=True, kw_only=True, tag="raw", tag_field="type"):
+    """An item of a kind that this version has no name for, kept as it came."""
+
+    id: str
+    raw: Any
+    source: str | None = None
+    status: Status = "completed"
+
+
+Item = Reasoning | ToolCall | ToolResult | Message | RawItem
+
+
+# --- the rest ----------------------------------------------------------------------------------
+
+
+class Usage(Fact, frozen=True, kw_only=True):
+    """What one model call used. The fold adds them up per task."""
+
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    latency_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+    service_tier: str | None = None
+
+
+class InputRequest(Fact, frozen=True, kw_only=True):
+    """What a paused task waits for: the approval of a call, or a value."""
+
+    id: str
+    kind: Literal["approval", "input"]
+    call_id: str | None = None
+    message: str | None = None
+    schema: Any = None

@@ -1,0 +1,236 @@
+"""A state as bytes and back: PROTOCOL.md, section 6.
+
+fold(restore(save(s)), tail) = fold(all). Without the private parts, the same bytes are what a
+client that joins late is sent: a snapshot costs what the state weighs, however many events made it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tailrace.core.errors import MalformedEvent
+from tailrace.core.events import Private, Unknown
+from tailrace.core.fold import State, note_numbers, part_number
+from tailrace.core.items import (
+    Block,
+    ErrorInfo,
+    InputRequest,
+    Item,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from tailrace.core.state import (
+    ENDED,
+    ImageNode,
+    ItemNode,
+    Step,
+    TaskNode,
+    TextNode,
+    UsageSum,
+    part_of,
+)
+from tailrace.core.view import Json, show_own, show_task
+
+VERSION = 1
+_FACTS = (
+    "parent_task_id",
+    "call_id",
+    "agent",
+    "thread_id",
+    "previous_run_id",
+    "created_at",
+    "model",
+    "input",
+    "options",
+    "metadata",
+    "reference_start",
+)
+
+
+def save(state: State, *, private: bool = False) -> bytes:
+    """The state as JSON; with `private`, for our own store only."""
+    return msgspec.json.encode(saved(state, private=private))
+
+
+def saved(state: State, *, private: bool = False) -> Json:
+    """The state as the JSON value of section 6."""
+    value: Json = {
+        "version": VERSION,
+        "position": state.position,
+        "sequence_number": state.sequence_number,
+        "tasks": [_save_task(task, private=private) for task in state.tasks.values()],
+    }
+    if state.unknown:
+        value["unknown"] = [msgspec.Raw(event.raw) for event in state.unknown]
+    return value
+
+
+def _save_task(task: TaskNode, *, private: bool) -> Json:
+    value = show_task(task)
+    value["at"] = task.at
+    value["items"] = [_save_item(node, private=private) for _, node in sorted(task.items.items())]
+    if private and task.private:
+        value["private"] = task.private
+    return value
+
+
+def _save_item(node: ItemNode, *, private: bool) -> Json:
+    parts: list[Json] = []
+    lists: list[tuple[str, Any]] = []
+    if isinstance(node.item, Reasoning):
+        lists = [("summary", node.parts), ("reasoning_text", node.texts)]
+    elif isinstance(node.item, ToolCall):
+        lists = [("arguments", {0: node.arguments})]
+    elif isinstance(node.item, ToolResult | Message):
+        lists = [("block_list", node.parts)]
+    for name, stored in lists:
+        for index, part in sorted(stored.items()):
+            entry = {"list": name, "index": index, "at": part.at}
+            if part.is_open:
+                entry["open"] = True
+            if isinstance(part, ImageNode) and part.partial_image_index is not None:
+                entry["partial_image_index"] = part.partial_image_index
+            parts.append(entry)
+    value: Json = {
+        "output_index": node.output_index,
+        "at": node.at,
+        "item": show_own(node),
+        "parts": parts,
+    }
+    if node.is_open:
+        value["open"] = True
+    if node.superseded:
+        value["superseded"] = True
+    if private and node.private:
+        value["private"] = node.private
+    return value
+
+
+def fork(state: State) -> State:
+    """An independent copy of what clients may see, for whoever goes on folding on its own."""
+    return restore(save(state))
+
+
+def restore(raw: bytes) -> State:
+    """The state that was saved; `MalformedEvent` when these bytes are none."""
+    try:
+        value = msgspec.json.decode(raw)
+        if value.get("version") != VERSION:
+            raise MalformedEvent(
+                f"A saved state of version {value.get('version')}; this one reads {VERSION}."
+            )
+        return _restore(value)
+    except (
+        msgspec.DecodeError,
+        msgspec.ValidationError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
+        raise MalformedEvent(f"Not a saved state: {type(error).__name__}.") from error
+
+
+def _restore(value: Json) -> State:
+    state = State()
+    state.position = value["position"]
+    state.sequence_number = value["sequence_number"]
+    for shown in value["tasks"]:
+        _restore_task(state, shown)
+    for event in value.get("unknown", ()):
+        state.unknown.append(
+            Unknown(
+                task_id=event["task_id"],
+                sequence_number=event.get("sequence_number", 0),
+                type=event["type"],
+                raw=msgspec.json.encode(event),
+            )
+        )
+    return state
+
+
+def _restore_task(state: State, shown: Json) -> None:
+    parent_id = shown.get("parent_task_id")
+    parent = None if parent_id is None else state.tasks[parent_id]
+    facts = {name: shown[name] for name in _FACTS if name in shown}
+    task = TaskNode(shown["task_id"], shown["at"], parent, facts)
+    state.tasks[task.task_id] = task
+    if parent is None:
+        state.root = task
+    else:
+        parent.children.append(task)
+    task.status = shown.get("status")
+    task.ended = task.status in ENDED
+    task.attempt = shown.get("attempt", 1)
+    task.structured_output = shown.get("structured_output")
+    if "usage" in shown:
+        task.usage = UsageSum()
+        task.usage.fields = {k: v for k, v in shown["usage"].items() if k != "calls"}
+        task.usage.calls = shown["usage"]["calls"]
+    if "error" in shown:
+        task.error = msgspec.convert(shown["error"], ErrorInfo)
+    task.reason = shown.get("reason")
+    task.requests = msgspec.convert(shown.get("requests", []), list[InputRequest])
+    for index, step in enumerate(shown.get("steps", ())):
+        task.steps[index] = Step(step["name"], step["depth"])
+        task.steps[index].is_open = step["status"] == "in_progress"
+    task.notices = shown.get("notices", [])
+    task.progress = shown.get("progress")
+    for entry in shown.get("imports", ()):
+        task.imports[entry["reference_id"]] = (
+            entry["source_task_id"],
+            entry["source_reference_id"],
+        )
+    task.numbers.update(task.imports)
+    task.private = _restore_private(task, shown)
+    for item in shown["items"]:
+        _restore_item(task, item)
+
+
+def _restore_private(task: TaskNode, shown: Json) -> Json:
+    value: Json = shown.get("private", {})
+    if "content" in value:
+        value["content"] = msgspec.convert({"content": value["content"]}, Private).content
+        note_numbers(task, value["content"])
+    return value
+
+
+def _restore_item(task: TaskNode, value: Json) -> None:
+    shown: Json = value["item"]
+    lists = {name: shown.pop(name, None) for name in ("summary", "reasoning_text", "block_list")}
+    arguments = shown.pop("arguments", None)
+    started, progress = shown.pop("started", False), shown.pop("progress", None)
+    is_open = value.get("open", False)
+    if is_open:
+        shown.pop("status", None)
+    node = ItemNode(msgspec.convert(shown, Item), value["output_index"], value["at"])
+    node.is_open = is_open
+    node.started, node.progress = started, progress
+    node.superseded = value.get("superseded", False)
+    places: dict[str, int] = {}
+    for entry in value["parts"]:
+        name, at, part_open = entry["list"], entry["at"], entry.get("open", False)
+        if name == "arguments":
+            node.arguments = TextNode("arguments", node.id, at, arguments, is_open=part_open)
+            continue
+        place = places[name] = places.get(name, -1) + 1
+        raw = lists[name][place]
+        if name == "block_list":
+            part = part_of(node.id, msgspec.convert(raw, Block), at, is_open=part_open)
+            if isinstance(part, ImageNode):
+                part.partial_image_index = entry.get("partial_image_index")
+            number = part_number(part)
+            if number is not None:
+                task.numbers.add(number)
+            node.parts[entry["index"]] = part
+        else:
+            text = TextNode(name, node.id, at, msgspec.convert(raw, Text).text, is_open=part_open)
+            (node.parts if name == "summary" else node.texts)[entry["index"]] = text
+    task.add_item(node)
+    node.private = _restore_private(task, value)

@@ -1,0 +1,307 @@
+"""What a run looks like while it is being folded: tasks, their items, the items' parts.
+
+Plain mutable nodes, changed by `tailrace.core.fold` and by nobody else. Texts are lists of pieces,
+joined when somebody looks, so a run of a million deltas costs a million appends. A node remembers
+its *arrival*, the position of the event that made it: that is what puts a sub-agent's items and a
+result's own blocks into one order, and what lets a wire format rebuild itself from a state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core.items import (
+    Annotation,
+    Data,
+    ErrorInfo,
+    File,
+    Image,
+    InputRequest,
+    Item,
+    Message,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
+"""The statuses of a task after which nothing of it follows."""
+
+
+class TextNode:
+    """A text that may still grow: a block, a refusal, a part of a summary, a call's arguments."""
+
+    __slots__ = ("annotations", "at", "id", "is_open", "item_id", "kind", "measured", "pieces")
+
+    def __init__(self, kind: str, item_id: str, at: int, text: str, *, is_open: bool) -> None:
+        """A part of `kind` (`text`, `refusal`, `summary`, `reasoning_text`, `arguments`)."""
+        self.kind = kind
+        self.item_id = item_id
+        self.at = at
+        self.is_open = is_open
+        self.pieces = [text] if text else []
+        self.id: int | None = None
+        self.annotations: list[Annotation] = []
+        self.measured = (0, 0)
+
+    @property
+    def text(self) -> str:
+        """The text so far; joining shortens the list, so looking twice costs once."""
+        if len(self.pieces) > 1:
+            self.measured = (0, 0)
+            self.pieces = ["".join(self.pieces)]
+        return self.pieces[0] if self.pieces else ""
+
+    def length(self) -> int:
+        """Code points so far, counting each piece once however often it is asked."""
+        seen, total = self.measured
+        for piece in self.pieces[seen:]:
+            total += len(piece)
+        self.measured = (len(self.pieces), total)
+        return total
+
+    def replace(self, text: str, ident: int | None, annotations: list[Annotation]) -> None:
+        """Take the final value."""
+        self.pieces = [text] if text else []
+        self.measured = (0, 0)
+        self.id = ident
+        self.annotations = list(annotations)
+
+
+class ImageNode:
+    """An image block; while it is open, each delta replaces the picture."""
+
+    __slots__ = ("at", "image", "is_open", "item_id", "partial_image_index")
+    kind = "image"
+
+    def __init__(self, item_id: str, at: int, image: Image, *, is_open: bool) -> None:
+        """The picture so far, which may have an empty URL."""
+        self.item_id = item_id
+        self.at = at
+        self.is_open = is_open
+        self.image = image
+        self.partial_image_index: int | None = None
+
+
+class WholeNode:
+    """A block that always comes whole: data or a file."""
+
+    __slots__ = ("at", "block", "item_id", "kind")
+    is_open = False
+
+    def __init__(self, item_id: str, at: int, block: Data | File) -> None:
+        """A closed block."""
+        self.item_id = item_id
+        self.at = at
+        self.block = block
+        self.kind = "data" if isinstance(block, Data) else "file"
+
+
+Part = TextNode | ImageNode | WholeNode
+
+
+class ItemNode:
+    """One item of a task with the parts it has so far.
+
+    `parts` is the list that the item's kind has: the summary of a reasoning, the blocks of a result
+    or message. They are keyed by index, so a foreign stream may leave holes.
+    """
+
+    __slots__ = (
+        "arguments",
+        "at",
+        "is_open",
+        "item",
+        "output_index",
+        "parts",
+        "private",
+        "progress",
+        "started",
+        "superseded",
+        "texts",
+    )
+
+    def __init__(self, item: Item, output_index: int, at: int) -> None:
+        """An open item without parts; `item` holds the fields that never stream."""
+        self.item = item
+        self.output_index = output_index
+        self.at = at
+        self.is_open = True
+        self.parts: dict[int, Part] = {}
+        self.texts: dict[int, TextNode] = {}
+        self.arguments: TextNode | None = None
+        self.started = False
+        self.superseded = False
+        self.progress: dict[str, Any] | None = None
+        self.private: dict[str, Any] = {}
+
+    def open_parts(self) -> list[TextNode | ImageNode]:
+        """The parts that still stream."""
+        found = [part for part in self.parts.values() if part.is_open]
+        found += [part for part in self.texts.values() if part.is_open]
+        if self.arguments is not None and self.arguments.is_open:
+            found.append(self.arguments)
+        return found  # type: ignore[return-value]  # whole nodes are never open
+
+    @property
+    def id(self) -> str:
+        """The item's own id."""
+        return self.item.id
+
+
+class Step:
+    """A named stage of an agent."""
+
+    __slots__ = ("depth", "is_open", "name")
+
+    def __init__(self, name: str, depth: int) -> None:
+        """An open step below `depth` others."""
+        self.name = name
+        self.depth = depth
+        self.is_open = True
+
+
+class UsageSum:
+    """The usage of all model calls of a task, added up in order."""
+
+    __slots__ = ("calls", "fields")
+
+    def __init__(self) -> None:
+        """Nothing used so far."""
+        self.calls = 0
+        self.fields: dict[str, Any] = {"input_tokens": 0, "output_tokens": 0}
+
+    def add(self, usage: Usage) -> None:
+        """Count one more call."""
+        self.calls += 1
+        sums = self.fields
+        for name in _COUNTS:
+            count = getattr(usage, name)
+            if count or name in sums:
+                sums[name] = sums.get(name, 0) + count
+        for name in ("cost", "latency_ms"):
+            amount = getattr(usage, name)
+            if amount is not None:
+                sums[name] = sums.get(name, 0) + amount
+        if usage.time_to_first_token_ms is not None:
+            sums.setdefault("time_to_first_token_ms", usage.time_to_first_token_ms)
+        for name in ("model", "service_tier"):
+            if getattr(usage, name) is not None:
+                sums[name] = getattr(usage, name)
+
+
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_input_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+
+
+class TaskNode:
+    """One agent at work: the root of the run, or a sub-agent below a call of its parent."""
+
+    __slots__ = (
+        "at",
+        "attempt",
+        "call_results",
+        "calls",
+        "children",
+        "ended",
+        "error",
+        "facts",
+        "imports",
+        "item_ids",
+        "items",
+        "notices",
+        "numbers",
+        "parent",
+        "private",
+        "progress",
+        "reason",
+        "requests",
+        "status",
+        "steps",
+        "structured_output",
+        "task_id",
+        "usage",
+    )
+
+    def __init__(
+        self, task_id: str, at: int, parent: TaskNode | None, facts: dict[str, Any]
+    ) -> None:
+        """A task as `task.created` describes it (`facts`), or as a foreign stream implies it."""
+        self.task_id = task_id
+        self.at = at
+        self.parent = parent
+        self.facts = facts
+        self.status: str | None = None
+        self.ended = False
+        self.attempt = 1
+        self.items: dict[int, ItemNode] = {}
+        self.item_ids: dict[str, ItemNode] = {}
+        self.calls: dict[str, ItemNode] = {}
+        self.call_results: dict[str, ItemNode] = {}
+        self.children: list[TaskNode] = []
+        self.numbers: set[int] = set()
+        self.structured_output: dict[str, Any] | None = None
+        self.usage: UsageSum | None = None
+        self.error: ErrorInfo | None = None
+        self.reason: str | None = None
+        self.requests: list[InputRequest] = []
+        self.steps: dict[int, Step] = {}
+        self.notices: list[dict[str, Any]] = []
+        self.progress: dict[str, Any] | None = None
+        self.imports: dict[int, tuple[str, int]] = {}
+        self.private: dict[str, Any] = {}
+
+    @property
+    def call_id(self) -> str | None:
+        """The call of the parent that this task answers."""
+        return self.facts.get("call_id")
+
+    @property
+    def reference_start(self) -> int:
+        """The first number of this task's pool; earlier turns own the ones below."""
+        return int(self.facts.get("reference_start", 1))
+
+    def knows(self, number: int) -> bool:
+        """Whether the task's pool issued this number (PROTOCOL.md, section 7)."""
+        return 0 < number < self.reference_start or number in self.numbers
+
+    def output(self) -> list[ItemNode]:
+        """The items that count, in order: superseded attempts are not among them."""
+        return [item for _, item in sorted(self.items.items()) if not item.superseded]
+
+    def add_item(self, node: ItemNode) -> None:
+        """Put an item in its place, and remember which call it is, or answers."""
+        self.items[node.output_index] = node
+        self.item_ids.setdefault(node.item.id, node)
+        if isinstance(node.item, ToolCall):
+            self.calls.setdefault(node.item.call_id, node)
+        elif isinstance(node.item, ToolResult):
+            self.call_results.setdefault(node.item.call_id, node)
+
+
+def part_of(
+    item_id: str, block: Text | Image | Refusal | Data | File, at: int, *, is_open: bool
+) -> Part:
+    """The node of one block."""
+    if isinstance(block, Text):
+        node = TextNode("text", item_id, at, block.text, is_open=is_open)
+        node.id = block.id
+        node.annotations = list(block.annotations)
+        return node
+    if isinstance(block, Refusal):
+        return TextNode("refusal", item_id, at, block.refusal, is_open=is_open)
+    if isinstance(block, Image):
+        return ImageNode(item_id, at, block, is_open=is_open)
+    return WholeNode(item_id, at, block)
+
+
+def holds_blocks(item: Item) -> bool:
+    """Whether an item is a container of blocks."""
+    return isinstance(item, ToolResult | Message)

@@ -1,0 +1,1 @@
+"""What clients are sent: one file, one format. Pure functions of the folded state."""

@@ -1,0 +1,76 @@
+"""What every wire format promises, so that live, resume, replay and late join are one mechanism.
+
+A format is a pure function of the folded state. `at(state)` gives an encoder that is ready for the
+next event; `open(state)` gives, besides, the frames that bring a client that knows nothing to that
+state. The kit in `tailrace.testing.wire` proves, for every trace and every place in it:
+
+    encode(all)[n:] == at(fold(first n)).encode(rest)
+
+An encoder never waits, never asks for the time and never sees a private part.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from tailrace.core.errors import InvalidCursor
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+
+Frame = bytes
+"""One server-sent event, ready to be written."""
+
+MAX_CURSOR = 2**53 - 1
+
+
+class Cursor(NamedTuple):
+    """Where a client stopped: after event `seq`, or inside it, after its frame number `sub`.
+
+    `epoch` is checked against the log's where the format carries it.
+    """
+
+    seq: int
+    sub: int | None = None
+    epoch: int | None = None
+
+
+class Encoder(Protocol):
+    """Turns the events after some state into frames, one by one."""
+
+    def encode(self, recorded: Recorded) -> list[Frame]:
+        """The frames of the next event; often one, sometimes none."""
+
+    def close(self, reason: str) -> list[Frame]:
+        """The frames that end whatever is open, when the stream stops short of the run's end."""
+
+
+class Format(Protocol):
+    """A wire format: its name, its headers, and where its encoders come from."""
+
+    name: str
+    headers: dict[str, str]
+    resumable: bool
+    """Whether clients can say where they stopped. If not, they get a replay."""
+    heartbeat: Frame
+    """What is sent into a long silence; harmless to this format's clients."""
+
+    def at(self, state: State) -> Encoder:
+        """An encoder for the event after this state. The state stays the caller's."""
+
+    def open(self, state: State) -> tuple[Encoder, list[Frame]]:
+        """An encoder, and the frames that bring an empty client to this state."""
+
+    def cursor(self, text: str) -> Cursor:
+        """Read what a client sent to say where it stopped, or raise `InvalidCursor`."""
+
+
+def whole_number(text: str) -> int:
+    """A cursor's number: ASCII digits, no sign, no leading zero, below 2^53.
+
+    `int()` alone would take `+1`, `1_0`, spaces and Arabic digits.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= 16 and (text == "0" or text[0] != "0"):
+        number = int(text)
+        if number <= MAX_CURSOR:
+            return number
+    raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")

@@ -1,0 +1,76 @@
+"""The native format: the log's own bytes, framed. PROTOCOL.md, section 9."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.core import sse
+from tailrace.core.errors import InvalidCursor
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.core.snapshot import saved
+from tailrace.wire.base import Cursor, Frame, whole_number
+
+
+class TaskEncoder:
+    """Frames events as they are; it needs no memory, since nothing is translated."""
+
+    def encode(self, recorded: Recorded) -> list[Frame]:
+        """One event, one frame, whose id is the cursor after it."""
+        number = recorded.event.sequence_number
+        return [b"id: %d-%d\ndata: %b\n\n" % (recorded.epoch, number, recorded.public)]
+
+    def close(self, reason: str) -> list[Frame]:
+        """Nothing: whoever is cut asks again with its cursor."""
+        return []
+
+
+class TaskFormat:
+    """`task`: what our own clients read."""
+
+    name = "task"
+    headers: dict[str, str] = {}
+    resumable = True
+    heartbeat: Frame = sse.comment("ping")
+
+    def at(self, state: State) -> TaskEncoder:
+        """Any encoder will do: the format has no memory."""
+        return TaskEncoder()
+
+    def open(self, state: State, epoch: int = 1) -> tuple[TaskEncoder, list[Frame]]:
+        """One snapshot frame holds it all."""
+        return TaskEncoder(), [snapshot_frame(state, epoch)]
+
+    def cursor(self, text: str) -> Cursor:
+        """`epoch-seq`, or `0` for the start."""
+        if text == "0":
+            return Cursor(0)
+        epoch, dash, seq = text.partition("-")
+        if not dash:
+            raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
+        return Cursor(whole_number(seq), epoch=whole_number(epoch))
+
+
+def snapshot_frame(state: State, epoch: int) -> Frame:
+    """The state so far, for a client that joins late."""
+    return _frame(state, epoch, {"type": "task.snapshot"}, {"state": saved(state)})
+
+
+def gap_frame(state: State, epoch: int, reason: str) -> Frame:
+    """What a client is told whose cursor the log cannot serve."""
+    return _frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
+
+
+def _frame(state: State, epoch: int, head: dict[str, object], tail: dict[str, object]) -> Frame:
+    root = state.root
+    body = {
+        **head,
+        "task_id": root.task_id if root is not None else "",
+        "sequence_number": state.sequence_number,
+        **tail,
+    }
+    data = msgspec.json.encode(body)
+    return b"id: %d-%d\ndata: %b\n\n" % (epoch, state.sequence_number, data)
+
+
+FORMAT = TaskFormat()
