@@ -1,0 +1,7 @@
+"""What users test their own parts of a Tailrace system with.
+
+* `tailrace.testing.runs`: random legal runs, as a Hypothesis strategy. Whatever reads events (a
+  fold, a wire format, a store) can be tried on runs that nobody thought of.
+
+Each module names the packages that it needs beyond Tailrace when it is imported without them.
+"""
