@@ -1,0 +1,216 @@
+"""Markers in text: finding `[^n]` while it streams, and keeping others from forging it.
+
+A marker is `[^`, one to nine ASCII digits without a leading zero, `]`. The scanner, `renumber` and
+`cited` share that grammar; what merely looks like a marker is wider (`defuse`), because a model
+reads more generously than a program.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+
+import msgspec
+
+from tailrace.core.items import ReferenceToBlock
+
+_MARKER = re.compile(r"\[\^([1-9][0-9]{0,8})\]")
+_UNFINISHED = re.compile(r"\[(?:\^(?:[1-9][0-9]{0,8})?)?")
+_LONGEST_UNFINISHED = len("[^123456789")
+
+
+class Scanned(msgspec.Struct, frozen=True, gc=False):
+    """What may be shown now, and the citations that it completes."""
+
+    text: str
+    annotations: tuple[ReferenceToBlock, ...] = ()
+
+
+_NOTHING = Scanned("")
+
+
+class CitationScanner:
+    """Turns markers into annotations while their text streams, wherever it is cut.
+
+    Only an unfinished marker is held back, at most eleven characters, so that an annotation always
+    comes with the delta that completes its marker. All texts together are exactly the input.
+    `known` says whether the task's pool issued a number; any other marker is plain text.
+    """
+
+    __slots__ = ("_known", "_offset", "_pending")
+
+    def __init__(self, known: Callable[[int], bool]) -> None:
+        self._known = known
+        self._offset = 0
+        self._pending = ""
+
+    @property
+    def offset(self) -> int:
+        """How many code points were given out, which is where `pending` begins."""
+        return self._offset
+
+    @property
+    def pending(self) -> str:
+        """The unfinished marker that is held back, or nothing."""
+        return self._pending
+
+    def feed(self, delta: str) -> Scanned:
+        """Take the next piece of the text."""
+        if not self._pending and "[" not in delta:
+            # Nearly every delta: nothing begins here and nothing goes on.
+            self._offset += len(delta)
+            return Scanned(delta)
+        text = self._pending + delta
+        last = text.rfind("[", max(0, len(text) - _LONGEST_UNFINISHED))
+        if last >= 0 and _UNFINISHED.fullmatch(text, last):
+            self._pending = text[last:]
+            text = text[:last]
+        else:
+            self._pending = ""
+        found = tuple(
+            ReferenceToBlock(
+                reference_id=number,
+                start_index=self._offset + match.start(),
+                end_index=self._offset + match.end(),
+            )
+            for match in _MARKER.finditer(text)
+            if self._known(number := int(match[1]))
+        )
+        self._offset += len(text)
+        return Scanned(text, found)
+
+    def finish(self) -> Scanned:
+        """The text ends here: what was held back is plain text."""
+        if not self._pending:
+            return _NOTHING
+        rest, self._pending = self._pending, ""
+        self._offset += len(rest)
+        return Scanned(rest)
+
+
+def cited(text: str) -> Iterator[int]:
+    """The number of every marker, in order, whether or not anybody issued it."""
+    return (int(match[1]) for match in _MARKER.finditer(text))
+
+
+# --- forged markers ------------------------------------------------------------------------------
+
+# Where Unicode keeps the characters that NFKC folds to ASCII letters, digits and signs. Looking
+# through all of Unicode would take half a second; a test does, and finds no others.
+_LOOKALIKES = (
+    range(0x2FF),
+    range(0x1D00, 0x1DC0),
+    range(0x2000, 0x2500),
+    range(0x3200, 0x3400),
+    range(0xA700, 0xA800),
+    range(0xFE30, 0xFFF0),
+    range(0x1D400, 0x1D800),
+    range(0x1F100, 0x1F200),
+    range(0x1FBF0, 0x1FBFA),
+)
+# Characters that show nothing (Unicode's Default_Ignorable_Code_Point, the ones in use).
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
+)
+_DASHES = "\u2010-\u2015\u2043\u2212"  # not the hyphen by NFKC, but to every reader's eye
+_LESS = "<\ufe64\uff1c"
+_BRACKET = "[\ufe47\uff3b"
+
+
+def defuse(text: str) -> str:
+    """Text of somebody else, such that no model can take anything in it for one of our markers.
+
+    A backslash goes behind the first character of whatever looks like `<referencable-item`,
+    `</referencable-item` or `[^1`: in any case, as any character that NFKC folds to these, with
+    spaces or invisible characters in between. The rest of a marker does not matter: it may be
+    missing, or stand in the next part. Where backslashes stand there already, one more is added, so
+    `restore` gets back exactly what came in.
+    """
+    return renumber(text, {})
+
+
+def restore(text: str) -> str:
+    """The text that `defuse` was given."""
+    if not _suspicious(text):
+        return text
+    tag, marker = _forgeries()
+    text = marker.sub(lambda match: match[0] if match[2] else match[1] + match[3][1:], text)
+    return tag.sub(lambda match: match[1] + match[2][1:], text)
+
+
+def renumber(text: str, numbers: Mapping[int, int]) -> str:
+    """A text written against one pool, for readers of another: `[^n]` becomes `[^numbers[n]]`.
+
+    Everything else that looks like a marker is defused: left alone, a number that `numbers` does
+    not have would cite whatever the other pool happens to have under it.
+    """
+    if not _suspicious(text):
+        return text
+    tag, marker = _forgeries()
+
+    def renumbered(match: re.Match[str]) -> str:
+        if not match[2]:
+            return match[1] + "\\" + match[3]
+        number = numbers.get(int(match[2]))
+        return rf"[\^{match[2]}]" if number is None else f"[^{number}]"
+
+    text = marker.sub(renumbered, text)
+    return tag.sub(lambda match: match[1] + "\\" + match[2], text)
+
+
+def _suspicious(text: str) -> bool:
+    return any(sign in text for sign in _LESS + _BRACKET)
+
+
+@cache
+def _forgeries() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What looks like a tag, and what looks like a marker: made when the first text needs them.
+
+    Each match starts at a character that can't occur in the rest of it, and no quantifier gives
+    back what it took: one pass over the text, whatever it holds.
+    """
+    alike: dict[str, str] = {}
+    for block in _LOOKALIKES:
+        for character in map(chr, block):
+            folded = unicodedata.normalize("NFKC", character).casefold()
+            # One character may stand for several digits, such as a circled 10.
+            folded = "1" if folded[:1] in set("0123456789") else folded
+            alike[folded] = alike.get(folded, "") + character
+
+    unseen = f"[{_INVISIBLE}]*+"
+    gap = rf"[\s{_INVISIBLE}]*+"
+    dash = rf"{gap}[_{_DASHES}{re.escape(alike['-'])}]{gap}"
+    letters = {letter: f"[{re.escape(alike[letter])}]" for letter in "abcefilmnrt"}
+    # Our own spelling, and the dictionary's, which a model would not tell apart.
+    before = unseen.join(letters[letter] for letter in "referenc")
+    between = f"{unseen}(?:{letters['e']}{unseen})?+"
+    able, item = (unseen.join(letters[letter] for letter in word) for word in ("able", "item"))
+    slash = f"(?:[{re.escape(alike['/'])}]{gap})?+"
+    tag = rf"([{_LESS}])(\\*+)(?={gap}{slash}{before}{between}{able}{dash}{item})"
+    marker = (
+        rf"([{re.escape(_BRACKET)}])"
+        r"(?:(?<=\[)\^([1-9][0-9]{0,8})\]"
+        rf"|(\\*+)(?={gap}[{re.escape(alike['^'])}]{gap}[\d{re.escape(alike['1'])}]))"
+    )
+    return re.compile(tag), re.compile(marker)
+
+
+# --- offsets for clients that count in UTF-16 ----------------------------------------------------
+
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+
+
+def to_utf16(text: str, offsets: Iterable[int]) -> list[int]:
+    """Code-point offsets as JavaScript counts them; one pass over the text for all of them."""
+    astral = [match.start() for match in _ASTRAL.finditer(text)]
+    return [offset + bisect_left(astral, offset) for offset in offsets]
+
+
+def from_utf16(text: str, offsets: Iterable[int]) -> list[int]:
+    """The way back. An offset inside a surrogate pair becomes the start of its character."""
+    astral = [match.start() + before for before, match in enumerate(_ASTRAL.finditer(text))]
+    return [offset - bisect_left(astral, offset) for offset in offsets]
