@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from tailrace.core.events import KNOWN, Event
 from tailrace.testing.runs import Run, legal_runs
 from tests.core.naive import ENDED, NaiveState
+from tests.core.naive_rules import NaiveRules
 
 
 def as_json(value: Any) -> Any:
@@ -36,6 +37,14 @@ def test_every_event_of_the_protocol_comes_up() -> None:
 
     draw_many()
     assert [known.__name__ for known in KNOWN if known not in seen] == []
+
+
+@given(legal_runs(complete=False))
+def test_a_run_obeys_every_rule(run: Run) -> None:
+    rules = NaiveRules()
+    for event, private in run:
+        assert rules.broken(as_json(event)) == set()
+        rules.record(as_json(event), as_json(private))
 
 
 @given(legal_runs())

@@ -183,7 +183,7 @@ class Writer:
             found.extend([partial(move, *args)] * weight)
 
         if not task.begun:
-            offer(4, self.begin, task)
+            offer(9, self.begin, task)
             offer(1, self.end, task)
             return found
 
@@ -225,8 +225,8 @@ class Writer:
         if task.pending:
             offer(3, self.answer, task)
         offer(1, self.new_attempt, task)
-        if self.may_end(task):
-            offer(3 if task.depth else 1, self.end, task)
+        if task.depth and self.may_end(task):  # the root ends when the run does, not before
+            offer(3, self.end, task)
         return found
 
     def offer_moves_of_item(self, task: _Task, item: _Item, offer: Callable[..., None]) -> None:
@@ -629,13 +629,13 @@ class Writer:
     def whole_block(self, task: _Task, item: _Item) -> None:
         """A block that comes as its `done` alone."""
         kind = self.pick(("text", "image", "refusal", "data", "file"))
+        citable = sorted(task.known)[-3:]  # not its own number: nobody has seen that yet
         number = None if kind == "refusal" else self.block_id(task, item)
         block: Block
         if kind == "text":
             block = Text(text=self.text(), id=number)
-            if task.known and self.flag():
-                cited = self.pick(sorted(task.known)[-3:])
-                block, _deltas = self.with_citation(block, cited)
+            if citable and self.flag():
+                block, _deltas = self.with_citation(block, self.pick(citable))
         elif kind == "image":
             block = Image(image_url=self.draw(values.IMAGE_URL), id=number)
         elif kind == "refusal":
