@@ -1,0 +1,469 @@
+// Generated from conformance/schema.json by scripts/generate_ts_types.py: do not edit.
+
+import type { Annotation, Data, ErrorInfo, File, Image, InputRequest, Item, Refusal, Text, Usage } from "./items.ts";
+
+/**
+ * A task exists. The first event of a run creates its root, whose `task_id` is the run's id.
+ *
+ * A child names its parent and the call that it answers; `reference_start` is the first number
+ * that the task's reference pool may issue, because earlier turns own the ones below it.
+ */
+export interface TaskCreated {
+  readonly type: "task.created";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly agent?: string;
+  readonly parent_task_id?: string;
+  readonly call_id?: string;
+  readonly thread_id?: string;
+  readonly previous_run_id?: string;
+  readonly created_at?: number;
+  readonly model?: string;
+  readonly input?: unknown;
+  readonly options?: unknown;
+  readonly metadata?: unknown;
+  readonly reference_start?: number;
+}
+
+/** A worker has begun the task. */
+export interface TaskInProgress {
+  readonly type: "task.in_progress";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+}
+
+/**
+ * The task goes on after a lost worker or a broken provider stream.
+ *
+ * The items named in `superseded` were cut short and will be made again: they stay in the log,
+ * `incomplete`, and leave the object and the history.
+ */
+export interface TaskAttempt {
+  readonly type: "task.attempt";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly attempt: number;
+  readonly reason: string;
+  readonly superseded?: readonly string[];
+}
+
+/** The task waits for people: approvals of calls, or values. */
+export interface TaskInputRequired {
+  readonly type: "task.input_required";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly requests: readonly InputRequest[];
+}
+
+/** One request was answered; when the last one is, the task is in progress again. */
+export interface TaskInputReceived {
+  readonly type: "task.input_received";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly request_id: string;
+  readonly approved?: boolean;
+  readonly value?: unknown;
+  readonly reason?: string;
+}
+
+/** The task has its answer. Nothing of this task follows. */
+export interface TaskCompleted {
+  readonly type: "task.completed";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+}
+
+/** The task ended short of an answer, e.g. `max_output_tokens`. Nothing of it follows. */
+export interface TaskIncomplete {
+  readonly type: "task.incomplete";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly reason: string;
+}
+
+/** The task ended with an error. Nothing of it follows. */
+export interface TaskFailed {
+  readonly type: "task.failed";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly error: ErrorInfo;
+}
+
+/** Somebody stopped the task; what it had put out is kept. Nothing of it follows. */
+export interface TaskCancelled {
+  readonly type: "task.cancelled";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly reason?: string;
+}
+
+/** What one model call of this task used; the object shows the sum. */
+export interface TaskUsage {
+  readonly type: "task.usage";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly usage: Usage;
+  readonly item_id?: string;
+}
+
+/** The task's answer as a JSON value, when its agent declares an output type. */
+export interface StructuredOutputDone {
+  readonly type: "task.structured_output.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly value: unknown;
+  readonly name?: string;
+}
+
+/** A named stage of the agent begins; steps nest. */
+export interface StepStarted {
+  readonly type: "task.step.started";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly step_index: number;
+  readonly name: string;
+}
+
+/** The innermost open step ends. */
+export interface StepFinished {
+  readonly type: "task.step.finished";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly step_index: number;
+}
+
+/** Something worth telling the person who watches; the model never sees it. */
+export interface Notice {
+  readonly type: "task.notice";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly message: string;
+  readonly level?: string;
+  readonly call_id?: string;
+  readonly data?: unknown;
+}
+
+/** How far a call, or the task itself, has come. Each one replaces the one before. */
+export interface Progress {
+  readonly type: "task.progress";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly call_id?: string;
+  readonly message?: string;
+  readonly current?: number;
+  readonly total?: number;
+}
+
+/** The tool of a finished call is about to run: durable before the tool's first line. */
+export interface ToolCallStarted {
+  readonly type: "task.tool_call.started";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+}
+
+/** A child's reference gets a number in this task's pool, so that it can be cited here. */
+export interface ReferenceImported {
+  readonly type: "task.reference.imported";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly reference_id: number;
+  readonly source_task_id: string;
+  readonly source_reference_id: number;
+}
+
+/** A provider's event that has no name here; its bytes are the private part. */
+export interface RawEvent {
+  readonly type: "task.raw";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly source: string;
+  readonly event_type: string;
+}
+
+/** An item begins, empty; `output_index` counts from 0 per task, no holes. */
+export interface OutputItemAdded {
+  readonly type: "task.output_item.added";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly output_index: number;
+  readonly item: Item;
+}
+
+/** The item is final. A list that is left out is the one that the events before it made. */
+export interface OutputItemDone {
+  readonly type: "task.output_item.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly output_index: number;
+  readonly item: Item;
+}
+
+/** A part of a reasoning summary begins. */
+export interface SummaryItemAdded {
+  readonly type: "task.reasoning_summary_item.added";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly summary_index: number;
+  readonly item: Text;
+}
+
+/** Characters to append to one open summary part. */
+export interface SummaryTextDelta {
+  readonly type: "task.reasoning_summary_text.delta";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly summary_index: number;
+  readonly delta: string;
+}
+
+/** A part of a reasoning summary is final. */
+export interface SummaryItemDone {
+  readonly type: "task.reasoning_summary_item.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly summary_index: number;
+  readonly item: Text;
+}
+
+/** A part of the raw reasoning begins. */
+export interface ReasoningTextAdded {
+  readonly type: "task.reasoning_text.added";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly text_index: number;
+  readonly item: Text;
+}
+
+/** Characters to append to one open part of the raw reasoning. */
+export interface ReasoningTextDelta {
+  readonly type: "task.reasoning_text.delta";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly text_index: number;
+  readonly delta: string;
+}
+
+/** A part of the raw reasoning is final. */
+export interface ReasoningTextDone {
+  readonly type: "task.reasoning_text.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly text_index: number;
+  readonly item: Text;
+}
+
+/** Characters to append to a call's arguments; may split anywhere, even inside an escape. */
+export interface ArgumentsDelta {
+  readonly type: "task.tool_call_arguments.delta";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly delta: string;
+}
+
+/** A call's arguments are whole. */
+export interface ArgumentsDone {
+  readonly type: "task.tool_call_arguments.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly arguments: string;
+}
+
+/** A text block begins to stream. */
+export interface TextAdded {
+  readonly type: "task.text.added";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: Text;
+}
+
+/**
+ * Characters to append to one open text block.
+ *
+ * A position and a piece, never the text so far: a reader that missed frames asks the log again
+ * from its cursor instead of guessing.
+ */
+export interface TextDelta {
+  readonly type: "task.text.delta";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly delta: string;
+}
+
+/** A citation within the text that is already there, while more of it streams. */
+export interface AnnotationAdded {
+  readonly type: "task.text.annotation.added";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly annotation_index: number;
+  readonly annotation: Annotation;
+}
+
+/** A text block is final; alone, without `added`, it is a whole short block. */
+export interface TextDone {
+  readonly type: "task.text.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: Text;
+}
+
+/** An image block begins; its URL may still be empty. */
+export interface ImageAdded {
+  readonly type: "task.image.added";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: Image;
+}
+
+/** A whole image, better than the one before, which it replaces. */
+export interface ImageDelta {
+  readonly type: "task.image.delta";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly partial_image_index: number;
+  readonly item: Image;
+}
+
+/** The image is final; alone, without `added`, it is a whole block. */
+export interface ImageDone {
+  readonly type: "task.image.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: Image;
+}
+
+/** A refusal begins to stream. */
+export interface RefusalAdded {
+  readonly type: "task.refusal.added";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: Refusal;
+}
+
+/** Characters to append to one open refusal. */
+export interface RefusalDelta {
+  readonly type: "task.refusal.delta";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly delta: string;
+}
+
+/** A refusal is final; alone, without `added`, it is a whole block. */
+export interface RefusalDone {
+  readonly type: "task.refusal.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: Refusal;
+}
+
+/** A block of JSON, whole. */
+export interface DataDone {
+  readonly type: "task.data.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: Data;
+}
+
+/** A file block, whole. */
+export interface FileDone {
+  readonly type: "task.file.done";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly block_index: number;
+  readonly item: File;
+}
+
+/** Every event that this version has a name for. */
+export type RunEvent =
+  | TaskCreated
+  | TaskInProgress
+  | TaskAttempt
+  | TaskInputRequired
+  | TaskInputReceived
+  | TaskCompleted
+  | TaskIncomplete
+  | TaskFailed
+  | TaskCancelled
+  | TaskUsage
+  | StructuredOutputDone
+  | StepStarted
+  | StepFinished
+  | Notice
+  | Progress
+  | ToolCallStarted
+  | ReferenceImported
+  | RawEvent
+  | OutputItemAdded
+  | OutputItemDone
+  | SummaryItemAdded
+  | SummaryTextDelta
+  | SummaryItemDone
+  | ReasoningTextAdded
+  | ReasoningTextDelta
+  | ReasoningTextDone
+  | ArgumentsDelta
+  | ArgumentsDone
+  | TextAdded
+  | TextDelta
+  | AnnotationAdded
+  | TextDone
+  | ImageAdded
+  | ImageDelta
+  | ImageDone
+  | RefusalAdded
+  | RefusalDelta
+  | RefusalDone
+  | DataDone
+  | FileDone;

@@ -1,0 +1,18 @@
+export { RunState } from "./reducer.ts";
+export type { Frame, GapFrame, SnapshotFrame } from "./reducer.ts";
+export type { UnknownEvent } from "./decode.ts";
+export type { SaveOptions, SavedItem, SavedPart, SavedState, SavedTask } from "./saved.ts";
+export type { PrivatePart } from "./state.ts";
+export type {
+  ChildItemView,
+  ItemView,
+  MessageView,
+  RawItemView,
+  ReasoningView,
+  TaskFields,
+  TaskView,
+  ToolCallView,
+  ToolResultView,
+} from "./view.ts";
+export type * from "./events.ts";
+export type * from "./items.ts";
