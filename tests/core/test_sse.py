@@ -216,6 +216,7 @@ def test_a_trailing_cr_ends_its_line_at_once_and_takes_the_lf_that_may_follow() 
 
 def test_the_id_to_reconnect_with_is_that_of_a_whole_event() -> None:
     parser = Parser()
+    assert parser.last_event_id == ""
     parser.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
     assert parser.last_event_id == "1"
     parser.feed(b"\n")
@@ -246,6 +247,12 @@ def test_retry_takes_ascii_digits_only(value: bytes, expected: int | None) -> No
     assert parser.retry == expected
 
 
+def test_digits_of_another_field_are_no_retry() -> None:
+    parser = Parser()
+    parser.feed(b"data: 1\nevent: 2\nid: 3\nfoo: 4\n: 5\n\n")
+    assert parser.retry is None
+
+
 @pytest.mark.parametrize("cut", [1, 3, 1000])
 def test_an_event_beyond_the_limit_is_refused_with_a_typed_error(cut: int) -> None:
     def read(stream: bytes) -> None:
@@ -253,7 +260,7 @@ def test_an_event_beyond_the_limit_is_refused_with_a_typed_error(cut: int) -> No
         for at in range(0, len(stream), cut):
             parser.feed(stream[at : at + cut])
 
-    read(b"data: " + b"x" * 93 + b"\n\n")
+    read((b"data: " + b"x" * 93 + b"\n\n") * 3)
     with pytest.raises(StreamTooLarge):
         read(b"data: " + b"x" * 94 + b"\n\n")
     with pytest.raises(StreamTooLarge):
