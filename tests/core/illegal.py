@@ -426,7 +426,7 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
         (IN_MESSAGE, ev.DataDone(**M0, block_index=0, item=Data(data=1, id=1))),
         (IN_RESULT, ev.TextDone(**O1, block_index=0, item=Text(text="x", id=0))),
         (IN_RESULT, ev.TextDone(**O1, block_index=0, item=Text(text="x", id=-1))),
-        (IN_REASONING, ev.SummaryItemDone(**R0, summary_index=0, item=Text(text="x", id=1))),
+        (IN_REASONING, ev.SummaryItemAdded(**R0, summary_index=0, item=Text(text="", id=1))),
     ],
     "step-innermost": [
         (BEGUN, ev.StepFinished(task_id=R, step_index=0)),

@@ -70,7 +70,7 @@ SHAPES: dict[str, Dict] = {
         "server_label": None,
     },
     "item:tool_result": {"id": REQUIRED, "call_id": REQUIRED, "error": None},
-    "item:message": {"id": REQUIRED, "role": "assistant", "phase": None},
+    "item:message": {"id": REQUIRED, "role": REQUIRED, "phase": None},
     "item:raw": {"id": REQUIRED, "raw": REQUIRED, "source": None},
     # the rest
     "image_url": {"url": REQUIRED},

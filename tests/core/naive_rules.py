@@ -100,7 +100,7 @@ class NaiveRules:
             return {"output-once"}
         if kind == "task.input_required":
             ids = [request["id"] for request in event["requests"]]
-            if len(set(ids)) < len(ids) or set(ids) & set(task["asked"]):
+            if len(set(ids)) < len(ids) or set(ids) & set(task["pending"]):
                 return {"request-known"}
         if kind == "task.input_received" and event["request_id"] not in task["pending"]:
             return {"request-known"}
@@ -158,7 +158,9 @@ class NaiveRules:
         if not item["open"]:
             return {"item-open"}
         found = set()
-        if any(payload.get(name) != item[name] for name in ("type", "id", "call_id", "name")):
+        if payload["id"] != item["id"]:
+            return {"item-same", "item-open"}  # either says so
+        if any(payload.get(name) != item[name] for name in ("type", "call_id", "name")):
             return {"item-same"}
         for name in LISTS[item["type"]]:
             made = [part["block"] for part in item["lists"][name]]
@@ -286,7 +288,6 @@ class NaiveRules:
         elif kind == "task.structured_output.done":
             task["has_output"] = True
         elif kind == "task.input_required":
-            task["asked"] += [request["id"] for request in event["requests"]]
             task["pending"] += [request["id"] for request in event["requests"]]
         elif kind == "task.input_received":
             task["pending"].remove(event["request_id"])
@@ -302,7 +303,6 @@ class NaiveRules:
             "items": [],
             "children": [],
             "pending": [],
-            "asked": [],
             "open_steps": [],
             "steps": 0,
             "has_output": False,
