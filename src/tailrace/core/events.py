@@ -24,6 +24,7 @@ from tailrace.core.items import (
     Refusal,
     Text,
     Usage,
+    Worded,
 )
 
 
@@ -137,7 +138,7 @@ class StepFinished(Event, frozen=True, kw_only=True, tag="task.step.finished"):
     step_index: int
 
 
-class Notice(Event, frozen=True, kw_only=True, tag="task.notice"):
+class Notice(Event, Worded, frozen=True, kw_only=True, tag="task.notice"):
     """Something worth telling the person who watches; the model never sees it."""
 
     message: str

@@ -10,6 +10,7 @@ Everything here is a frozen fact with no behaviour. Two rules shape the classes:
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +18,27 @@ import msgspec
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of every value of the protocol: immutable, and defaults stay off the wire."""
+
+
+@cache
+def _words(cls: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    """The fields of a class that have a word as their default."""
+    with_default = cls.__struct_fields__[-len(cls.__struct_defaults__) :]
+    pairs = zip(with_default, cls.__struct_defaults__, strict=True)
+    return tuple((name, default) for name, default in pairs if isinstance(default, str))
+
+
+class Worded(Fact, frozen=True, kw_only=True):
+    """A fact with words for defaults, such as `status`.
+
+    msgspec leaves out a default that *is* the default's object. A word that was read from JSON is
+    another object, so without this a value would be shown or not depending on where it came from.
+    """
+
+    def __post_init__(self) -> None:
+        for name, default in _words(type(self)):
+            if getattr(self, name) == default:
+                msgspec.structs.force_setattr(self, name, default)
 
 
 # --- annotations -------------------------------------------------------------------------------
@@ -34,7 +56,7 @@ class ReferenceToBlock(Fact, frozen=True, kw_only=True, tag="reference_to_block"
     end_index: int
 
 
-class UrlCitation(Fact, frozen=True, kw_only=True, tag="url_citation", tag_field="type"):
+class UrlCitation(Worded, frozen=True, kw_only=True, tag="url_citation", tag_field="type"):
     """A citation that the provider made itself (web search), offsets as above."""
 
     url: str
@@ -43,7 +65,7 @@ class UrlCitation(Fact, frozen=True, kw_only=True, tag="url_citation", tag_field
     title: str = ""
 
 
-class FileCitation(Fact, frozen=True, kw_only=True, tag="file_citation", tag_field="type"):
+class FileCitation(Worded, frozen=True, kw_only=True, tag="file_citation", tag_field="type"):
     """A citation of a file that the provider holds (file search, containers)."""
 
     file_id: str
@@ -101,7 +123,7 @@ class Data(Fact, frozen=True, kw_only=True, tag="data", tag_field="type"):
     id: int | None = None
 
 
-class File(Fact, frozen=True, kw_only=True, tag="file", tag_field="type"):
+class File(Worded, frozen=True, kw_only=True, tag="file", tag_field="type"):
     """A file that the client may fetch; `bucket` and `path` make it an attachment of S1."""
 
     url: str
@@ -136,7 +158,7 @@ class ImageUrlPart(Fact, frozen=True, kw_only=True, tag="image_url", tag_field="
     tags: list[str] = []
 
 
-class FilePart(Fact, frozen=True, kw_only=True, tag="file", tag_field="type"):
+class FilePart(Worded, frozen=True, kw_only=True, tag="file", tag_field="type"):
     """A file for the model."""
 
     url: str
@@ -167,7 +189,7 @@ class ErrorInfo(Fact, frozen=True, kw_only=True):
     retry_after: float | None = None
 
 
-class Reasoning(Fact, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
+class Reasoning(Worded, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
     """The model's thinking: a summary in parts, and the raw text where a provider gives it."""
 
     id: str
@@ -176,7 +198,7 @@ class Reasoning(Fact, frozen=True, kw_only=True, tag="reasoning", tag_field="typ
     status: Status = "completed"
 
 
-class ToolCall(Fact, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
+class ToolCall(Worded, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
     """The model asks for a tool. `kind` is `function` or the provider's name of a built-in one."""
 
     id: str
@@ -189,7 +211,7 @@ class ToolCall(Fact, frozen=True, kw_only=True, tag="tool_call", tag_field="type
     status: Status = "completed"
 
 
-class ToolResult(Fact, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
+class ToolResult(Worded, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
     """What the call gave, as blocks for the client. A sub-agent's items show up among them."""
 
     id: str
@@ -199,17 +221,17 @@ class ToolResult(Fact, frozen=True, kw_only=True, tag="tool_result", tag_field="
     error: ErrorInfo | None = None
 
 
-class Message(Fact, frozen=True, kw_only=True, tag="message", tag_field="type"):
+class Message(Worded, frozen=True, kw_only=True, tag="message", tag_field="type"):
     """What the agent says."""
 
     id: str
-    role: str = "assistant"
+    role: str
     block_list: list[Block] | None = None
     status: Status = "completed"
     phase: str | None = None
 
 
-class RawItem(Fact, frozen=True, kw_only=True, tag="raw", tag_field="type"):
+class RawItem(Worded, frozen=True, kw_only=True, tag="raw", tag_field="type"):
     """An item of a kind that this version has no name for, kept as it came."""
 
     id: str

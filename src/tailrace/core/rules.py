@@ -370,7 +370,7 @@ def _open_part(task: TaskNode, event: Any) -> tuple[ItemNode, Any]:
 
 def _part_done(task: TaskNode, event: Any) -> None:
     node, kind, parts, index = _place(task, event)
-    if index not in parts and kind not in ("summary", "reasoning_text"):
+    if index not in parts:
         _next_index(index, parts, f"{kind} index")
         _number_allowed(node, event.item)
         if isinstance(event.item, Text):

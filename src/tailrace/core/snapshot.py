@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.errors import MalformedEvent
-from tailrace.core.events import Private, Unknown
+from tailrace.core.events import Private, TaskCreated, Unknown
 from tailrace.core.fold import State, note_numbers, part_number
 from tailrace.core.items import (
     Block,
@@ -37,18 +37,8 @@ from tailrace.core.state import (
 from tailrace.core.view import Json, show_own, show_task
 
 VERSION = 1
-_FACTS = (
-    "parent_task_id",
-    "call_id",
-    "agent",
-    "thread_id",
-    "previous_run_id",
-    "created_at",
-    "model",
-    "input",
-    "options",
-    "metadata",
-    "reference_start",
+_FACTS = tuple(
+    name for name in TaskCreated.__struct_fields__ if name not in ("task_id", "sequence_number")
 )
 
 

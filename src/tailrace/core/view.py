@@ -34,24 +34,24 @@ def _run(state: State, task_id: str | None, *, whole: bool) -> Json:
     task = state.root if task_id is None else state.tasks[task_id]
     if task is None:
         return {}
-    shown = show_task(task)
-    shown["output"] = [show_item(task, node, whole=whole) for node in task.output()]
+    shown = _task(task, whole=whole)
     if task is not state.root:
         return shown
     others = [child for child in state.tasks.values() if child is not task]
     if others:
-        shown["tasks"] = [_summary(child, whole=whole) for child in others]
+        # A client finds their items among the blocks of the call that they answer.
+        shown["tasks"] = [
+            _task(child, whole=True) if whole else show_task(child) for child in others
+        ]
     if state.unknown:
         shown["unknown"] = [msgspec.json.decode(event.raw) for event in state.unknown]
-    if whole:
-        _add_private(shown, task.private)
     return shown
 
 
-def _summary(task: TaskNode, *, whole: bool) -> Json:
+def _task(task: TaskNode, *, whole: bool) -> Json:
     shown = show_task(task)
+    shown["output"] = [show_item(task, node, whole=whole) for node in task.output()]
     if whole:
-        shown["output"] = [show_item(task, node, whole=True) for node in task.output()]
         _add_private(shown, task.private)
     return shown
 
@@ -85,7 +85,7 @@ def show_task(task: TaskNode) -> Json:
         ]
     if task.notices:
         shown["notices"] = list(task.notices)
-    if task.progress is not None:
+    if task.progress:
         shown["progress"] = task.progress
     if task.imports:
         shown["imports"] = [
@@ -125,7 +125,7 @@ def show_own(node: ItemNode) -> Json:
         shown["arguments"] = node.arguments.text if node.arguments is not None else ""
         if node.started:
             shown["started"] = True
-        if node.progress is not None:
+        if node.progress:
             shown["progress"] = node.progress
     elif not isinstance(node.item, RawItem):
         shown["block_list"] = show_parts(node.parts)

@@ -1,0 +1,95 @@
+"""How a run that stops early is ended legally: what is open is closed, children before parents.
+
+The partial answer is kept, marked `incomplete`; nothing dangles, so every reader's state and the
+next turn's history stay valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.items import ErrorInfo, Image, Refusal, Text, ToolResult
+from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
+
+
+def ending(task: TaskNode, last: ev.Event) -> Iterator[ev.Event]:
+    """The events that close everything open in a task and below it, then `last`.
+
+    The state must be folded along: each event is legal once the ones before it were applied.
+    """
+    yield from closing(task)
+    yield last
+
+
+def closing(task: TaskNode) -> Iterator[ev.Event]:
+    """The events that leave nothing open in a task, nor in the children below it."""
+    for child in task.children:
+        if not child.ended:
+            yield from ending(
+                child, ev.TaskCancelled(task_id=child.task_id, reason="Its parent ended.")
+            )
+    for node in list(task.items.values()):
+        if node.is_open:
+            yield from _close_item(task, node)
+    for index, step in reversed(list(task.steps.items())):
+        if step.is_open:
+            yield ev.StepFinished(task_id=task.task_id, step_index=index)
+
+
+def _close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
+    task_id, item_id, output_index = task.task_id, node.item.id, node.output_index
+    for index, part in list(node.parts.items()):
+        if isinstance(part, ImageNode) and part.is_open:
+            yield ev.ImageDone(
+                task_id=task_id,
+                item_id=item_id,
+                output_index=output_index,
+                block_index=index,
+                item=Image(image_url=part.image.image_url, id=part.image.id),
+            )
+        elif isinstance(part, TextNode) and part.is_open:
+            yield _close_text(task_id, node, index, part)
+    for index, text in list(node.texts.items()):
+        if text.is_open:
+            yield ev.ReasoningTextDone(
+                task_id=task_id,
+                item_id=item_id,
+                output_index=output_index,
+                text_index=index,
+                item=Text(text=text.text),
+            )
+    item = msgspec.structs.replace(node.item, status="incomplete")
+    if isinstance(item, ToolResult):
+        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
+        item = msgspec.structs.replace(item, status="failed", error=error)
+    yield ev.OutputItemDone(task_id=task_id, output_index=output_index, item=item)
+
+
+def _close_text(task_id: str, node: ItemNode, index: int, part: TextNode) -> ev.Event:
+    item_id, output_index = node.item.id, node.output_index
+    if part.kind == "summary":
+        return ev.SummaryItemDone(
+            task_id=task_id,
+            item_id=item_id,
+            output_index=output_index,
+            summary_index=index,
+            item=Text(text=part.text),
+        )
+    if part.kind == "refusal":
+        return ev.RefusalDone(
+            task_id=task_id,
+            item_id=item_id,
+            output_index=output_index,
+            block_index=index,
+            item=Refusal(refusal=part.text),
+        )
+    return ev.TextDone(
+        task_id=task_id,
+        item_id=item_id,
+        output_index=output_index,
+        block_index=index,
+        item=Text(text=part.text, id=part.id, annotations=list(part.annotations)),
+    )

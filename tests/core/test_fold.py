@@ -1,0 +1,267 @@
+"""The fold against a second one, written from PROTOCOL.md alone, on random runs and golden traces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.core import events as ev
+from tailrace.core.codec import decode_event, encode_event
+from tailrace.core.errors import IllegalEvent, MalformedEvent
+from tailrace.core.fold import _FOLD, State
+from tailrace.core.snapshot import fork, restore, save, saved
+from tailrace.core.view import client_view, whole_object
+from tailrace.testing.runs import Run, legal_runs
+from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL
+from tests.core.naive import NaiveState
+from tests.traces import TRACES, Trace
+
+
+def as_json(value: Any) -> Any:
+    return None if value is None else json.loads(msgspec.json.encode(value))
+
+
+def folded(run: Run) -> State:
+    state = State()
+    for event, private in run:
+        state.apply(event, private)
+    return state
+
+
+def test_every_event_has_its_place_in_the_table() -> None:
+    assert set(_FOLD) == set(ev.KNOWN)
+
+
+@given(legal_runs())
+def test_every_legal_run_is_accepted_and_looks_the_same_to_both_folds(run: Run) -> None:
+    strict, reader, naive = State(), State(), NaiveState()
+    for event, private in run:
+        strict.apply(event, private)
+        reader.absorb(event, private)
+        naive.apply(as_json(event), as_json(private))
+        view = client_view(reader)
+        assert view == naive.view()
+        assert client_view(strict) == view
+    assert whole_object(reader) == naive.whole()
+    for task_id in reader.tasks:
+        assert client_view(reader, task_id) == naive.view(task_id)
+        assert whole_object(reader, task_id) == naive.whole(task_id)
+
+
+@given(legal_runs(complete=False), st.data())
+def test_a_run_saved_anywhere_goes_on_as_if_it_had_not_been(run: Run, data: st.DataObject) -> None:
+    whole = folded(run)
+    place = data.draw(st.integers(0, len(run)))
+    state = restore(save(folded(run[:place]), private=True))
+    assert saved(state, private=True) == saved(folded(run[:place]), private=True)
+    for event, private in run[place:]:
+        state.apply(event, private)
+    assert save(state, private=True) == save(whole, private=True)
+    assert whole_object(state) == whole_object(whole)
+
+
+@given(legal_runs())
+def test_what_clients_are_sent_of_a_state_holds_nothing_private(run: Run) -> None:
+    hidden = [(event, _canary(private)) for event, private in run]
+    state = folded(hidden)
+    if any(private for _, private in hidden):
+        assert b"CANARY" in save(state, private=True)
+    assert b"CANARY" not in save(state)
+    assert "CANARY" not in json.dumps(client_view(state))
+    assert b"CANARY" not in save(fork(state), private=True)
+
+
+def _canary(private: ev.Private | None) -> ev.Private | None:
+    if private is None:
+        return None
+    return msgspec.structs.replace(private, signature="CANARY", provider={"id": "CANARY"})
+
+
+@given(legal_runs())
+def test_events_survive_json(run: Run) -> None:
+    for event, _ in run:
+        assert decode_event(encode_event(event)) == event
+
+
+DELTAS = (
+    ev.TextDelta,
+    ev.SummaryTextDelta,
+    ev.ReasoningTextDelta,
+    ev.ArgumentsDelta,
+    ev.RefusalDelta,
+)
+
+
+@given(legal_runs(), st.booleans())
+def test_how_a_text_is_split_does_not_matter(run: Run, finest: bool) -> None:
+    """Every text in single characters, or each delta in two halves: the same object."""
+    state, again = folded(run), State()
+    for event, private in run:
+        pieces = [event]
+        if isinstance(event, DELTAS):
+            middle = len(event.delta) // 2
+            cuts = list(event.delta) if finest else [event.delta[:middle], event.delta[middle:]]
+            pieces = [msgspec.structs.replace(event, delta=cut) for cut in cuts]
+        for piece in pieces:
+            again.apply(ev.recorded(piece, again.sequence_number + 1), private)
+    assert client_view(again) == client_view(state)
+
+
+@given(legal_runs(), st.data())
+def test_duplicates_change_nothing(run: Run, data: st.DataObject) -> None:
+    state = State()
+    for n, (event, private) in enumerate(run):
+        state.absorb(event, private)
+        if data.draw(st.booleans()):
+            again, hidden = run[data.draw(st.integers(0, n))]
+            assert not state.absorb(again)
+    assert save(state, private=True) == save(folded(run), private=True)
+
+
+@settings(max_examples=200)
+@given(legal_runs(), st.data())
+def test_a_reader_survives_any_order_and_agrees_with_the_other(
+    run: Run, data: st.DataObject
+) -> None:
+    """Events lost, repeated and out of order, without numbers: no exception, and one answer."""
+    events = [event for event, _ in run]
+    chaos = data.draw(st.lists(st.sampled_from(events), max_size=60))
+    state, naive = State(), NaiveState()
+    for event in chaos:
+        unnumbered = ev.recorded(event, 0)
+        state.absorb(unnumbered)
+        naive.apply(as_json(unnumbered), None)
+        if state.root is not None:
+            assert client_view(state) == naive.view()
+    assert saved(restore(save(state))) == saved(state)
+
+
+EXAMPLES = [
+    pytest.param(rule, prefix, event, id=f"{rule}-{number}")
+    for rule, examples in ILLEGAL.items()
+    for number, (prefix, event) in enumerate(examples)
+]
+
+
+@pytest.mark.parametrize(("rule", "prefix", "event"), EXAMPLES)
+def test_an_illegal_event_is_refused_by_name_and_changes_nothing(
+    rule: str, prefix: Run, event: ev.Event
+) -> None:
+    state = folded(prefix)
+    before = save(state, private=True)
+    with pytest.raises(IllegalEvent) as refusal:
+        state.apply(event)
+    assert refusal.value.rule == rule
+    assert save(state, private=True) == before
+
+
+@pytest.mark.parametrize("run", LEGAL)
+def test_what_only_looks_illegal_is_accepted(run: Run) -> None:
+    folded(run)
+
+
+def test_a_number_on_private_content_may_be_cited() -> None:
+    prefix, event = CONTENT_MAKES_KNOWN
+    folded(prefix).apply(event)
+
+
+@given(legal_runs(), st.data())
+def test_a_number_that_is_not_the_next_is_refused(run: Run, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(run) - 1))
+    state = folded(run[:place])
+    number = data.draw(st.integers(0, len(run) + 5).filter(lambda n: n != place + 1))
+    with pytest.raises(IllegalEvent, match="seq-next"):
+        state.apply(ev.recorded(run[place][0], number))
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_a_golden_trace_folds_to_its_states(trace: Trace) -> None:
+    state = State()
+    for n, (event, private) in enumerate(trace.events):
+        state.absorb(event, private)
+        assert trace.digest(client_view(state)) == trace.digests[n], f"after event {n + 1}"
+    assert client_view(state) == trace.view
+    assert whole_object(state) == trace.whole
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_a_golden_trace_can_be_saved_at_every_event(trace: Trace) -> None:
+    state = State()
+    for event, private in trace.events:
+        state.absorb(event, private)
+        state = restore(save(state, private=True))
+    assert whole_object(state) == trace.whole
+
+
+def test_a_million_deltas_fold_and_save() -> None:
+    state = State()
+    head: list[ev.Event] = [
+        ev.TaskCreated(task_id="r"),
+        ev.TaskInProgress(task_id="r"),
+        decode_added(),
+        decode_text_added(),
+    ]
+    for n, event in enumerate(head, 1):
+        state.apply(ev.recorded(event, n))
+    delta = ev.TextDelta(task_id="r", item_id="m", output_index=0, block_index=0, delta="abcd")
+    for n in range(5, 1_000_005):
+        state.apply(ev.recorded(delta, n))
+    block = client_view(state)["output"][0]["block_list"][0]
+    assert len(block["text"]) == 4_000_000
+    assert len(save(state)) < 4_001_000
+
+
+def decode_added() -> ev.Event:
+    raw = (
+        b'{"type":"task.output_item.added","task_id":"r","output_index":0,'
+        b'"item":{"type":"message","id":"m","role":"assistant","block_list":[]}}'
+    )
+    event = decode_event(raw)
+    assert isinstance(event, ev.Event)
+    return event
+
+
+def decode_text_added() -> ev.Event:
+    raw = (
+        b'{"type":"task.text.added","task_id":"r","item_id":"m","output_index":0,'
+        b'"block_index":0,"item":{"type":"text","text":""}}'
+    )
+    event = decode_event(raw)
+    assert isinstance(event, ev.Event)
+    return event
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"version":2}',
+        b'{"version":1}',
+        b'{"version":1,"position":0,"sequence_number":0,"tasks":[{}]}',
+        b'{"version":1,"position":0,"sequence_number":0,"tasks":[5]}',
+        b'{"version":1,"position":0,"sequence_number":0,"tasks":'
+        b'[{"task_id":"a","at":1,"parent_task_id":"b","items":[]}]}',
+    ],
+)
+def test_bytes_that_are_no_saved_state_are_one_typed_error(raw: bytes) -> None:
+    with pytest.raises(MalformedEvent):
+        restore(raw)
+
+
+def test_a_state_without_events_has_an_empty_view() -> None:
+    assert client_view(State()) == {}
+    assert restore(save(State())).root is None
+
+
+def test_traces_are_there() -> None:
+    folder = Path(__file__).parents[2] / "conformance" / "traces"
+    assert len(TRACES) == len(list(folder.iterdir()))
+    assert len(TRACES) >= 25
