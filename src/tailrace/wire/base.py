@@ -51,6 +51,10 @@ class Format(Protocol):
     headers: dict[str, str]
     resumable: bool
     """Whether clients can say where they stopped. If not, they get a replay."""
+    stateful: bool
+    """Whether `at` looks at the state. If not, a resume need not fold the log before it."""
+    preamble: bytes
+    """What is sent before the first frame, if anything."""
     heartbeat: Frame
     """What is sent into a long silence; harmless to this format's clients."""
 

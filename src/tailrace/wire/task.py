@@ -31,6 +31,8 @@ class TaskFormat:
     name = "task"
     headers: dict[str, str] = {}
     resumable = True
+    stateful = False
+    preamble = sse.retry(1000)
     heartbeat: Frame = sse.comment("ping")
 
     def at(self, state: State) -> TaskEncoder:

@@ -1,0 +1,1 @@
+"""How readers learn of new events: one file, one bus."""

@@ -1,0 +1,188 @@
+"""The command line: `tailrace demo`, `tailrace serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tailrace import __version__
+
+cli = typer.Typer(
+    help="Tailrace: the stateful streaming runtime for AI agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
+Host = Annotated[str, typer.Option(help="Address to listen on; loopback only, for now.")]
+Database = Annotated[Path, typer.Option("--db", help="SQLite file; made if it is missing.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tailrace {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    pass
+
+
+@cli.command()
+def demo(
+    port: Port = 8000,
+    pace: Annotated[float, typer.Option(help="Seconds per word of the scripted agent.")] = 0.03,
+    db: Annotated[
+        Path | None, typer.Option("--db", help="SQLite file; default: a temporary one.")
+    ] = None,
+    once: Annotated[bool, typer.Option(help="Stop after the run instead of serving on.")] = False,
+) -> None:
+    """Run a scripted agent on SQLite and show it live: no key, no service."""
+    from tailrace import demo as script
+    from tailrace.app import Tailrace
+
+    with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as folder:
+        app = Tailrace({"assistant": script.assistant(pace)}, db or Path(folder) / "demo.db")
+        _run(app, "127.0.0.1", port, lambda url: _show_run(app, url, script.QUESTION, once=once))
+
+
+@cli.command()
+def serve(
+    application: Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")],
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+) -> None:
+    """Serve your application until Ctrl-C."""
+    app = _load(application)
+    _run(app, host, port, _announce)
+
+
+def _load(name: str) -> Any:
+    from tailrace.app import Tailrace
+
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        _fail(f"{name!r} names no application; say module:name, for example main:app.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        _fail(f"There is no module {error.name!r} here; run this where {module}.py lies.")
+    except AttributeError:
+        _fail(f"{module} has no {attribute!r}.")
+    if not isinstance(found, Tailrace):
+        _fail(f"{name} is a {type(found).__name__}, not a Tailrace application.")
+    return found
+
+
+def _fail(message: str) -> Any:
+    typer.secho(f"tailrace: {message}", fg="red", err=True)
+    raise typer.Exit(2)
+
+
+def _run(app: Any, host: str, port: int, then: Any) -> None:
+    """Serve until Ctrl-C; `then` runs beside it, and when it returns False the server stops."""
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        _fail(
+            f"There are no API keys yet, so listening on {host} would let everybody in. "
+            "Use 127.0.0.1, behind a proxy that checks who asks."
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        _fail(f"Port {port} of {host} cannot be had ({error.strerror}); try --port 0.")
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}"
+    try:
+        asyncio.run(_serve(app, listener, url, then))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listener.close()
+
+
+async def _serve(app: Any, listener: socket.socket, url: str, then: Any) -> None:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.stop_streams()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5, access_log=False
+    )
+    server = Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started:
+        if serving.done():
+            await serving
+            raise typer.Exit(1)
+        await asyncio.sleep(0.01)
+    beside = asyncio.create_task(then(url))
+    await asyncio.wait([serving, beside], return_when=asyncio.FIRST_COMPLETED)
+    if beside.done():
+        if await beside is False:
+            server.should_exit = True
+    else:
+        beside.cancel()
+    await serving
+
+
+async def _announce(url: str) -> bool:
+    typer.echo(f"Tailrace is running at {url}  (Ctrl-C stops it)")
+    return True
+
+
+async def _show_run(app: Any, url: str, question: str, *, once: bool) -> bool:
+    from rich.console import Console
+    from rich.live import Live
+
+    from tailrace.core.fold import State
+    from tailrace.core.view import client_view
+    from tailrace.terminal import draw
+
+    console = Console()
+    run_id = await app.runs.start("assistant", question)
+    events = f"{url}/runs/{run_id}/events"
+    console.print(f"Open [bold]{url}[/bold], or follow the same run from another terminal:")
+    console.print(f"  curl -N {events}", highlight=False, soft_wrap=True)
+    state = State()
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        async for batch in app.runs.follow(run_id):
+            for one in batch:
+                state.absorb(one.event)
+            if batch:
+                live.update(draw(client_view(state)), refresh=True)
+    console.print()
+    if once:
+        return False
+    console.print("The run is kept; the curl line above replays it, and so does")
+    console.print(f"  curl -N '{events}?format=vercel-ui'", highlight=False, soft_wrap=True)
+    console.print("Ctrl-C stops the server.")
+    return True
+
+
+def main() -> None:
+    """The entry point of the `tailrace` command."""
+    cli()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What happens while a run lives: events are written, and followed."""

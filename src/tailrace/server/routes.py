@@ -1,0 +1,201 @@
+"""The routes: our own API, OpenAI's Responses, and the Vercel AI SDK's chat."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from tailrace.core.errors import CallerError, NotFound, UnknownFormat
+from tailrace.core.view import client_view
+from tailrace.runtime.runs import Runs
+from tailrace.server.door import Door, answering, error_response, json_response, read_json
+from tailrace.server.stream import EventStream, frames, refuse_gap, truthy
+from tailrace.wire import openai_responses, vercel_ui
+from tailrace.wire.base import Format
+
+CHAT_GRACE_SECONDS = 300.0
+"""How long after its end a chat's answer is replayed to a client that lost its connection."""
+
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
+
+
+class Server:
+    """The HTTP face of some runs."""
+
+    def __init__(
+        self, runs: Runs, formats: Mapping[str, Format], hosts: frozenset[str] = LOOPBACK
+    ) -> None:
+        self.runs = runs
+        self.formats = formats
+        self.stopping = asyncio.Event()
+        routes = [
+            Route("/", answering(self.index), methods=["GET"]),
+            Route("/health", answering(self.health), methods=["GET"]),
+            Route("/agents", answering(self.agents), methods=["GET"]),
+            Route("/runs", answering(self.start), methods=["POST"]),
+            Route("/runs/{run_id}", answering(self.show), methods=["GET"]),
+            Route("/runs/{run_id}/events", answering(self.events), methods=["GET"]),
+            Route("/runs/{run_id}/cancel", answering(self.cancel), methods=["POST"]),
+            Route("/v1/responses", answering(self.create_response), methods=["POST"]),
+            Route("/v1/responses/{response_id}", answering(self.get_response), methods=["GET"]),
+            Route("/api/chat", answering(self.chat), methods=["POST"]),
+            Route("/api/chat/{chat_id}/stream", answering(self.resume_chat), methods=["GET"]),
+        ]
+        app = Starlette(
+            routes=routes,
+            exception_handlers={404: _no_route, 405: _no_route, 500: _our_fault},
+        )
+        self.app = Door(app, hosts)
+
+    # --- our own API ---------------------------------------------------------------------------
+
+    async def index(self, _request: Request) -> Response:
+        """What there is, for whoever opens the address in a browser."""
+        lines = [
+            "Tailrace is running.",
+            "",
+            "GET  /agents                       the agents",
+            'POST /runs {"agent": …, "input": …}  start a run',
+            "GET  /runs/{id}                    the run as one object",
+            "GET  /runs/{id}/events             the run as server-sent events",
+            f"     ?format={' | '.join(self.formats)}",
+            "     ?after=CURSOR (or Last-Event-ID)  go on after an event",
+            "     ?snapshot=true                the state so far, then the rest",
+            "POST /runs/{id}/cancel             stop it",
+            "POST /v1/responses, GET /v1/responses/{id}      for OpenAI clients",
+            "POST /api/chat, GET /api/chat/{id}/stream       for the Vercel AI SDK",
+        ]
+        return PlainTextResponse("\n".join(lines) + "\n")
+
+    async def health(self, _request: Request) -> Response:
+        """Whether the server answers."""
+        return json_response({"status": "ok"})
+
+    async def agents(self, _request: Request) -> Response:
+        """The names that a run can be started with."""
+        return json_response({"agents": sorted(self.runs.agents)})
+
+    async def start(self, request: Request) -> Response:
+        """Begin a run."""
+        body = await read_json(request)
+        agent, thread_id = body.get("agent"), body.get("thread_id")
+        if not isinstance(agent, str):
+            raise CallerError("`agent` is missing: name one of GET /agents.")
+        if thread_id is not None and not isinstance(thread_id, str):
+            raise CallerError("`thread_id` must be a string.")
+        run_id = await self.runs.start(agent, body.get("input"), thread_id=thread_id)
+        return json_response({"run_id": run_id, "events": f"/runs/{run_id}/events"}, 201)
+
+    async def show(self, request: Request) -> Response:
+        """The run as its clients may see it, so far or at the end."""
+        return json_response(client_view(await self.runs.state(request.path_params["run_id"])))
+
+    async def events(self, request: Request) -> object:
+        """The run as a stream, in any format."""
+        run_id = request.path_params["run_id"]
+        name = request.query_params.get("format", "task")
+        wire = self.formats.get(name)
+        if wire is None:
+            raise UnknownFormat(f"There is no format {name!r}; use {', '.join(self.formats)}.")
+        text = request.headers.get("last-event-id") or request.query_params.get("after")
+        info = await self.runs.info(run_id)
+        cursor = wire.cursor(text) if text else None
+        if cursor is not None:
+            if name != "task":
+                await refuse_gap(self.runs, run_id, cursor)
+            if info.ended_at is not None and cursor.sub is None and cursor.seq == info.last_seq:
+                return Response(status_code=204)
+        snapshot = truthy(request.query_params.get("snapshot", ""))
+        chunks = frames(self.runs, wire, run_id, cursor, snapshot=snapshot and cursor is None)
+        return EventStream(chunks, wire.headers, self.stopping)
+
+    async def cancel(self, request: Request) -> Response:
+        """Stop a run; a second time changes nothing."""
+        run_id = request.path_params["run_id"]
+        await self.runs.info(run_id)
+        await self.runs.cancel(run_id)
+        return json_response(client_view(await self.runs.state(run_id)))
+
+    # --- OpenAI Responses ----------------------------------------------------------------------
+
+    async def create_response(self, request: Request) -> object:
+        """One POST is one run; `model` names the agent."""
+        body = await read_json(request)
+        model = body.get("model")
+        if not isinstance(model, str):
+            raise CallerError("`model` is missing: name one of GET /agents.")
+        thread_id = None
+        previous = body.get("previous_response_id")
+        if isinstance(previous, str):
+            run = await self.runs.info(_run_id_of(previous))
+            thread_id = run.thread_id
+        run_id = await self.runs.start(model, body.get("input"), thread_id=thread_id)
+        if body.get("stream") is True:
+            chunks = frames(self.runs, openai_responses.FORMAT, run_id)
+            return EventStream(chunks, openai_responses.FORMAT.headers, self.stopping)
+        if body.get("background") is not True:
+            async for _ in self.runs.follow(run_id):
+                pass
+        return json_response(openai_responses.response_object(await self.runs.state(run_id)))
+
+    async def get_response(self, request: Request) -> object:
+        """A response, whole; or its stream, from the start or after a `sequence_number`."""
+        run_id = _run_id_of(request.path_params["response_id"])
+        await self.runs.info(run_id)
+        if not truthy(request.query_params.get("stream", "")):
+            return json_response(openai_responses.response_object(await self.runs.state(run_id)))
+        wire = openai_responses.FORMAT
+        text = request.query_params.get("starting_after")
+        cursor = wire.cursor(text) if text else None
+        if cursor is not None:
+            await refuse_gap(self.runs, run_id, cursor)
+        return EventStream(frames(self.runs, wire, run_id, cursor), wire.headers, self.stopping)
+
+    # --- Vercel AI SDK -------------------------------------------------------------------------
+
+    async def chat(self, request: Request) -> object:
+        """What `useChat` sends: the chat's id is the thread, its last message the input."""
+        body = await read_json(request)
+        chat_id, messages = body.get("id"), body.get("messages")
+        if not isinstance(chat_id, str) or not isinstance(messages, list) or not messages:
+            raise CallerError("Send `id` and `messages`, as the AI SDK's chat transport does.")
+        agent = body.get("agent") or next(iter(self.runs.agents))
+        if not isinstance(agent, str):
+            raise CallerError("`agent` must be a string.")
+        run_id = await self.runs.start(agent, messages[-1], thread_id=chat_id)
+        chunks = frames(self.runs, vercel_ui.FORMAT, run_id)
+        return EventStream(chunks, vercel_ui.FORMAT.headers, self.stopping)
+
+    async def resume_chat(self, request: Request) -> object:
+        """The chat's last answer from its first chunk, or 204 when there is nothing to resume."""
+        found = await self.runs.log.runs(request.path_params["chat_id"])
+        if not found or _is_over(found[-1].ended_at):
+            return Response(status_code=204)
+        chunks = frames(self.runs, vercel_ui.FORMAT, found[-1].run_id, snapshot=True)
+        return EventStream(chunks, vercel_ui.FORMAT.headers, self.stopping)
+
+
+def _run_id_of(response_id: str) -> str:
+    """The run behind a response's id: our run ids get the prefix that OpenAI's clients expect."""
+    return response_id.removeprefix("resp_")
+
+
+def _is_over(ended_at: float | None) -> bool:
+    return ended_at is not None and time.time() - ended_at > CHAT_GRACE_SECONDS
+
+
+async def _no_route(request: Request, error: Any) -> Response:
+    if error.status_code == 405:
+        return error_response(405, "method_not_allowed", f"{request.method} is not for this path.")
+    return error_response(404, NotFound.code, f"There is nothing at {request.url.path}.")
+
+
+async def _our_fault(_request: Request, _error: Any) -> Response:
+    return error_response(500, "internal", "The server made a mistake; its log says which.")

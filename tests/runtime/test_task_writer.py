@@ -1,0 +1,187 @@
+"""What an agent writes is legal, whatever it does and however it stops."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.buses.local import LocalBus
+from tailrace.core.events import TaskCreated, TaskInProgress
+from tailrace.core.items import Data, ErrorInfo, File, Refusal, Text, Usage
+from tailrace.core.view import client_view, whole_object
+from tailrace.ports import RunInfo
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.task import TaskWriter
+from tailrace.stores.sqlite import SqliteLog
+
+RUN = "run_1"
+
+
+@pytest.fixture
+async def task(tmp_path: Path) -> AsyncIterator[TaskWriter]:
+    log = SqliteLog(tmp_path / "log.db")
+    await log.create(
+        RunInfo(run_id=RUN, agent="a", thread_id="t", last_seq=0, epoch=1, created_at=0)
+    )
+    pipeline = Pipeline(log, LocalBus())
+    emitter = pipeline.writer(RUN)
+    emitter.emit(TaskCreated(task_id=RUN, input="?"))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    yield TaskWriter(emitter, RUN)
+    await emitter.drain()
+    await pipeline.close()
+    await log.close()
+
+
+def output(task: TaskWriter) -> list[dict[str, Any]]:
+    return list(client_view(task.emitter.state)["output"])
+
+
+async def test_a_plain_value_can_be_cited(task: TaskWriter) -> None:
+    with task.call("look") as call:
+        call.arguments("{}")
+    call.result({"sky": "blue"})
+    with task.message() as message:
+        for piece in ("It is blue.[", "^1", "] Or [^2]?"):
+            message.text(piece)
+    text = output(task)[2]["block_list"][0]
+    assert text["text"] == "It is blue.[^1] Or [^2]?"
+    assert [
+        (note["reference_id"], note["start_index"], note["end_index"])
+        for note in text["annotations"]
+    ] == [(1, 11, 15)]
+
+
+async def test_the_model_reads_wrapped_content_and_the_client_never_sees_it(
+    task: TaskWriter,
+) -> None:
+    with task.call("look") as call:
+        call.arguments("{}")
+    call.result("blue")
+    result = whole_object(task.emitter.state)["output"][1]
+    assert [part["text"] for part in result["content"]] == [
+        "<referencable-item>\nID: 1",
+        "blue",
+        "</referencable-item>",
+    ]
+    assert "content" not in output(task)[1]
+
+
+async def test_a_sub_agent_hands_over_its_message_and_what_it_cited(task: TaskWriter) -> None:
+    with task.call("own") as own:
+        own.arguments("{}")
+    own.result("the parent's own fact")
+    with task.call("ask_for_help") as call:
+        call.arguments('{"name":"child"}')
+    with call.delegate("child", "go") as child:
+        with child.reasoning() as thinking:
+            thinking.summary("inside")
+        for name in ("uncited", "cited"):
+            with child.call(name) as inner:
+                inner.arguments("{}")
+            inner.result(f"fact {name}")
+        with child.message() as message:
+            message.text("See [^2].")
+    content = whole_object(task.emitter.state)["output"][3]["content"]
+    assert [part["text"] for part in content] == [
+        "<referencable-item>\nID: 2",
+        "fact cited",
+        "</referencable-item>",
+        "See [^2].",
+    ]
+    view = client_view(task.emitter.state)
+    assert view["imports"] == [
+        {"reference_id": 2, "source_task_id": call.call_id, "source_reference_id": 2}
+    ]
+    assert [block["type"] for block in view["output"][3]["block_list"]] == [
+        "reasoning",
+        "tool_call",
+        "tool_result",
+        "tool_call",
+        "tool_result",
+        "message",
+    ]
+
+
+async def test_a_child_that_failed_makes_its_call_fail(task: TaskWriter) -> None:
+    with task.call("ask") as call:
+        call.arguments("{}")
+    with call.delegate("child") as child:
+        child.fail(ErrorInfo(code="nope", message="It did not work."))
+    assert output(task)[1]["error"]["code"] == "nope"
+    task.complete()
+
+
+async def test_a_tool_that_failed_says_so(task: TaskWriter) -> None:
+    with task.call("look") as call:
+        call.arguments("{}")
+    call.start()
+    call.progress("1 of 2", 1, 2)
+    call.fail(ErrorInfo(code="tool_timeout", message="Too slow."))
+    assert output(task)[1]["status"] == "failed"
+
+
+async def test_every_kind_of_block_can_be_returned(task: TaskWriter) -> None:
+    with task.call("look") as call:
+        call.arguments("{}")
+    blocks = [
+        Text(text="t"),
+        Data(data={"a": 1}, name="table"),
+        File(url="https://files.example/a.pdf"),
+        Refusal(refusal="no"),
+    ]
+    call.result({"block_list": blocks})
+    kinds = [block["type"] for block in output(task)[1]["block_list"]]
+    assert kinds == ["text", "data", "file", "refusal"]
+
+
+async def test_a_message_holds_several_texts_and_pictures(task: TaskWriter) -> None:
+    with task.message() as message:
+        message.text("first")
+        message.image("data:image/png;base64,AA==", ["data:image/png;base64,A==="])
+        message.text("second[")
+    kinds = [block["type"] for block in output(task)[0]["block_list"]]
+    assert kinds == ["text", "image", "text"]
+    assert output(task)[0]["block_list"][2]["text"] == "second["
+
+
+async def test_whatever_is_open_is_closed_when_the_task_is_stopped(task: TaskWriter) -> None:
+    outer = task.step("work")
+    outer.__enter__()
+    with task.call("ask") as call:
+        call.arguments("{}")
+    delegated = call.delegate("child")
+    child = delegated.__enter__()
+    thinking = child.reasoning().__enter__()
+    thinking.summary("half a thou")
+    inner = child.call("look").__enter__()
+    inner.arguments('{"half')
+    message = task.message().__enter__()
+    message.text("half an ans")
+    task.cancel("enough")
+    task.cancel("a second time changes nothing")
+    task.complete()
+    view = client_view(task.emitter.state)
+    assert view["status"] == "cancelled"
+    assert view["tasks"][0]["status"] == "cancelled"
+    assert view["output"][1]["error"]["code"] == "interrupted"
+    assert view["output"][2]["block_list"][0]["text"] == "half an ans"
+    assert view["output"][2]["status"] == "incomplete"
+    assert view["output"][1]["block_list"][1]["arguments"] == '{"half'
+
+
+async def test_notices_usage_and_steps_are_kept(task: TaskWriter) -> None:
+    with task.step("work"):
+        task.notice("careful", {"why": "hot"})
+        task.usage(Usage(model="m", input_tokens=1, output_tokens=2))
+    with task.reasoning() as thinking:
+        thinking.next_part()
+        thinking.summary("a")
+    task.complete()
+    view = client_view(task.emitter.state)
+    assert view["notices"] == [{"message": "careful", "data": {"why": "hot"}}]
+    assert view["usage"]["output_tokens"] == 2
+    assert task.input == "?"

@@ -1,0 +1,60 @@
+"""The real server in a process of its own, to be killed and started again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).parents[1]
+
+
+class Served:
+    """`tailrace serve` on one database; `restart` is a SIGKILL and a new process."""
+
+    def __init__(self, database: Path) -> None:
+        self.database = database
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+        self.start()
+
+    def start(self) -> None:
+        environment = {**os.environ, "TAILRACE_TEST_DB": str(self.database)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tailrace.cli", "serve", "tests.serving_app:app", "--port", "0"],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, f"the server said {line!r}"
+        self.url = found[0]
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        code = self._process.wait(timeout=20)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def run(self, agent: str = "assistant", question: str = "Is it sunny?") -> str:
+        """Start a run and wait for its end; its id."""
+        answer = httpx.post(f"{self.url}/runs", json={"agent": agent, "input": question})
+        run_id = str(answer.json()["run_id"])
+        with httpx.stream("GET", f"{self.url}/runs/{run_id}/events", timeout=30) as stream:
+            for _ in stream.iter_bytes():
+                pass
+        return run_id
