@@ -35,8 +35,8 @@ test("1: a duplicate is one also when nobody knows its type", () => {
   assert.deepEqual(view({ ...root, sequence_number: 1 }, odd, odd).unknown, [odd]);
 });
 
-test("1: ignored events count, too", () => {
-  assert.equal(folded(root, root, delta("nowhere")).position, 3);
+test("1: ignored and unknown events count, too", () => {
+  assert.equal(folded(root, root, delta("nowhere"), ev("hologram")).position, 4);
 });
 
 test("2: a task is created once, below a known parent, and there is one root", () => {
@@ -46,6 +46,7 @@ test("2: a task is created once, below a known parent, and there is one root", (
   assert.equal(state.apply(ev("created", { task_id: "lost", parent_task_id: "nobody" })), false);
   assert.equal(state.apply(ev("created", { task_id: "own", parent_task_id: "own" })), false);
   assert.equal(state.apply(ev("created", { task_id: "child", parent_task_id: "r", call_id: "c" })), true);
+  assert.equal(state.apply(ev("created", { task_id: "child", parent_task_id: "r", agent: "again" })), false);
   assert.deepEqual(shown(state), {
     task_id: "r",
     status: "queued",
@@ -121,6 +122,14 @@ test("5: a list that done leaves out stays, one that it gives replaces all parts
   assert.deepEqual(blocks(...streaming, delta("so far"), done(0, { ...message(), block_list: [] } as Item)), []);
   const other = [text("other"), { type: "refusal", refusal: "no" }];
   assert.deepEqual(blocks(...streaming, done(0, { ...message(), block_list: other } as Item)), other);
+});
+
+test("5: the other fields are those that done says", () => {
+  const first = { ...call("m", "c"), kind: "mcp", server_label: "s", arguments: "{" } as Item;
+  const last = { ...call("n", "d"), executor: "client", arguments: "{}" } as Item;
+  const state = folded(root, added(0, first), done(0, last), ev("progress", { call_id: "c", message: "x" }));
+  assert.deepEqual(shown(state).output, [last]);
+  assert.equal(state.apply(ev("progress", { call_id: "d", message: "y" })), true);
 });
 
 test("5: a part that done repeats keeps its arrival", () => {
@@ -243,6 +252,10 @@ test("7: an end closes what is open, clears the requests and leaves the steps", 
   });
 });
 
+test("7: an end leaves alone what is closed", () => {
+  assert.deepEqual(view(root, done(0, message()), ev("completed")).output, [{ ...message(), block_list: [] }]);
+});
+
 test("7: each end says why", () => {
   assert.equal(view(root, ev("completed")).status, "completed");
   assert.equal(view(root, ev("incomplete", { reason: "max" })).reason, "max");
@@ -250,9 +263,10 @@ test("7: each end says why", () => {
 });
 
 test("8: requests are appended once, and the last answer lets the task go on", () => {
-  const ask = (...ids: string[]) => ev("input_required", { requests: ids.map((id) => ({ id, kind: "input" })) });
-  const state = folded(root, ask("a", "a"), ask("a", "b"));
-  assert.deepEqual(shown(state).requests?.map((request) => request.id), ["a", "b"]);
+  const request = (id: string, message: string) => ({ id, kind: "input", message });
+  const ask = (...requests: object[]) => ev("input_required", { requests });
+  const state = folded(root, ask(request("a", "1"), request("a", "2")), ask(request("a", "3"), request("b", "4")));
+  assert.deepEqual(shown(state).requests, [request("a", "1"), request("b", "4")]);
   assert.equal(state.apply(ev("input_received", { request_id: "z" })), false);
   state.apply(ev("input_received", { request_id: "a" }));
   assert.equal(shown(state).status, "input_required");
@@ -292,6 +306,7 @@ test("8: steps nest, and begin and end once", () => {
     { name: "b", depth: 1, status: "completed" },
     { name: "c", depth: 1, status: "in_progress" },
   ]);
+  assert.deepEqual(view(root, begin(3, "late"), begin(1, "early")).steps?.map((step) => step.name), ["early", "late"]);
 });
 
 test("8: progress goes to its call or to the task", () => {
@@ -301,6 +316,7 @@ test("8: progress goes to its call or to the task", () => {
   state.apply(ev("progress", { call_id: "c", current: 2 }));
   state.apply(ev("progress", { total: 3 }));
   assert.deepEqual(shown(state).progress, { total: 3 });
+  assert.equal(view(root, ev("progress")).progress, undefined);
   assert.deepEqual(shown(state).output.map((item) => "progress" in item && item.progress), [false, { current: 2 }]);
 });
 

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { RunState } from "../src/index.ts";
 import type { Item, UnknownEvent } from "../src/index.ts";
 import { added, call, done, ev, folded, message, ofBlock, result, shown, text, view, whole } from "./helpers.ts";
 
@@ -131,8 +132,12 @@ test("a result that comes after the child, or was closed before it, shows it; a 
 
 test("a view does not change when the state does", () => {
   const state = folded(...family, ev("usage", { usage: {} }), ev("step.started", { step_index: 0, name: "s" }));
+  state.apply(ofBlock("text.added", 2, { item: text("") }));
+  const annotate = ofBlock("text.annotation.added", 2, { annotation_index: 0, annotation: { type: "raw", raw: 1 } });
+  state.apply(annotate);
   const before = shown(state);
   const then = JSON.stringify(before);
+  state.apply(annotate);
   state.apply(ev("usage", { usage: {} }));
   state.apply(ev("step.finished", { step_index: 0 }));
   state.apply(ev("failed", { error: { code: "c", message: "m" } }));
@@ -145,7 +150,7 @@ test("the whole object adds what is private", () => {
     [root, { options: { key: 1 } }],
     [done(0, result("a", "c")), { content, signature: "one", raw: null }],
     [done(1, { ...message(), block_list: [text("hello"), { type: "refusal", refusal: "no" }] } as Item)],
-    [added(2, message("n")), { content: [] }],
+    [added(2, { ...message("n"), block_list: [text("shown")] } as Item), { content }],
     [ev("created", { task_id: "k", parent_task_id: "r", call_id: "c" })],
     [done(0, message("inside"), { task_id: "k" }), { signature: "s" }],
   ] as never);
@@ -156,7 +161,7 @@ test("the whole object adds what is private", () => {
     output: [
       { ...result("a", "c"), content, private: { signature: "one" }, block_list: [{ ...message("inside"), block_list: [], task_id: "k" }] },
       { ...message(), block_list: [text("hello"), { type: "refusal", refusal: "no" }], content: [text("hello")] },
-      { ...message("n"), status: "in_progress", block_list: [], content: [] },
+      { ...message("n"), status: "in_progress", block_list: [text("shown")], content },
     ],
     tasks: [
       {
@@ -187,7 +192,8 @@ test("an ignored event's private part is ignored with it", () => {
 });
 
 test("a client's view has nothing private", () => {
-  const state = folded(root);
+  const state = new RunState();
+  state.apply(root, { options: "secret" });
   state.apply(done(0, message()), { content: [{ type: "text", text: "secret" }], signature: "secret" });
   assert.doesNotMatch(JSON.stringify([state.view(), state.save()]), /secret/);
   assert.match(JSON.stringify(state.save({ private: true })), /secret/);
