@@ -38,6 +38,8 @@ async def follow(
                 seen = fresh[-1].event.sequence_number
                 if _is_end(fresh[-1], run_id):
                     return
+            elif await _is_over(log, run_id, seen):
+                return
             elif not live:
                 yield []
             if not fresh or live:
@@ -57,6 +59,12 @@ def _joins(events: list[Recorded], seen: int) -> bool:
 
 def _is_end(recorded: Recorded, run_id: str) -> bool:
     return isinstance(recorded.event, TERMINAL) and recorded.event.task_id == run_id
+
+
+async def _is_over(log: EventLog, run_id: str, seen: int) -> bool:
+    """Whether a reader that finds nothing has in fact seen the end."""
+    info = await log.info(run_id)
+    return info is None or (info.ended_at is not None and seen >= info.last_seq)
 
 
 async def state_at(log: EventLog, run_id: str, seq: int | None = None) -> State:

@@ -16,9 +16,9 @@ from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
 from tailrace.runtime.runs import Runs
 from tailrace.server.door import Door, answering, error_response, json_response, read_json
-from tailrace.server.stream import EventStream, frames, refuse_gap, truthy
+from tailrace.server.stream import EventStream, RunStream, refuse_gap, truthy
 from tailrace.wire import openai_responses, vercel_ui
-from tailrace.wire.base import Format
+from tailrace.wire.base import Cursor, Format
 
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
@@ -113,8 +113,13 @@ class Server:
             if info.ended_at is not None and cursor.sub is None and cursor.seq == info.last_seq:
                 return Response(status_code=204)
         snapshot = truthy(request.query_params.get("snapshot", ""))
-        chunks = frames(self.runs, wire, run_id, cursor, snapshot=snapshot and cursor is None)
-        return EventStream(chunks, wire.headers, self.stopping)
+        return self._stream(wire, run_id, cursor, snapshot=snapshot and cursor is None)
+
+    def _stream(
+        self, wire: Format, run_id: str, cursor: Cursor | None = None, *, snapshot: bool = False
+    ) -> EventStream:
+        source = RunStream(self.runs, wire, run_id, cursor, snapshot=snapshot)
+        return EventStream(source, self.stopping)
 
     async def cancel(self, request: Request) -> Response:
         """Stop a run; a second time changes nothing."""
@@ -138,8 +143,7 @@ class Server:
             thread_id = run.thread_id
         run_id = await self.runs.start(model, body.get("input"), thread_id=thread_id)
         if body.get("stream") is True:
-            chunks = frames(self.runs, openai_responses.FORMAT, run_id)
-            return EventStream(chunks, openai_responses.FORMAT.headers, self.stopping)
+            return self._stream(openai_responses.FORMAT, run_id)
         if body.get("background") is not True:
             async for _ in self.runs.follow(run_id):
                 pass
@@ -156,7 +160,7 @@ class Server:
         cursor = wire.cursor(text) if text else None
         if cursor is not None:
             await refuse_gap(self.runs, run_id, cursor)
-        return EventStream(frames(self.runs, wire, run_id, cursor), wire.headers, self.stopping)
+        return self._stream(wire, run_id, cursor)
 
     # --- Vercel AI SDK -------------------------------------------------------------------------
 
@@ -170,16 +174,14 @@ class Server:
         if not isinstance(agent, str):
             raise CallerError("`agent` must be a string.")
         run_id = await self.runs.start(agent, messages[-1], thread_id=chat_id)
-        chunks = frames(self.runs, vercel_ui.FORMAT, run_id)
-        return EventStream(chunks, vercel_ui.FORMAT.headers, self.stopping)
+        return self._stream(vercel_ui.FORMAT, run_id)
 
     async def resume_chat(self, request: Request) -> object:
         """The chat's last answer from its first chunk, or 204 when there is nothing to resume."""
         found = await self.runs.log.runs(request.path_params["chat_id"])
         if not found or _is_over(found[-1].ended_at):
             return Response(status_code=204)
-        chunks = frames(self.runs, vercel_ui.FORMAT, found[-1].run_id, snapshot=True)
-        return EventStream(chunks, vercel_ui.FORMAT.headers, self.stopping)
+        return self._stream(vercel_ui.FORMAT, found[-1].run_id, snapshot=True)
 
 
 def _run_id_of(response_id: str) -> str:
