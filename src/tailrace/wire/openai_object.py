@@ -1,0 +1,158 @@
+"""A run as OpenAI's `response` object, which the frames that end a stream carry too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo
+from tailrace.core.state import TaskNode
+from tailrace.wire.openai_items import ITEM, Json, Sources, is_cut, item_json, keys
+
+INTERRUPTED = ErrorInfo(
+    code="interrupted",
+    message="The answer was begun again after a fault; retrieve the response to get all of it.",
+)
+_CUT = ErrorInfo(
+    code="incomplete_function_call", message="The response ended inside a function call."
+)
+_ECHOED: dict[str, tuple[type, ...]] = {
+    "background": (bool,),
+    "instructions": (str,),
+    "max_output_tokens": (int,),
+    "max_tool_calls": (int,),
+    "parallel_tool_calls": (bool,),
+    "reasoning": (dict,),
+    "service_tier": (str,),
+    "store": (bool,),
+    "temperature": (int, float),
+    "text": (dict,),
+    "tool_choice": (str, dict),
+    "tools": (list,),
+    "top_p": (int, float),
+    "truncation": (str,),
+    "user": (str,),
+}
+"""What a request said and every response repeats, from the task's public `options`."""
+
+
+def response_id(run_id: str) -> str:
+    """The run's name there; the SDKs want nothing of it, people expect the prefix."""
+    return run_id if run_id.startswith("resp_") else f"resp_{run_id}"
+
+
+def response_object(state: State) -> Json:
+    """The run as a `response`: the body of `GET /responses/{id}`, and of the frame that ends it."""
+    root = state.root
+    if root is None:
+        return {}
+    sources = Sources(state)
+    shown = begun_response(state)
+    shown["status"] = "in_progress" if root.status in (None, "input_required") else root.status
+    shown["output"] = [
+        item_json(sources, root, key)
+        for key in keys(root, superseded=False)
+        if key[1] != ITEM or not is_cut(root.items[key[0]])
+    ]
+    if root.ended:
+        shown["usage"] = _usage(state)
+        _end(shown, root)
+    return shown
+
+
+def failed_response(state: State, error: ErrorInfo) -> Json:
+    """The response of a stream that has to end before its run does."""
+    return {
+        **response_object(state),
+        "status": "failed",
+        "error": _error(error),
+        "usage": _usage(state),
+    }
+
+
+def _end(shown: Json, root: TaskNode) -> None:
+    if root.status == "incomplete":
+        shown["incomplete_details"] = {"reason": root.reason}
+    elif root.status == "cancelled":
+        shown["incomplete_details"] = {"reason": "cancelled"}
+    if root.error is not None:
+        shown["error"] = _error(root.error)
+    elif any(is_cut(node) and not node.superseded for node in root.items.values()):
+        # Decision 15: nobody may take a call that was cut for one that was made.
+        shown["error"] = _error(_CUT)
+        if root.status != "cancelled":
+            shown["status"] = "failed"
+
+
+def _error(error: ErrorInfo) -> Json:
+    # `type` is what the AI SDK wants in a body that is no stream.
+    kept = {"code": error.code, "message": error.message, "param": error.param}
+    return {"type": "server_error", **kept}
+
+
+def begun_response(state: State) -> Json:
+    """The response as it is before its first item."""
+    root = state.root
+    assert root is not None
+    facts = root.facts
+    previous, metadata = facts.get("previous_run_id"), facts.get("metadata")
+    plain = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
+    shown: Json = {
+        "id": response_id(root.task_id),
+        "object": "response",
+        "created_at": int(facts.get("created_at", 0)),
+        "status": "queued" if root.status == "queued" else "in_progress",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": metadata if plain else {},
+        "model": facts.get("agent") or facts.get("model") or "",
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": response_id(previous) if previous else None,
+        "store": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "usage": None,
+    }
+    options = facts.get("options")
+    if isinstance(options, dict):
+        shown.update({name: options[name] for name in _ECHOED if _is_echo(name, options.get(name))})
+    return shown
+
+
+def _is_echo(name: str, value: Any) -> bool:
+    # `True` is an `int` to Python, and no temperature.
+    kinds = _ECHOED[name]
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+
+
+def _usage(state: State) -> Json:
+    """What the whole run used, sub-agents included: it is one response there."""
+    sums = dict.fromkeys(
+        (
+            "input_tokens",
+            "output_tokens",
+            "cached_input_tokens",
+            "cache_write_tokens",
+            "reasoning_tokens",
+        ),
+        0,
+    )
+    for task in state.tasks.values():
+        if task.usage is not None:
+            for name in sums:
+                sums[name] += task.usage.fields.get(name, 0)
+    return {
+        "input_tokens": sums["input_tokens"],
+        "input_tokens_details": {
+            "cached_tokens": sums["cached_input_tokens"],
+            "cache_write_tokens": sums["cache_write_tokens"],
+        },
+        "output_tokens": sums["output_tokens"],
+        "output_tokens_details": {"reasoning_tokens": sums["reasoning_tokens"]},
+        "total_tokens": sums["input_tokens"] + sums["output_tokens"],
+    }

@@ -1,0 +1,82 @@
+"""OpenAI's Responses stream: the root task as one response that grows.
+
+Every frame has a `sequence_number` that is a cursor without any state: `seq << 12 | sub`, where
+`sub` counts the frames of one event. It also says how its reader came in (see `resume`):
+
+    sub 0x000…   the stream from its first event on
+    sub 0x400…   the stream after `open`: what was superseded by then was never told
+    sub 0x800…   the frames of `open` itself, at the state after event `seq`
+
+No frame has an `id:` line: once openai-python has seen one, it takes the blank line after a comment
+for an event. Without them a comment is a safe heartbeat; a `keepalive` event would need a number.
+
+What this vocabulary cannot say ends the stream with `response.failed` instead of a wrong answer:
+an item that was told and then superseded, a client's call that was cut. A cancelled run ends with
+`response.incomplete`, its status `cancelled`: there is no event of that name, and the AI SDK sends
+the whole request again after a `response.failed` without output.
+"""
+
+from __future__ import annotations
+
+from tailrace.core import sse
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.core.snapshot import fork
+from tailrace.wire.base import Cursor, Frame, whole_number
+from tailrace.wire.openai_encoder import JOINED, SHIFT, ResponsesEncoder, Told, numbered
+from tailrace.wire.openai_object import response_id, response_object
+
+__all__ = ["FORMAT", "ResponsesEncoder", "ResponsesFormat", "response_id", "response_object"]
+
+OPENING = 0x800
+"""Where the frames of `open` itself begin."""
+
+
+class ResponsesFormat:
+    """`openai-responses`: what the OpenAI SDKs and the Vercel AI SDK read."""
+
+    name = "openai-responses"
+    headers: dict[str, str] = {}
+    resumable = True
+    stateful = True
+    preamble = b""
+    heartbeat: Frame = sse.comment("ping")
+
+    def at(self, state: State) -> ResponsesEncoder:
+        """An encoder for a reader that has been told everything up to this state."""
+        return ResponsesEncoder(state)
+
+    def open(self, state: State) -> tuple[ResponsesEncoder, list[Frame]]:
+        """One delta for each text, and what was superseded left out."""
+        told: list[Told] = []
+        encoder = ResponsesEncoder(state, joined=True, told=told)
+        number = state.sequence_number << SHIFT
+        # More than fit above 0x800 borrow the numbers below: still rising, but no cursors.
+        first = min(number + OPENING, number + (1 << SHIFT) - len(told))
+        return encoder, numbered(told, first)
+
+    def resume(
+        self, before: State, recorded: Recorded, cursor: Cursor
+    ) -> tuple[ResponsesEncoder, list[Frame]]:
+        """Go on inside an event: `before` is the state that event `cursor.seq` came upon.
+
+        The encoder is for the event after it; the frames are what is left of its own.
+        """
+        sub = cursor.sub or 0
+        if sub >= OPENING:
+            state = fork(before)
+            state.absorb(recorded.event)
+            encoder, frames = self.open(state)
+            return encoder, frames[sub - OPENING + 1 :]
+        joined = sub >= JOINED
+        encoder = ResponsesEncoder(before, joined=joined)
+        frames = encoder.encode(recorded)
+        return encoder, frames[sub - (JOINED if joined else 0) + 1 :]
+
+    def cursor(self, text: str) -> Cursor:
+        """A `sequence_number`, as `starting_after` has it; 0 is the start."""
+        number = whole_number(text)
+        return Cursor(number >> SHIFT, sub=number & (1 << SHIFT) - 1)
+
+
+FORMAT = ResponsesFormat()

@@ -1,0 +1,114 @@
+// streamText of the Vercel AI SDK on its OpenAI provider; prints what it made of the stream.
+// arguments: JSON {baseURL, model, responseId, frames?, declare?, tool?, generate?, retries?}
+// With `frames`, it is run again and again, the body cut after each frame but the last, and gone on
+// with by `starting_after`: every answer must be the same.
+import { createOpenAI } from '@ai-sdk/openai';
+import { generateText, jsonSchema, streamText, tool } from 'ai';
+
+const options = JSON.parse(process.argv[2]);
+
+async function* read(response) {
+  const decoder = new TextDecoder();
+  let text = '';
+  for await (const chunk of response.body) {
+    text += decoder.decode(chunk, { stream: true });
+    const frames = text.split('\n\n');
+    text = frames.pop();
+    for (const frame of frames) {
+      if (!frame.startsWith(':')) yield frame;
+    }
+  }
+}
+
+async function* spliced(response, url, cut) {
+  let count = 0;
+  let data;
+  for await (const frame of read(response)) {
+    yield frame;
+    data = JSON.parse(frame.split('\n')[1].slice('data: '.length));
+    count += 1;
+    if (count === cut) break;
+  }
+  const query = `stream=true&starting_after=${data.sequence_number}`;
+  yield* read(await fetch(`${url}/${options.responseId}?${query}`));
+}
+
+function cutting(cut) {
+  return async (url, init) => {
+    const response = await fetch(url, init);
+    if (!cut) return response;
+    const frames = spliced(response, url, cut);
+    const encoder = new TextEncoder();
+    const body = new ReadableStream({
+      async pull(controller) {
+        const { done, value } = await frames.next();
+        if (done) controller.close();
+        else controller.enqueue(encoder.encode(`${value}\n\n`));
+      },
+    });
+    return new Response(body, { headers: { 'content-type': 'text/event-stream' } });
+  };
+}
+
+async function run(cut) {
+  const openai = createOpenAI({ baseURL: options.baseURL, apiKey: 'test', fetch: cutting(cut) });
+  const executed = [];
+  const tools = {};
+  if (options.declare) tools.image_generation = openai.tools.imageGeneration();
+  if (options.tool) {
+    tools[options.tool] = tool({
+      inputSchema: jsonSchema({ type: 'object' }),
+      execute: async input => {
+        executed.push(input);
+        return 'blue';
+      },
+    });
+  }
+  const request = {
+    model: openai.responses(options.model),
+    prompt: 'Is it sunny?',
+    maxRetries: options.retries ?? 0,
+    tools,
+  };
+  if (options.generate) {
+    const result = await generateText(request);
+    return {
+      text: result.text,
+      reasoning: result.reasoningText,
+      sources: result.sources.map(({ id, ...source }) => source),
+      finish: result.finishReason,
+      usage: result.usage,
+      types: result.content.map(part => part.type),
+    };
+  }
+  const errors = [];
+  const result = streamText({ ...request, onError: ({ error }) => errors.push(String(error)) });
+  const parts = [];
+  for await (const part of result.fullStream) {
+    if (!['start', 'start-step', 'finish-step', 'response-metadata'].includes(part.type)) {
+      const { id, ...rest } = part;
+      parts.push(part.type === 'source' ? rest : part);
+    }
+  }
+  const answer = { parts, errors, executed };
+  if (errors.length === 0) {
+    answer.text = await result.text;
+    answer.reasoning = (await result.reasoning).map(part => part.text);
+    answer.sources = (await result.sources).map(({ id, ...source }) => source);
+    answer.finish = await result.finishReason;
+    answer.usage = await result.totalUsage;
+    answer.response = (await result.response).id;
+  }
+  return answer;
+}
+
+if (options.frames) {
+  const whole = JSON.stringify(await run(0));
+  for (let cut = 1; cut < options.frames; cut += 1) {
+    const got = JSON.stringify(await run(cut));
+    if (got !== whole) throw new Error(`cut after frame ${cut}:\n${got}\ninstead of\n${whole}`);
+  }
+  console.log(whole);
+} else {
+  console.log(JSON.stringify(await run(0)));
+}

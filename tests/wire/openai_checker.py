@@ -1,0 +1,268 @@
+"""A strict reader of a Responses stream that shares nothing with its writer.
+
+It knows two things: the types that openai-python publishes, and the order in which the SDKs need
+the events. Whatever it lets pass, the SDKs take; what it gives back is what a client ends up with.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel
+
+Json = dict[str, Any]
+
+_EVENTS: dict[str, type[BaseModel]] = {
+    get_args(model.model_fields["type"].annotation)[0]: model
+    for model in get_args(get_args(ResponseStreamEvent)[0])
+}
+# Fields that the types leave out and the API, or another SDK, has all the same.
+_EXTRAS = {
+    ("McpToolExecutionError", "code"),
+    ("McpToolExecutionError", "message"),
+    ("ResponseCustomToolCall", "status"),
+    ("Response", "store"),
+}
+_PARTS = {
+    "output_text": ("content", "content_index", "response.output_text", "text"),
+    "refusal": ("content", "content_index", "response.refusal", "refusal"),
+    "reasoning_text": ("content", "content_index", "response.reasoning_text", "text"),
+    "summary_text": ("summary", "summary_index", "response.reasoning_summary_text", "text"),
+}
+_ARGUMENTS = {
+    "response.function_call_arguments": ("function_call", "arguments"),
+    "response.custom_tool_call_input": ("custom_tool_call", "input"),
+    "response.mcp_call_arguments": ("mcp_call", "arguments"),
+}
+TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+
+
+def events_of(frames: list[bytes]) -> list[Json]:
+    """The JSON of each frame, which has exactly an `event:` and a `data:` line."""
+    found = []
+    for frame in frames:
+        assert frame.count(b"\n") == 3, frame
+        name, data, *rest = frame.split(b"\n")
+        assert rest == [b"", b""], frame
+        value = json.loads(data.removeprefix(b"data: "))
+        assert name == f"event: {value['type']}".encode(), frame
+        found.append(value)
+    return found
+
+
+def check_response(body: Json) -> None:
+    """A `response` object, by the published types."""
+    _extras(Response.model_validate_json(json.dumps(_published(body)), strict=True))
+
+
+def _published(response: Json) -> Json:
+    """The same with codes and reasons that the types list; the SDKs take any string."""
+    body = dict(response)
+    if body["error"] is not None:
+        body["error"] = {**body["error"], "code": "server_error"}
+    if body["incomplete_details"] is not None:
+        assert isinstance(body["incomplete_details"]["reason"], str)
+        body["incomplete_details"] = {"reason": "content_filter"}
+    return body
+
+
+def _extras(model: Any) -> None:
+    if isinstance(model, list):
+        for one in model:
+            _extras(one)
+    if isinstance(model, BaseModel):
+        name = type(model).__name__
+        unknown = {key for key in model.model_extra or {} if (name, key) not in _EXTRAS}
+        assert not unknown, f"{name} has no {unknown}"
+        for field in type(model).model_fields:
+            if field not in ("tools", "text", "reasoning"):
+                _extras(getattr(model, field))
+
+
+class Reader:
+    """A client of the stream: feed it frames, look at `items` and `final`."""
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.response_id: str | None = None
+        self.items: list[Json] = []
+        self.done: dict[int, Json] = {}
+        self.open_parts: dict[tuple[int, str, int], Json] = {}
+        self.final: Json | None = None
+
+    def read(self, frames: list[bytes]) -> Reader:
+        """Take frames, or fail with what is wrong."""
+        for event in events_of(frames):
+            self._read(event)
+        return self
+
+    def _read(self, event: Json) -> None:
+        kind = event["type"]
+        assert self.final is None, f"{kind} after the end"
+        assert event["sequence_number"] > self.last, "numbers must rise"
+        self.last = event["sequence_number"]
+        model = _EVENTS[kind]
+        checked = dict(event)
+        if "response" in event:
+            checked["response"] = _published(event["response"])
+        _extras(model.model_validate_json(json.dumps(checked), strict=True))
+        if "response" in event:
+            self._lifecycle(kind, event["response"])
+            return
+        assert self.response_id is not None, f"{kind} before response.created"
+        if kind == "response.output_item.added":
+            self._added(event)
+            return
+        index = event["output_index"]
+        assert index < len(self.items), f"{kind} before its item"
+        assert index not in self.done, f"{kind} after its item is done"
+        item = self.items[index]
+        if kind == "response.output_item.done":
+            self._item_done(index, item, event["item"])
+            return
+        assert event["item_id"] == item["id"], "an item's id never changes"
+        self._about_item(kind, event, index, item)
+
+    def _lifecycle(self, kind: str, response: Json) -> None:
+        if self.response_id is None:
+            assert kind == "response.created", f"{kind} comes first"
+            self.response_id = response["id"]
+        else:
+            assert kind != "response.created"
+        assert response["id"] == self.response_id
+        if kind not in TERMINAL:
+            assert response["output"] == []
+            assert response["status"] in ("queued", "in_progress")
+            assert response["usage"] is None
+            return
+        self.final = response
+        assert response["usage"] is not None
+        assert (kind == "response.failed") == (response["error"] is not None)
+        if kind == "response.completed":
+            assert response["status"] == "completed"
+            assert list(range(len(self.items))) == sorted(self.done), "an item is not done"
+            assert response["output"] == [self.done[index] for index in sorted(self.done)]
+        elif response["error"] is None or response["error"]["code"] != "interrupted":
+            assert response["status"] in ("incomplete", "failed", "cancelled")
+            assert response["output"] == [self.done[index] for index in sorted(self.done)]
+
+    def _added(self, event: Json) -> None:
+        item = event["item"]
+        assert event["output_index"] == len(self.items), "output_index counts without holes"
+        assert item["id"], "an id is never empty"
+        assert item["id"] not in [one["id"] for one in self.items], "ids are new"
+        assert item["status"] == "in_progress"
+        for name in ("content", "summary"):
+            assert item.get(name, []) == []
+        for name in ("arguments", "input"):
+            assert item.get(name, "") == ""
+        self.items.append(json.loads(json.dumps(item)))
+
+    def _about_item(self, kind: str, event: Json, index: int, item: Json) -> None:
+        name, _, verb = kind.rpartition(".")
+        if name in ("response.content_part", "response.reasoning_summary_part"):
+            self._part(verb, event, index, item)
+        elif name in [lane[2] for lane in _PARTS.values()]:
+            self._text(name, verb, event, index)
+        elif kind == "response.output_text.annotation.added":
+            part = self.open_parts[index, "content", event["content_index"]]
+            assert event["annotation_index"] == len(part["annotations"])
+            part["annotations"].append(event["annotation"])
+        elif name in _ARGUMENTS:
+            type_, field = _ARGUMENTS[name]
+            assert item["type"] == type_
+            self._arguments(verb, event, item, field)
+        elif name == "response.mcp_call":
+            assert item["type"] == "mcp_call"
+            self._step(verb, item, {None: "in_progress", "in_progress": "completed failed"})
+        else:
+            assert name == "response.image_generation_call"
+            assert item["type"] == "image_generation_call"
+            steps = {
+                None: "in_progress",
+                "in_progress": "generating",
+                "generating": "partial_image completed",
+                "partial_image": "partial_image completed",
+            }
+            self._step(verb, item, steps)
+            if verb == "partial_image":
+                assert event["partial_image_b64"]
+
+    @staticmethod
+    def _step(verb: str, item: Json, steps: dict[str | None, str]) -> None:
+        assert verb in steps[item.get("_step")].split(), f"{verb} after {item.get('_step')}"
+        item["_step"] = verb
+
+    def _part(self, verb: str, event: Json, index: int, item: Json) -> None:
+        part = event["part"]
+        list_, place, _, field = _PARTS[part["type"]]
+        assert item["type"] == ("message" if list_ == "content" else "reasoning") or (
+            part["type"] == "reasoning_text" and item["type"] == "reasoning"
+        )
+        key = (index, list_, event[place])
+        if verb == "added":
+            parts = item.setdefault(list_, [])
+            assert event[place] == len(parts), "parts are counted without holes"
+            assert part[field] == ""
+            assert part.get("annotations", []) == []
+            self.open_parts[key] = json.loads(json.dumps(part))
+            parts.append(self.open_parts[key])
+        else:
+            assert self.open_parts[key].pop("_done", False), "the text is done before its part"
+            assert part == self.open_parts.pop(key), "the part is what was streamed"
+
+    def _text(self, name: str, verb: str, event: Json, index: int) -> None:
+        (type_, (list_, place, _, field)) = next(
+            (type_, lane) for type_, lane in _PARTS.items() if lane[2] == name
+        )
+        part = self.open_parts[index, list_, event[place]]
+        assert part["type"] == type_
+        assert "_done" not in part
+        if verb == "delta":
+            part[field] += event["delta"]
+        else:
+            assert event[field] == part[field], "the text is what was streamed"
+            part["_done"] = True
+
+    @staticmethod
+    def _arguments(verb: str, event: Json, item: Json, field: str) -> None:
+        assert "_done" not in item
+        if verb == "delta":
+            item[field] += event["delta"]
+            return
+        item["_done"] = True
+        if item["type"] == "mcp_call":
+            json.loads(event[field])
+            item[field] = event[field] if not _is_json(item[field]) else item[field]
+        assert event[field] == item[field], "the arguments are what was streamed"
+
+    def _item_done(self, index: int, item: Json, final: Json) -> None:
+        for name in ("type", "id", "call_id", "name", "server_label"):
+            assert final.get(name) == item.get(name), f"{name} never changes"
+        assert not [key for key in self.open_parts if key[0] == index], "a part is open"
+        assert final["status"] != "in_progress"
+        for name in ("content", "summary"):
+            assert final.get(name, []) == item.get(name, []), f"{name} is what was streamed"
+        if final["type"] in ("function_call", "custom_tool_call"):
+            assert final["status"] == "completed", "the AI SDK executes every call that is done"
+            assert item["_done"]
+            name = "input" if "input" in final else "arguments"
+            assert final[name] == item[name]
+        if final["type"] == "mcp_call":
+            json.loads(final["arguments"])
+            assert item["_step"] == ("completed" if final["status"] == "completed" else "failed")
+            assert (final["error"] is not None) == (final["status"] == "failed")
+        if final["type"] == "image_generation_call":
+            assert item["_step"] == "completed"
+            assert isinstance(final["result"], str)
+        self.done[index] = final
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

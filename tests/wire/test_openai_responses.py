@@ -1,0 +1,755 @@
+"""The Responses format: every run is a legal stream, and every place in it can be gone on from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tailrace.core import events as ev
+from tailrace.core.errors import InvalidCursor
+from tailrace.core.fold import State
+from tailrace.core.items import (
+    Data,
+    ErrorInfo,
+    File,
+    FileCitation,
+    Image,
+    ImageUrl,
+    InputRequest,
+    Message,
+    RawAnnotation,
+    RawItem,
+    Reasoning,
+    ReferenceToBlock,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    UrlCitation,
+)
+from tailrace.testing.runs import Run, legal_runs
+from tailrace.testing.wire import as_recorded, check_wire, encoded
+from tailrace.wire.base import Cursor
+from tailrace.wire.openai_responses import FORMAT, response_id, response_object
+from tests.wire import openai_scripts as scripts
+from tests.wire.openai_checker import Reader, check_response, events_of
+from tests.wire.openai_scripts import ANSWER, PNG, RUN, Script, picture
+
+SCRIPTS = [
+    scripts.everything(),
+    scripts.client_call().add(ev.TaskCompleted),
+    scripts.client_call("incomplete").add(ev.TaskIncomplete, reason="max_output_tokens"),
+    scripts.failed(),
+    scripts.superseded(),
+    scripts.cancelled(),
+]
+
+
+def flat(frames: list[list[bytes]]) -> list[bytes]:
+    return [frame for each in frames for frame in each]
+
+
+def told(script: Script) -> list[dict[str, Any]]:
+    """The events of a run's stream, once the checker has read them and the kit has tried it."""
+    frames = flat(check_wire(FORMAT, script.events))
+    Reader().read(frames)
+    return events_of(frames)
+
+
+def types(script: Script, about: str = "") -> list[str]:
+    return [event["type"] for event in told(script) if about in event["type"]]
+
+
+def folded(events: Sequence[ev.AnyEvent]) -> State:
+    state = State()
+    for event in events:
+        state.absorb(event)
+    return state
+
+
+def output(script: Script) -> list[dict[str, Any]]:
+    body = response_object(script.state)
+    check_response(body)
+    return body["output"]  # type: ignore[no-any-return]
+
+
+# --- every legal run -----------------------------------------------------------------------------
+
+
+@given(legal_runs())
+def test_every_run_is_a_stream_that_the_strict_reader_takes(run: Run) -> None:
+    events = [event for event, _ in run]
+    reader = Reader().read(flat(encoded(FORMAT, events)))
+    assert reader.final is not None
+    check_response(response_object(folded(events)))
+
+
+@given(legal_runs(max_events=40, complete=False))
+def test_a_stream_can_be_gone_on_with_after_every_event(run: Run) -> None:
+    check_wire(FORMAT, [event for event, _ in run])
+
+
+@given(legal_runs(max_events=25))
+def test_a_client_that_joins_anywhere_ends_with_the_same_response(run: Run) -> None:
+    events = [event for event, _ in run]
+    recorded = as_recorded(events)
+    state = State()
+    for place, one in enumerate(recorded):
+        state.absorb(one.event)
+        encoder, frames = FORMAT.open(state)
+        reader = Reader().read(frames)
+        assert reader.last < (place + 2) << 12
+        for later in recorded[place + 1 :]:
+            reader.read(encoder.encode(later))
+        assert reader.final is not None
+        if reader.final["error"] is None or reader.final["error"]["code"] != "interrupted":
+            assert reader.final == response_object(folded(events))
+
+
+@given(legal_runs(max_events=40))
+def test_nothing_private_is_in_any_frame(run: Run) -> None:
+    state, recorded = State(), as_recorded([event for event, _ in run])
+    for one in recorded:
+        state.absorb(one.event, ev.Private(encrypted_content="canary", provider={"id": "canary"}))
+    _, frames = FORMAT.open(state)
+    assert b"canary" not in b"".join(frames)
+    assert "canary" not in json.dumps(response_object(state))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_kit_and_the_strict_reader_take_the_written_runs(script: Script) -> None:
+    assert told(script)[-1]["type"] in (
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_cursor_inside_an_event_goes_on_with_the_very_next_frame(script: Script) -> None:
+    whole = flat(encoded(FORMAT, script.events))
+    for place, frame in enumerate(whole):
+        assert frame + gone_on(script, frame) == b"".join(whole[place:])
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_so_does_a_cursor_from_a_stream_that_was_joined(script: Script) -> None:
+    recorded = as_recorded(script.events)
+    for place in range(1, len(recorded) + 1):
+        encoder, frames = FORMAT.open(folded(script.events[:place]))
+        whole = frames + flat([encoder.encode(one) for one in recorded[place:]])
+        for index in {0, len(frames) - 1, len(frames), len(whole) - 2} & set(range(len(whole))):
+            assert whole[index] + gone_on(script, whole[index]) == b"".join(whole[index:])
+
+
+def gone_on(script: Script, frame: bytes) -> bytes:
+    cursor = FORMAT.cursor(str(events_of([frame])[0]["sequence_number"]))
+    recorded = as_recorded(script.events)
+    before = folded(script.events[: cursor.seq - 1])
+    encoder, left = FORMAT.resume(before, recorded[cursor.seq - 1], cursor)
+    return b"".join([*left, *flat([encoder.encode(one) for one in recorded[cursor.seq :]])])
+
+
+def test_a_cursor_is_a_number_that_needs_no_state() -> None:
+    assert FORMAT.cursor("0") == Cursor(0, 0)
+    assert FORMAT.cursor(str(7 << 12 | 3)) == Cursor(7, 3)
+    with pytest.raises(InvalidCursor):
+        FORMAT.cursor("run_7")
+
+
+def test_frames_have_no_id_and_the_heartbeat_is_a_comment() -> None:
+    # With an id anywhere, openai-python reads the blank line after a comment as an event.
+    frames = flat(encoded(FORMAT, scripts.everything().events))
+    assert not [frame for frame in frames if b"\nid:" in frame or frame.startswith(b"id:")]
+    assert FORMAT.heartbeat.startswith(b":")
+    assert FORMAT.preamble == b""
+    assert FORMAT.at(State()).close("the server stops") == []
+
+
+def test_a_join_with_more_frames_than_numbers_still_rises() -> None:
+    script = Script().begin()
+    for index in range(400):
+        script.message(index, Text(text="x"))
+    _, frames = FORMAT.open(script.state)
+    assert len(frames) > 0x800
+    assert Reader().read(frames).last < (script.state.sequence_number + 1) << 12
+
+
+def test_a_join_before_the_first_event_says_nothing_yet() -> None:
+    encoder, frames = FORMAT.open(State())
+    assert frames == []
+    assert response_object(State()) == {}
+    first = encoder.encode(as_recorded(scripts.failed().events)[0])
+    assert [event["type"] for event in events_of(first)] == ["response.created"]
+
+
+# --- reasoning -----------------------------------------------------------------------------------
+
+
+def test_raw_thinking_alone_is_told_as_the_summary_exactly_once() -> None:
+    script = Script().begin().reasoning(0, "Hmm, Paris.", raw=True)
+    assert "response.reasoning_text.delta" not in types(script)
+    assert output(script)[0]["summary"] == [{"type": "summary_text", "text": "Hmm, Paris."}]
+    assert "content" not in output(script)[0]
+
+
+def reasoning_with(*parts: tuple[bool, str]) -> Script:
+    """A reasoning whose parts are raw or not, in this order."""
+    script = Script().begin().item(Reasoning(id="rs_7_0"), 0)
+    counts = {True: 0, False: 0}
+    for raw, text in parts:
+        script.thought(0, counts[raw], text, raw=raw)
+        counts[raw] += 1
+    return script.done(Reasoning(id="rs_7_0"), 0)
+
+
+def test_raw_thinking_behind_a_summary_is_content() -> None:
+    script = reasoning_with((False, "In short."), (True, "At length."), (False, "So."))
+    item = output(script)[0]
+    assert [part["text"] for part in item["summary"]] == ["In short.", "So."]
+    assert item["content"] == [{"type": "reasoning_text", "text": "At length."}]
+    assert types(script, "reasoning_text.d").count("response.reasoning_text.done") == 1
+
+
+def test_a_summary_behind_raw_thinking_follows_it() -> None:
+    script = reasoning_with((True, "At length."), (False, "In short."), (True, "More."))
+    item = output(script)[0]
+    assert [part["text"] for part in item["summary"]] == ["At length.", "In short.", "More."]
+    assert "content" not in item
+    told(script)
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def call_of(script: Script) -> dict[str, Any]:
+    told(script)
+    (item,) = [item for item in output(script) if item["type"] == "mcp_call"]
+    return item
+
+
+def test_a_servers_call_lasts_until_its_result() -> None:
+    script = Script().begin().call(0, "get_weather", '{"city":"Paris"}')
+    assert call_of(script)["status"] == "in_progress"
+    script.result(1, 0, Text(text="15 °C"), Data(data={"rows": [1]}), Refusal(refusal="no"))
+    assert types(script)[-2:] == ["response.mcp_call.completed", "response.output_item.done"]
+    assert call_of(script)["output"] == '15 °C\n{"rows":[1]}\nno'
+    assert call_of(script)["error"] is None
+
+
+def test_a_failed_result_is_an_error_of_the_call() -> None:
+    error = ErrorInfo(code="tool_timeout", message="No answer within 30 s.")
+    script = Script().begin().call(0, "get_weather", "{}")
+    script.result(1, 0, status="failed", error=error)
+    call = call_of(script)
+    assert (call["status"], call["output"]) == ("failed", "")
+    assert call["error"]["message"] == "No answer within 30 s."
+    assert "response.mcp_call.failed" in types(script)
+    bare = Script().begin().call(0, "get_weather", "{}").result(1, 0, status="failed")
+    assert call_of(bare)["error"]["code"] == "tool_failed"
+
+
+def test_a_call_that_nobody_answered_is_closed_before_the_end() -> None:
+    script = scripts.cancelled()
+    assert types(script)[-3:] == [
+        "response.mcp_call.failed",
+        "response.output_item.done",
+        "response.incomplete",
+    ]
+    assert call_of(script)["status"] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "shown"),
+    [
+        ("", "completed", "{}"),
+        ('{"a":1}', "completed", '{"a":1}'),
+        ("free text", "completed", '"free text"'),
+        ("[" * 2000, "completed", json.dumps("[" * 2000)),
+        ('{"a":', "incomplete", '"{\\"a\\":"'),
+    ],
+)
+def test_the_arguments_of_an_mcp_call_are_json_in_the_end(
+    arguments: str, status: str, shown: str
+) -> None:
+    script = Script().begin().call(0, "search", arguments, status, executor="provider")
+    if status == "completed":
+        script.result(1, 0)
+    assert call_of(script)["arguments"] == shown
+
+
+def test_a_call_is_labelled_by_its_server_or_its_kind() -> None:
+    labels = []
+    for fields in ({}, {"kind": "web_search"}, {"kind": "mcp", "server_label": "maps"}):
+        script = Script().begin().call(0, "search", "{}", **fields)
+        labels.append(call_of(script)["server_label"])
+    assert labels == ["tailrace", "web_search", "maps"]
+
+
+def test_a_clients_call_is_its_own_to_execute() -> None:
+    script = scripts.client_call()
+    item = output(script)[1]
+    assert (item["type"], item["call_id"]) == ("function_call", "call_1")
+    assert item["arguments"] == '{"n":3}'
+    # Its result, should it be logged, has no place in the same response.
+    before = types(script)
+    assert types(script.result(2, 1, Text(text="blue"))) == before
+
+
+def test_a_clients_custom_tool_gets_free_text() -> None:
+    script = Script().begin().call(0, "sql", "select 1", kind="custom", executor="client")
+    item = output(script)[0]
+    assert (item["type"], item["input"]) == ("custom_tool_call", "select 1")
+    assert "response.custom_tool_call_input.done" in types(script)
+    empty = Script().begin().call(0, "sql", "", kind="custom", executor="client")
+    assert output(empty)[0]["input"] == ""
+    told(empty)
+
+
+@pytest.mark.parametrize(
+    ("ending", "fields", "status"),
+    [
+        (ev.TaskCompleted, {}, "failed"),
+        (ev.TaskIncomplete, {"reason": "max_output_tokens"}, "failed"),
+        (ev.TaskCancelled, {}, "cancelled"),
+    ],
+)
+def test_a_clients_call_that_was_cut_fails_the_response(
+    ending: Any, fields: dict[str, Any], status: str
+) -> None:
+    script = scripts.client_call("incomplete")
+    assert "response.function_call_arguments.done" not in types(script)
+    final = told(script.add(ending, **fields))[-1]
+    assert final["type"] == "response.failed"
+    assert final["response"]["status"] == status
+    assert final["response"]["error"]["code"] == "incomplete_function_call"
+    assert [item["type"] for item in final["response"]["output"]] == ["message"]
+
+
+def test_a_superseded_call_does_not_fail_the_response_of_a_later_look() -> None:
+    script = scripts.client_call("incomplete")
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["fc_7_1"])
+    script.add(ev.TaskCompleted)
+    assert response_object(script.state)["status"] == "completed"
+
+
+def test_a_sub_agent_shows_in_its_call_alone() -> None:
+    frames = b"".join(flat(encoded(FORMAT, scripts.everything().events)))
+    assert b"The child's own thoughts." not in frames
+    assert b"fc_7_c1" not in frames
+    assert frames.count(b"It is sunny, says the expert.") == 2  # its call, and the response
+
+
+def test_the_last_message_of_each_sub_agent_is_its_output_beside_the_blocks() -> None:
+    script = Script().begin().call(0, "ask", "{}")
+    result = ToolResult(id="fco_7_1", call_id="call_0")
+    script.item(result, 1).block("fco_7_1", 1, 0, Text(text="asking two"))
+    for child in ("call_0", "second"):
+        script.add(ev.TaskCreated, child, parent_task_id=RUN, call_id="call_0").begin(child)
+        script.message(0, Text(text="wait"), task_id=child)
+        script.message(1, Text(text=f"{child} is done"), task_id=child)
+        script.add(ev.TaskCompleted, child)
+    script.call(2, "other", "{}").result(3, 2, Text(text="another result"))
+    script.done(result, 1)
+    outputs = [item["output"] for item in output(script)]
+    assert outputs == ["asking two\ncall_0 is done\nsecond is done", "another result"]
+    told(script)
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+def test_a_block_that_comes_whole_is_told_as_a_delta_and_its_annotations() -> None:
+    script = Script().begin()
+    item = Message(id="msg_7_0", role="assistant", phase="final_answer")
+    note = UrlCitation(url="https://a.example", start_index=0, end_index=3)
+    script.item(item, 0)
+    script.block("msg_7_0", 0, 0, Text(text="See a.", annotations=[note]))
+    script.block("msg_7_0", 0, 1, Data(data=1))
+    script.block("msg_7_0", 0, 2, Refusal(refusal="I can't."))
+    script.block("msg_7_0", 0, 3, File(url="https://f.example/a.pdf", path="a.pdf"))
+    script.block("msg_7_0", 0, 4, Text(text=""))
+    script.done(item, 0)
+    events = told(script)
+    deltas = [event["delta"] for event in events if event["type"].endswith(".delta")]
+    assert deltas == ["See a.", "I can't.", "[a.pdf](https://f.example/a.pdf)"]
+    message = output(script)[0]
+    assert message["phase"] == "final_answer"
+    assert [part["type"] for part in message["content"]] == [
+        "output_text",
+        "refusal",
+        "output_text",
+        "output_text",
+    ]
+    assert message["content"][0]["annotations"][0]["title"] == ""
+
+
+def test_a_phase_that_the_sdks_do_not_know_is_left_out() -> None:
+    item = Message(id="msg_7_0", role="assistant", phase="musing")
+    script = Script().begin().item(item, 0)
+    assert "phase" not in output(script.done(item, 0))[0]
+
+
+def test_a_refusal_streams() -> None:
+    script = Script().begin().item(Message(id="msg_7_0", role="assistant"), 0)
+    where: Any = {"item_id": "msg_7_0", "output_index": 0, "block_index": 0}
+    script.add(ev.RefusalAdded, **where, item=Refusal(refusal=""))
+    script.add(ev.RefusalDelta, **where, delta="I can't.")
+    script.add(ev.RefusalDone, **where, item=Refusal(refusal="I can't."))
+    assert types(script, "refusal") == ["response.refusal.delta", "response.refusal.done"]
+
+
+def test_text_of_a_result_is_told_when_the_result_is_whole() -> None:
+    script = (
+        Script().begin().call(0, "search", "{}").item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
+    )
+    before = types(script)
+    where: Any = {"item_id": "fco_7_1", "output_index": 1, "block_index": 0}
+    script.add(ev.TextAdded, **where, item=Text(text=""))
+    script.add(ev.TextDelta, **where, delta="found")
+    note = UrlCitation(url="https://a.example", start_index=0, end_index=3)
+    script.add(ev.AnnotationAdded, **where, annotation_index=0, annotation=note)
+    script.add(ev.TextDone, **where, item=Text(text="found", annotations=[note]))
+    assert types(script) == before
+
+
+# --- citations -----------------------------------------------------------------------------------
+
+
+def cited(script: Script) -> list[dict[str, Any]]:
+    events = told(script)
+    notes = [event["annotation"] for event in events if "annotation" in event]
+    content = [part for item in output(script) for part in item.get("content", ())]
+    assert [note for part in content for note in part["annotations"]] == notes
+    return notes
+
+
+def test_citations_have_urls_titles_and_places_in_code_points() -> None:
+    notes = cited(scripts.everything())
+    assert [(note["url"], note["title"]) for note in notes] == [
+        ("tailrace:run_7/run_7/1", "get_weather"),
+        ("https://files.example/report.pdf", "report.pdf"),
+        ("tailrace:run_7/call_3/1", "lookup"),
+    ]
+    assert [ANSWER[note["start_index"] : note["end_index"]] for note in notes] == [
+        "[^1]",
+        "[^3]",
+        "[^4]",
+    ]
+
+
+def test_citations_of_a_providers_own_keep_their_kind_and_raw_ones_are_left_out() -> None:
+    annotations: list[Any] = [
+        UrlCitation(url="https://a.example", title="A", start_index=0, end_index=1),
+        RawAnnotation(raw={"type": "hologram"}),
+        FileCitation(file_id="f1", filename="a.txt", index=3),
+        FileCitation(file_id="f2"),
+        FileCitation(file_id="f3", container_id="c", start_index=0, end_index=2),
+        FileCitation(file_id="f4", container_id="c"),
+    ]
+    script = Script().begin().message(0, Text(text="cited text", annotations=annotations))
+    notes = cited(script)
+    assert [note["type"] for note in notes] == [
+        "url_citation",
+        "file_citation",
+        "file_citation",
+        "container_file_citation",
+        "container_file_citation",
+    ]
+    assert [note.get("index") for note in notes] == [None, 3, 0, None, None]
+
+
+def test_a_reference_that_stands_in_no_block_is_named_all_the_same() -> None:
+    note = ReferenceToBlock(reference_id=2, start_index=0, end_index=4)
+    script = Script(reference_start=5, previous_run_id="run_6").begin()
+    script.message(0, Text(text="[^2]", annotations=[note]))
+    assert cited(script)[0]["url"] == "tailrace:run_7/run_7/2"
+    assert cited(script)[0]["title"] == "[2]"
+    assert response_object(script.state)["previous_response_id"] == "resp_run_6"
+
+
+def test_a_named_data_block_is_cited_by_its_name() -> None:
+    note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
+    script = Script().begin().call(0, "query", "{}")
+    script.result(1, 0, Data(data=[1], name="table", id=1))
+    script.message(2, Text(text="[^1]", annotations=[note]))
+    assert cited(script)[0]["title"] == "table"
+
+
+def test_a_block_that_comes_after_the_text_does_not_change_a_citation_already_told() -> None:
+    note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
+    script = Script(reference_start=2).begin().call(0, "query", "{}")
+    script.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
+    script.item(Message(id="msg_7_2", role="assistant"), 2)
+    where: Any = {"item_id": "msg_7_2", "output_index": 2, "block_index": 0}
+    script.add(ev.TextAdded, **where, item=Text(text=""))
+    script.add(ev.TextDelta, **where, delta="[^1]")
+    script.add(ev.AnnotationAdded, **where, annotation_index=0, annotation=note)
+    script.block("fco_7_1", 1, 0, File(url="https://late.example", id=1))
+    script.add(ev.TextDone, **where, item=Text(text="[^1]", annotations=[note]))
+    assert cited(script)[0]["url"] == "tailrace:run_7/run_7/1"
+
+
+# --- images --------------------------------------------------------------------------------------
+
+
+def image_of(image: Image) -> dict[str, Any]:
+    script = Script().begin().call(0, "draw", "{}").result(1, 0, image)
+    told(script)
+    (item,) = [item for item in output(script) if item["type"] == "image_generation_call"]
+    return item
+
+
+@pytest.mark.parametrize(
+    ("url", "result", "format_"),
+    [
+        (f"data:image/png;base64,{PNG}", PNG, "png"),
+        ("data:image/jpeg;base64,AAAA", "AAAA", "jpeg"),
+        ("data:image/svg+xml,%3Csvg%2F%3E", "PHN2Zy8+", "svg"),
+        ("data:image/avif;base64,AAAA", "AAAA", "png"),
+    ],
+)
+def test_an_inline_image_is_its_base64(url: str, result: str, format_: str) -> None:
+    item = image_of(Image(image_url=ImageUrl(url=url)))
+    assert (item["status"], item["result"], item["output_format"]) == (
+        "completed",
+        result,
+        format_,
+    )
+
+
+def test_an_image_elsewhere_is_a_link_in_the_calls_output() -> None:
+    image = Image(image_url=ImageUrl(url="https://i.example/a.png"))
+    item = image_of(image)
+    assert (item["status"], item["result"]) == ("failed", "")
+    assert "https://i.example/a.png" in item["error"]["message"]
+    script = Script().begin().call(0, "draw", "{}").result(1, 0, image, picture())
+    assert call_of(script)["output"] == "![image](https://i.example/a.png)"
+
+
+def test_partial_images_that_are_inline_are_told() -> None:
+    script = Script().begin().call(0, "draw", "{}")
+    script.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
+    where: Any = {"item_id": "fco_7_1", "output_index": 1, "block_index": 0}
+    empty = Image(image_url=ImageUrl(url=""))
+    script.add(ev.ImageAdded, **where, item=empty)
+    script.add(ev.ImageDelta, **where, partial_image_index=0, item=picture())
+    remote = Image(image_url=ImageUrl(url="https://i.example/a.png"))
+    script.add(ev.ImageDelta, **where, partial_image_index=1, item=remote)
+    assert types(script, "partial_image") == ["response.image_generation_call.partial_image"]
+    assert output(script)[1]["status"] == "in_progress"
+    script.add(ev.ImageDone, **where, item=empty)
+    assert output(script)[1]["error"]["message"] == "There is no image."
+    told(script)
+
+
+def test_an_image_in_a_message_is_an_item_beside_it() -> None:
+    script = Script().begin().message(0, Text(text="Look:"), picture(), Text(text="Nice?"))
+    message, image = output(script)
+    assert [part["text"] for part in message["content"]] == ["Look:", "Nice?"]
+    assert image["id"] == "ig_msg_7_0_1"
+    told(script)
+
+
+# --- the response --------------------------------------------------------------------------------
+
+
+def test_a_stream_that_told_a_superseded_item_fails_at_once() -> None:
+    script = scripts.superseded()
+    events = told(script)
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"]["code"] == "interrupted"
+    assert events[-1]["response"]["output"] == []
+    final = response_object(script.state)
+    assert (final["status"], final["error"]) == ("completed", None)
+    assert [item["id"] for item in final["output"]] == ["msg_7_1"]
+
+
+def test_an_attempt_that_takes_back_nothing_told_goes_on() -> None:
+    script = Script().begin().item(RawItem(id="raw_7_0", raw={}), 0)
+    script.done(RawItem(id="raw_7_0", raw={}, status="incomplete"), 0)
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["raw_7_0"])
+    script.add(ev.TaskAttempt, attempt=3, reason="worker_lost")
+    script.message(1, Text(text="A whole answer.")).add(ev.TaskCompleted)
+    assert types(script)[-1] == "response.completed"
+    assert output(script)[0]["id"] == "msg_7_1"
+
+
+def test_a_superseded_result_leaves_its_call_without_one() -> None:
+    script = Script().begin().call(0, "search", "{}").result(1, 0, status="incomplete")
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["fco_7_1"])
+    assert types(script)[-1] == "response.failed"
+    assert output(script)[0]["status"] == "in_progress"
+    assert output(script.add(ev.TaskCompleted))[0]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("ending", "fields", "type_", "status"),
+    [
+        (ev.TaskCompleted, {}, "completed", "completed"),
+        (ev.TaskIncomplete, {"reason": "max_turns"}, "incomplete", "incomplete"),
+        (ev.TaskCancelled, {}, "incomplete", "cancelled"),
+        (ev.TaskFailed, {"error": ErrorInfo(code="c", message="m")}, "failed", "failed"),
+    ],
+)
+def test_every_ending_has_its_frame(
+    ending: Any, fields: dict[str, Any], type_: str, status: str
+) -> None:
+    script = Script().begin().message(0, Text(text="Hi")).add(ending, **fields)
+    final = told(script)[-1]
+    assert final["type"] == f"response.{type_}"
+    assert final["response"] == response_object(script.state)
+    assert final["response"]["status"] == status
+    reason = {"incomplete": "max_turns", "cancelled": "cancelled"}.get(status)
+    assert final["response"]["incomplete_details"] == ({"reason": reason} if reason else None)
+
+
+def test_usage_is_that_of_the_whole_run_and_there_even_if_nothing_was_used() -> None:
+    assert response_object(scripts.everything().state)["usage"] == {
+        "input_tokens": 1010,
+        "input_tokens_details": {"cached_tokens": 200, "cache_write_tokens": 30},
+        "output_tokens": 505,
+        "output_tokens_details": {"reasoning_tokens": 40},
+        "total_tokens": 1515,
+    }
+    assert response_object(scripts.failed().state)["usage"]["total_tokens"] == 0
+    assert response_object(Script().begin().state)["usage"] is None
+
+
+def test_a_run_that_waits_for_people_is_in_progress() -> None:
+    request = InputRequest(id="apr_1", kind="approval")
+    script = Script().begin().add(ev.TaskInputRequired, requests=[request])
+    assert response_object(script.state)["status"] == "in_progress"
+    assert types(script) == ["response.created", "response.in_progress"]
+
+
+def test_a_response_echoes_what_its_request_said_and_nothing_else() -> None:
+    options = {
+        "background": True,
+        "temperature": 0.5,
+        "top_p": True,
+        "max_output_tokens": "many",
+        "secret": "canary",
+    }
+    body = response_object(Script(options=options, metadata={"a": "b"}).state)
+    check_response(body)
+    assert (body["status"], body["background"], body["temperature"]) == ("queued", True, 0.5)
+    assert body["top_p"] is None
+    assert "max_output_tokens" not in body
+    assert "canary" not in json.dumps(body)
+    assert body["metadata"] == {"a": "b"}
+    assert response_object(Script(metadata={"a": 1}, options=[]).state)["metadata"] == {}
+
+
+def test_ids_and_names_of_a_response_come_from_the_run() -> None:
+    assert response_id("run_7") == "resp_run_7"
+    assert response_id("resp_7") == "resp_7"
+    body = response_object(Script(agent=None, model="gpt-6").state)
+    assert (body["model"], body["created_at"]) == ("gpt-6", 1790000000)
+    assert response_object(Script(agent=None).state)["model"] == ""
+
+
+# --- streams that no writer of ours writes -------------------------------------------------------
+
+
+def absorbed(*events: ev.AnyEvent) -> list[dict[str, Any]]:
+    return events_of(flat(encoded(FORMAT, list(events))))
+
+
+def test_what_is_open_when_a_foreign_task_ends_is_closed_first() -> None:
+    script = Script().begin()
+    script.item(Reasoning(id="rs_7_0"), 0)
+    where: Any = {"item_id": "rs_7_0", "output_index": 0, "summary_index": 0}
+    script.add(ev.SummaryItemAdded, **where, item=Text(text=""))
+    script.add(ev.SummaryTextDelta, **where, delta="Thin")
+    script.item(Message(id="msg_7_1", role="assistant"), 1)
+    inside: Any = {"item_id": "msg_7_1", "output_index": 1}
+    script.add(ev.TextAdded, **inside, block_index=0, item=Text(text=""))
+    script.add(ev.ImageAdded, **inside, block_index=1, item=picture())
+    script.item(ToolCall(id="fc_7_2", call_id="c2", name="a"), 2)
+    script.item(ToolCall(id="fc_7_3", call_id="c3", name="b", executor="client"), 3)
+    number = len(script.events) + 1
+    end = ev.TaskIncomplete(task_id=RUN, sequence_number=number, reason="max_output_tokens")
+    frames = flat(encoded(FORMAT, [*script.events, end]))
+    reader = Reader().read(frames)
+    assert sorted(reader.done) == [0, 1, 2, 3]  # the image among them; not the client's call
+    assert [item["type"] for item in reader.items][-1] == "function_call"
+    statuses = {item["type"]: item["status"] for item in reader.done.values()}
+    assert statuses == {
+        "reasoning": "incomplete",
+        "message": "incomplete",
+        "image_generation_call": "completed",
+        "mcp_call": "incomplete",
+    }
+
+
+def test_an_item_that_ends_with_an_open_text_closes_the_text_first() -> None:
+    script = Script().begin().item(Message(id="msg_7_0", role="assistant"), 0)
+    where: Any = {"item_id": "msg_7_0", "output_index": 0, "block_index": 0}
+    script.add(ev.TextAdded, **where, item=Text(text=""))
+    script.add(ev.TextDelta, **where, delta="Hi")
+    number = len(script.events) + 1
+    item = Message(id="msg_7_0", role="assistant")
+    done = ev.OutputItemDone(task_id=RUN, sequence_number=number, output_index=0, item=item)
+    frames = flat(encoded(FORMAT, [*script.events, done]))
+    assert Reader().read(frames).done[0]["content"][0]["text"] == "Hi"
+
+
+def test_foreign_events_that_fit_nowhere_say_nothing() -> None:
+    first = ev.TaskCreated(task_id=RUN, sequence_number=1)
+    nowhere: Any = {"item_id": "x", "output_index": 0, "block_index": 0}
+    stray = ev.TextDelta(task_id=RUN, sequence_number=2, **nowhere, delta="lost")
+    unknown = ev.Unknown(
+        task_id=RUN,
+        sequence_number=3,
+        type="task.hologram",
+        raw=b'{"type":"task.hologram","task_id":"run_7","sequence_number":3}',
+    )
+    orphan = ev.TaskInProgress(task_id="nobody", sequence_number=4)
+    result = ToolResult(id="r", call_id="unknown")
+    added = ev.OutputItemAdded(task_id=RUN, sequence_number=5, output_index=0, item=result)
+    done = ev.OutputItemDone(task_id=RUN, sequence_number=6, output_index=0, item=result)
+    lost = ev.TaskAttempt(task_id=RUN, sequence_number=7, attempt=2, reason="x", superseded=["y"])
+    events = absorbed(first, stray, unknown, orphan, added, done, lost)
+    assert [event["type"] for event in events] == ["response.created"]
+
+
+def test_a_foreign_stream_without_a_beginning_gets_one() -> None:
+    note = ReferenceToBlock(reference_id=9, start_index=0, end_index=4)
+    item = Message(id="m", role="assistant")
+    where: Any = {"item_id": "m", "output_index": 0, "block_index": 0}
+    text = Text(text="[^9]", annotations=[note])
+    strange = ev.ReferenceImported(
+        task_id=RUN, reference_id=9, source_task_id="elsewhere", source_reference_id=1
+    )
+    events: list[ev.AnyEvent] = [
+        strange,
+        ev.OutputItemAdded(task_id=RUN, output_index=0, item=item),
+        ev.TextDone(task_id=RUN, **where, item=text),
+    ]
+    numbered = [ev.recorded(event, n) for n, event in enumerate(events, 1)]  # type: ignore[arg-type]
+    found = absorbed(*numbered)
+    assert found[0]["type"] == "response.created"
+    assert found[-1]["part"]["annotations"][0]["url"] == "tailrace:run_7/elsewhere/1"
+
+
+def test_a_result_without_its_call_is_a_source_without_a_name() -> None:
+    note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
+    script = Script().begin()
+    result = ToolResult(id="r", call_id="unknown")
+    block = Text(text="found", id=1)
+    item = Message(id="m", role="assistant")
+    text = Text(text="[^1]", annotations=[note])
+    foreign: list[ev.Event] = [
+        ev.OutputItemAdded(task_id=RUN, output_index=0, item=result),
+        ev.TextDone(task_id=RUN, item_id="r", output_index=0, block_index=0, item=block),
+        ev.OutputItemAdded(task_id=RUN, output_index=1, item=item),
+        ev.TextDone(task_id=RUN, item_id="m", output_index=1, block_index=0, item=text),
+    ]
+    events = [*script.events, *(ev.recorded(event, n) for n, event in enumerate(foreign, 3))]
+    found = absorbed(*events)
+    assert found[-1]["part"]["annotations"][0]["title"] == "[1]"
