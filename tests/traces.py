@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from conformance.authoring import canonical
 from tailrace.core.codec import decode_event
 from tailrace.core.events import AnyEvent, Private
 
@@ -26,18 +27,6 @@ class Trace(NamedTuple):
 
     def digest(self, value: Any) -> str:
         return hashlib.sha256(canonical(value).encode()).hexdigest()
-
-
-def canonical(value: Any) -> str:
-    """JSON in one spelling (RFC 8785), so that languages can compare hashes."""
-    if isinstance(value, dict):
-        items = sorted(value.items(), key=lambda item: item[0].encode("utf-16-be"))
-        return "{" + ",".join(f"{canonical(k)}:{canonical(v)}" for k, v in items) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(canonical(item) for item in value) + "]"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
-        return str(int(value))
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _read(folder: Path) -> Trace:

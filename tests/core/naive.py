@@ -259,19 +259,18 @@ class NaiveState:
         if parent_id is None:
             if self.root is not None:
                 return None
-            task = self.new_task(event["task_id"], shaped("created", event), None)
+            task = self.new_task(event["task_id"], shaped("created", event))
         else:
             if parent_id not in self.tasks:
                 return None
-            holder = self.open_result(self.tasks[parent_id], event.get("call_id"))
-            task = self.new_task(event["task_id"], shaped("created", event), holder)
+            task = self.new_task(event["task_id"], shaped("created", event))
         task["status"] = "queued"
         return task
 
     def create_silently(self, task_id: str) -> Dict | None:
         """Rule 3."""
         if self.root is None:
-            return self.new_task(task_id, {}, None)
+            return self.new_task(task_id, {})
         best: tuple[Dict, Dict] | None = None
         for task in self.tasks.values():
             holder = self.open_result(task, task_id)
@@ -279,9 +278,9 @@ class NaiveState:
                 best = (task, holder)
         if best is None:
             return None
-        parent, holder = best
+        parent, _ = best
         created = {"parent_task_id": parent["task_id"], "call_id": task_id}
-        return self.new_task(task_id, created, holder)
+        return self.new_task(task_id, created)
 
     def open_result(self, task: Dict, call_id: str | None) -> Dict | None:
         """The open `tool_result` of this call, the one that arrived last if there are several."""
@@ -293,7 +292,7 @@ class NaiveState:
         ]
         return max(results, key=lambda item: item["at"], default=None)
 
-    def new_task(self, task_id: str, created: Dict, holder: Dict | None) -> Dict:
+    def new_task(self, task_id: str, created: Dict) -> Dict:
         task: Dict = {
             "task_id": task_id,
             "created": created,
@@ -313,8 +312,6 @@ class NaiveState:
         }
         if self.root is None:
             self.root = task
-        if holder is not None:
-            holder["children"].append(task)
         self.tasks[task_id] = task
         return task
 
@@ -333,7 +330,6 @@ class NaiveState:
             "arguments_open": False,
             "started": False,
             "progress": {},
-            "children": [],  # the tasks whose items show up in this result
             "private": {},
         }
         for name in item["lists"]:
@@ -378,7 +374,7 @@ class NaiveState:
         else:
             if not item["open"] or item["type"] != payload["type"]:
                 return False
-            item["fields"].update(shaped("item:" + payload["type"], payload))
+            item["fields"] = shaped("item:" + payload["type"], payload)
             if payload.get("arguments") is not None:
                 item["arguments"] = payload["arguments"]
             for name in item["lists"]:
@@ -609,7 +605,7 @@ class NaiveState:
         if task["reason"] is not None:
             shown["reason"] = task["reason"]
         if task["steps"]:
-            shown["steps"] = copy.deepcopy(list(task["steps"].values()))
+            shown["steps"] = copy.deepcopy([step for _, step in sorted(task["steps"].items())])
         for name in ("requests", "notices", "progress", "imports"):
             if task[name]:
                 shown[name] = copy.deepcopy(task[name])
@@ -679,13 +675,35 @@ class NaiveState:
         arrived: list[tuple[int, int, Dict]] = []
         for index, part in result["lists"]["block_list"].items():
             arrived.append((part["at"], index, copy.deepcopy(part["block"])))
-        for child in result["children"]:
+        for child in self.children_of(result):
             for index, item in child["items"].items():
                 if not item["superseded"]:
                     shown = self.show_item(item, whole=False)
                     shown["task_id"] = child["task_id"]
                     arrived.append((item["at"], index, shown))
         return [shown for _at, _index, shown in sorted(arrived, key=lambda entry: entry[:2])]
+
+    def children_of(self, result: Dict) -> list[Dict]:
+        """Rule 2: the tasks of this call, if this is its first result."""
+        call_id = result["fields"]["call_id"]
+        owner = next(
+            task
+            for task in self.tasks.values()
+            if any(item is result for item in task["items"].values())
+        )
+        results = [
+            item
+            for item in owner["items"].values()
+            if item["type"] == "tool_result" and item["fields"]["call_id"] == call_id
+        ]
+        if min(results, key=lambda item: int(item["at"])) is not result:
+            return []
+        return [
+            task
+            for task in self.tasks.values()
+            if task["created"].get("parent_task_id") == owner["task_id"]
+            and task["created"].get("call_id") == call_id
+        ]
 
     def show_private(self, shown: Dict, owner: Dict) -> None:
         private = {

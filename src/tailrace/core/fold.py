@@ -26,6 +26,7 @@ from tailrace.core.state import (
     UsageSum,
     holds_blocks,
     part_of,
+    text_node,
 )
 
 
@@ -80,7 +81,7 @@ class State:
             fitted = self._fold_rare(event)
         else:
             fitted = not task.ended and fold(self, task, event)
-        if private is not None:
+        if fitted and private is not None:
             self._take_private(event, private)
         return fitted
 
@@ -138,13 +139,11 @@ class State:
         return task
 
     def _take_private(self, event: ev.AnyEvent, private: ev.Private) -> None:
-        task = self.tasks.get(event.task_id)
-        if task is None:
+        if isinstance(event, ev.Unknown):
             return
+        task = self.tasks[event.task_id]
         index = getattr(event, "output_index", None)
-        owner = task if index is None else task.items.get(index)
-        if owner is None:
-            return
+        owner = task if index is None else task.items[index]
         for name in private.__struct_fields__:
             value = getattr(private, name)
             if value is not None:
@@ -362,9 +361,7 @@ def _take(task: TaskNode, node: ItemNode, item: Item, at: int) -> None:
 
 def _texts(kind: str, item_id: str, texts: list[Text], old: Any, at: int) -> dict[int, TextNode]:
     return {
-        index: TextNode(
-            kind, item_id, old[index].at if index in old else at, text.text, is_open=False
-        )
+        index: text_node(kind, item_id, old[index].at if index in old else at, text, is_open=False)
         for index, text in enumerate(texts)
     }
 
@@ -399,7 +396,7 @@ def _text_part_added(kind: str, index_name: str, store: str) -> Callable[..., bo
         index = getattr(event, index_name)
         if node is None or index in getattr(node, store):
             return False
-        part = TextNode(kind, event.item_id, state.position, event.item.text, is_open=True)
+        part = text_node(kind, event.item_id, state.position, event.item, is_open=True)
         getattr(node, store)[index] = part
         return True
 
@@ -418,7 +415,7 @@ def _text_part_done(kind: str, index_name: str, store: str) -> Callable[..., boo
             getattr(node, store)[index] = part
         if not part.is_open:
             return False
-        part.replace(event.item.text, None, [])
+        part.replace(event.item.text, event.item.id, event.item.annotations)
         part.is_open = False
         return True
 

@@ -121,7 +121,8 @@ def _in_progress(task: TaskNode, _event: Any) -> None:
 
 
 def _attempt(task: TaskNode, event: ev.TaskAttempt) -> None:
-    _require(event.attempt == task.attempt + 1, "attempt-next", f"the next is {task.attempt + 1}")
+    expected = (task.attempt or 1) + 1
+    _require(event.attempt == expected, "attempt-next", f"the next is {expected}")
     for ident in event.superseded:
         node = task.item_ids.get(ident)
         _require(

@@ -33,6 +33,7 @@ from tailrace.core.state import (
     TextNode,
     UsageSum,
     part_of,
+    text_node,
 )
 from tailrace.core.view import Json, show_own, show_task
 
@@ -63,6 +64,11 @@ def saved(state: State, *, private: bool = False) -> Json:
 def _save_task(task: TaskNode, *, private: bool) -> Json:
     value = show_task(task)
     value["at"] = task.at
+    for place, (index, entry) in enumerate(
+        zip(sorted(task.steps), value.get("steps", ()), strict=True)
+    ):
+        if index != place:
+            entry["step_index"] = index
     value["items"] = [_save_item(node, private=private) for _, node in sorted(task.items.items())]
     if private and task.private:
         value["private"] = task.private
@@ -157,7 +163,7 @@ def _restore_task(state: State, shown: Json) -> None:
         parent.children.append(task)
     task.status = shown.get("status")
     task.ended = task.status in ENDED
-    task.attempt = shown.get("attempt", 1)
+    task.attempt = shown.get("attempt")
     task.structured_output = shown.get("structured_output")
     if "usage" in shown:
         task.usage = UsageSum()
@@ -167,7 +173,8 @@ def _restore_task(state: State, shown: Json) -> None:
         task.error = msgspec.convert(shown["error"], ErrorInfo)
     task.reason = shown.get("reason")
     task.requests = msgspec.convert(shown.get("requests", []), list[InputRequest])
-    for index, step in enumerate(shown.get("steps", ())):
+    for place, step in enumerate(shown.get("steps", ())):
+        index = step.get("step_index", place)
         task.steps[index] = Step(step["name"], step["depth"])
         task.steps[index].is_open = step["status"] == "in_progress"
     task.notices = shown.get("notices", [])
@@ -179,7 +186,8 @@ def _restore_task(state: State, shown: Json) -> None:
         )
     task.numbers.update(task.imports)
     task.private = _restore_private(task, shown)
-    for item in shown["items"]:
+    # As they arrived: of two calls with one id, the first is the one that counts.
+    for item in sorted(shown["items"], key=lambda item: item["at"]):
         _restore_item(task, item)
 
 
@@ -220,7 +228,7 @@ def _restore_item(task: TaskNode, value: Json) -> None:
                 task.numbers.add(number)
             node.parts[entry["index"]] = part
         else:
-            text = TextNode(name, node.id, at, msgspec.convert(raw, Text).text, is_open=part_open)
+            text = text_node(name, node.id, at, msgspec.convert(raw, Text), is_open=part_open)
             (node.parts if name == "summary" else node.texts)[entry["index"]] = text
     task.add_item(node)
     node.private = _restore_private(task, value)

@@ -240,7 +240,7 @@ class TaskNode:
         self.facts = facts
         self.status: str | None = None
         self.ended = False
-        self.attempt = 1
+        self.attempt: int | None = None
         self.items: dict[int, ItemNode] = {}
         self.item_ids: dict[str, ItemNode] = {}
         self.calls: dict[str, ItemNode] = {}
@@ -286,15 +286,20 @@ class TaskNode:
             self.call_results.setdefault(node.item.call_id, node)
 
 
+def text_node(kind: str, item_id: str, at: int, text: Text, *, is_open: bool) -> TextNode:
+    """The node of a text with whatever came with it."""
+    node = TextNode(kind, item_id, at, text.text, is_open=is_open)
+    node.id = text.id
+    node.annotations = list(text.annotations)
+    return node
+
+
 def part_of(
     item_id: str, block: Text | Image | Refusal | Data | File, at: int, *, is_open: bool
 ) -> Part:
     """The node of one block."""
     if isinstance(block, Text):
-        node = TextNode("text", item_id, at, block.text, is_open=is_open)
-        node.id = block.id
-        node.annotations = list(block.annotations)
-        return node
+        return text_node("text", item_id, at, block, is_open=is_open)
     if isinstance(block, Refusal):
         return TextNode("refusal", item_id, at, block.refusal, is_open=is_open)
     if isinstance(block, Image):

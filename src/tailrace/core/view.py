@@ -62,7 +62,7 @@ def show_task(task: TaskNode) -> Json:
     if task.status is not None:
         shown["status"] = task.status
     shown.update(task.facts)
-    if task.attempt > 1:
+    if task.attempt is not None:
         shown["attempt"] = task.attempt
     if task.structured_output is not None:
         shown["structured_output"] = task.structured_output
@@ -101,17 +101,22 @@ def show_item(task: TaskNode, node: ItemNode, *, whole: bool = False) -> Json:
     if isinstance(node.item, ToolResult):
         shown["block_list"] = _with_children(task, node)
     if whole:
-        content = node.private.get("content")
-        if content is not None:
-            shown["content"] = msgspec.to_builtins(content)
-        elif isinstance(node.item, Message):
-            shown["content"] = [
-                {"type": "text", "text": part.text}
-                for _, part in sorted(node.parts.items())
-                if isinstance(part, TextNode) and part.kind == "text"
-            ]
+        if isinstance(node.item, ToolResult | Message):
+            _add_content(shown, node)
         _add_private(shown, node.private)
     return shown
+
+
+def _add_content(shown: Json, node: ItemNode) -> None:
+    content = node.private.get("content")
+    if content is not None:
+        shown["content"] = msgspec.to_builtins(content)
+    elif isinstance(node.item, Message):
+        shown["content"] = [
+            {"type": "text", "text": part.text}
+            for _, part in sorted(node.parts.items())
+            if isinstance(part, TextNode) and part.kind == "text"
+        ]
 
 
 def show_own(node: ItemNode) -> Json:
@@ -145,7 +150,7 @@ def _with_children(task: TaskNode, node: ItemNode) -> list[Json]:
                     (item.at, {**show_item(child, item), "task_id": child.task_id})
                     for item in child.output()
                 ]
-        entries.sort(key=lambda entry: entry[0])
+    entries.sort(key=lambda entry: entry[0])
     return [shown for _, shown in entries]
 
 
