@@ -45,8 +45,11 @@ fix: $(VENV)/.dev ## format, and repair what can be repaired automatically
 bench: $(VENV)/.dev $(VENV)/.project ## run the benchmarks; ARGS="…" are passed on
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.dev $(VENV)/.project ## write what is generated: conformance/schema.json
+docs: $(VENV)/.dev $(VENV)/.project ## write what is generated: schema, TypeScript types, golden traces
 	$(BIN)/python -m tailrace.core.schema
+	$(BIN)/python scripts/generate_ts_types.py
+	$(BIN)/python conformance/generate.py
+	$(BIN)/python scripts/generate_sse.py
 
 lock: .venv-lock/.uv-$(UV_VERSION) $(VENV)/.dev ## pin the dependencies again; UPGRADE=1 for the newest
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt

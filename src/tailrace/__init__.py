@@ -3,7 +3,28 @@
 An agent run is an append-only log of typed events. The live stream, the final object, the
 history that the model sees and every client's wire format are folds or projections of that log.
 
-This module stays light: importing it loads no web framework and no database.
+    from tailrace import Tailrace
+
+This module stays light: the web framework and the database are loaded when `Tailrace` is used.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tailrace.app import Tailrace
+    from tailrace.runtime.task import TaskWriter
+
 __version__ = "0.1.0.dev0"
+__all__ = ["Tailrace", "TaskWriter", "__version__"]
+
+_HOMES = {"Tailrace": "tailrace.app", "TaskWriter": "tailrace.runtime.task"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tailrace' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from tailrace import __version__
+from tailrace.core.errors import TailraceError
 
 cli = typer.Typer(
     help="Tailrace: the stateful streaming runtime for AI agents.",
@@ -105,6 +106,7 @@ def _run(app: Any, host: str, port: int, then: Any) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(2048)  # from here on the address answers, also before the first accept
     except OSError as error:
         _fail(f"Port {port} of {host} cannot be had ({error.strerror}); try --port 0.")
     shown = f"[{host}]" if ":" in host else host
@@ -113,6 +115,8 @@ def _run(app: Any, host: str, port: int, then: Any) -> None:
         asyncio.run(_serve(app, listener, url, then))
     except KeyboardInterrupt:
         pass
+    except TailraceError as error:
+        _fail(str(error))
     finally:
         listener.close()
 
@@ -126,23 +130,18 @@ async def _serve(app: Any, listener: socket.socket, url: str, then: Any) -> None
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
-        app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5, access_log=False
+        app, log_level="warning", lifespan="off", timeout_graceful_shutdown=5, access_log=False
     )
     server = Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started:
-        if serving.done():
-            await serving
-            raise typer.Exit(1)
-        await asyncio.sleep(0.01)
-    beside = asyncio.create_task(then(url))
-    await asyncio.wait([serving, beside], return_when=asyncio.FIRST_COMPLETED)
-    if beside.done():
-        if await beside is False:
+    # Not by lifespan events: here a database that cannot be opened is still one clear error.
+    async with app.running():
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        beside = asyncio.create_task(then(url))
+        await asyncio.wait([serving, beside], return_when=asyncio.FIRST_COMPLETED)
+        if beside.done() and beside.result() is False:
             server.should_exit = True
-    else:
+        await serving
         beside.cancel()
-    await serving
 
 
 async def _announce(url: str) -> bool:

@@ -1,0 +1,135 @@
+"""The command line, run as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).parents[1]
+
+
+def tailrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace.cli", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "tailrace.cli", *arguments],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(cwd)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_help_says_what_there_is() -> None:
+    shown = tailrace("--help").stdout
+    assert "demo" in shown
+    assert "serve" in shown
+    assert "SQLite" in tailrace("demo", "--help").stdout
+    assert "module:name" in tailrace("serve", "--help").stdout
+
+
+def test_the_version_is_told() -> None:
+    assert tailrace("--version").stdout.startswith("tailrace 0.")
+
+
+def test_the_demo_shows_a_whole_run() -> None:
+    done = tailrace("demo", "--once", "--port", "0", "--pace", "0")
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout
+    for part in (
+        "First the facts.",
+        "get_weather",
+        "stylist",
+        "look_up_wardrobe",
+        "[^2]",
+        "curl -N",
+    ):
+        assert part in shown
+    assert not done.stderr
+
+
+def test_the_demo_serves_on_and_ends_cleanly_at_ctrl_c() -> None:
+    with running("demo", "--port", "0", "--pace", "0") as demo:
+        assert demo.stdout is not None
+        url = ""
+        for line in demo.stdout:
+            found = re.search(r"curl -N (http\S+/events)$", line.rstrip())
+            url = found[1] if found else url
+            if "Ctrl-C stops" in line:
+                break
+        body = httpx.get(url).text
+        assert body.rstrip().endswith("}")
+        assert "task.completed" in body
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(10) == 0
+        assert demo.stderr is not None
+        assert demo.stderr.read() == ""
+
+
+def test_an_application_is_served(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
+    with running("serve", "mine:app", "--port", "0", cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        found = re.search(r"http://\S+", serving.stdout.readline())
+        assert found
+        request = {"model": "weather", "input": "?", "stream": False}
+        answer = httpx.post(f"{found[0]}/v1/responses", json=request).json()
+        assert answer["status"] == "completed"
+        assert "sunny" in str(answer["output"])
+        assert (tmp_path / "weather.db").exists()
+
+
+def test_mistakes_are_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("app = 5\n")
+    for arguments, words in (
+        (["serve", "mine"], "module:name"),
+        (["serve", "nobody:app"], "no module 'nobody'"),
+        (["serve", "mine:other"], "has no 'other'"),
+        (["serve", "mine:app"], "not a Tailrace"),
+        (["serve", "tests.serving_app:app", "--host", "0.0.0.0"], "API keys"),
+    ):
+        done = tailrace(*arguments, cwd=ROOT if "tests" in arguments[1] else tmp_path)
+        assert done.returncode == 2, done
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_said_to_be() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = tailrace("demo", "--once", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert "--port 0" in done.stderr
+
+
+def test_a_database_that_cannot_be_opened_is_said_to_be(tmp_path: Path) -> None:
+    done = tailrace("demo", "--once", "--port", "0", "--db", str(tmp_path / "no" / "folder.db"))
+    assert done.returncode == 2
+    assert "could not be opened" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,56 @@
+"""The package as a newcomer meets it: light to import, and its README runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tailrace
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("starlette", "uvicorn", "apsw", "openai", "anthropic", "rich", "typer", "asyncpg", "redis")
+
+
+def test_importing_it_loads_no_framework_database_or_provider() -> None:
+    code = "import tailrace, sys, json; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert not loaded & set(HEAVY)
+
+
+def test_the_application_is_found_when_it_is_asked_for() -> None:
+    from tailrace.app import Tailrace
+    from tailrace.runtime.task import TaskWriter
+
+    assert tailrace.Tailrace is Tailrace
+    assert tailrace.TaskWriter is TaskWriter
+    with pytest.raises(AttributeError, match="nothing"):
+        tailrace.nothing  # noqa: B018
+
+
+def test_the_readme_shows_the_example_as_it_is() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example = (ROOT / "examples" / "weather.py").read_text()
+    assert blocks[0] in example
+
+
+def test_every_file_that_the_readme_names_is_there() -> None:
+    for name in ("README.md", "CONTRIBUTING.md", "PROTOCOL.md"):
+        text = (ROOT / name).read_text()
+        for link in re.findall(r"\]\(([^)#]+)\)", text):
+            if not link.startswith("http"):
+                assert (ROOT / link).exists(), f"{name} names {link}"
+
+
+def test_every_make_target_is_documented() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert targets
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    for target in targets[1].split():
+        assert f"make {target}" in contributing or target in ("help", "clean"), target

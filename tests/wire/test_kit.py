@@ -1,0 +1,165 @@
+"""Every format, every golden trace, every place in it; and the kit itself, held to planted bugs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from tailrace.app import FORMATS
+from tailrace.core.errors import InvalidCursor
+from tailrace.core.events import AnyEvent, Recorded
+from tailrace.core.fold import State
+from tailrace.core.sse import Parser
+from tailrace.testing.runs import Run, legal_runs
+from tailrace.testing.wire import check_wire, encoded
+from tailrace.wire import task
+from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
+from tests.traces import FOLDER, TRACES, Trace
+
+ROOT = Path(__file__).parents[2]
+LOGGED = [
+    trace
+    for trace in TRACES
+    if [event.sequence_number for event, _ in trace.events] == list(range(1, len(trace.events) + 1))
+]
+
+
+def events_of(trace: Trace) -> list[AnyEvent]:
+    return [event for event, _ in trace.events]
+
+
+@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_continues_anywhere_as_if_it_had_never_stopped(name: str, trace: Trace) -> None:
+    frames = check_wire(FORMATS[name], events_of(trace))
+    golden = (FOLDER / trace.name / f"{name}.sse").read_bytes()
+    assert b"".join(frame for each in frames for frame in each) == golden
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=25)
+@given(run=legal_runs(max_events=40))
+def test_a_format_continues_anywhere_in_random_runs(name: str, run: Run) -> None:
+    check_wire(FORMATS[name], [event for event, _ in run])
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_stream_makes_a_format_fail(name: str, trace: Trace) -> None:
+    encoded(FORMATS[name], events_of(trace))
+    encoder = FORMATS[name].at(State())
+    encoder.close("enough")
+
+
+def test_the_golden_frames_are_not_stale() -> None:
+    script = ROOT / "scripts" / "generate_sse.py"
+    done = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_native_frames_are_the_log_with_cursors() -> None:
+    trace = next(trace for trace in LOGGED if trace.name == "nested_agents")
+    lines = (FOLDER / trace.name / "events.jsonl").read_bytes().splitlines()
+    frames = Parser().feed((FOLDER / trace.name / "task.sse").read_bytes())
+    assert [frame.data.encode() for frame in frames] == lines
+    assert [frame.id for frame in frames] == [f"1-{n}" for n in range(1, len(lines) + 1)]
+    assert {frame.event for frame in frames} == {"message"}
+
+
+@pytest.mark.parametrize("text", ["", "-", "1", "1-", "-1", "1--1", "01-1", "1-01", "1-1 ", "a-b"])
+def test_what_is_no_native_cursor_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCursor):
+        task.FORMAT.cursor(text)
+
+
+def test_a_native_cursor_is_read() -> None:
+    assert task.FORMAT.cursor("0") == Cursor(0)
+    assert task.FORMAT.cursor("3-41") == Cursor(41, epoch=3)
+    assert whole_number("9007199254740991") == 2**53 - 1
+    with pytest.raises(InvalidCursor):
+        whole_number("9007199254740992")
+
+
+class Forgetful:
+    """A format with a planted bug: its frames count what this encoder has seen."""
+
+    name = "forgetful"
+    headers: dict[str, str] = {}
+    resumable = True
+    stateful = True
+    preamble = b""
+    heartbeat: Frame = b": ping\n\n"
+
+    class Counter:
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            self.seen += 1
+            return [b"data: %d\n\n" % self.seen]
+
+        def close(self, reason: str) -> list[Frame]:
+            return []
+
+    def at(self, state: State) -> Encoder:
+        return self.Counter()
+
+    def open(self, state: State) -> tuple[Encoder, list[Frame]]:
+        return self.Counter(), []
+
+    def cursor(self, text: str) -> Cursor:
+        return Cursor(0)
+
+
+class Meddling(Forgetful):
+    """A format that changes the state that it was lent."""
+
+    class Counter(Forgetful.Counter):
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            return []
+
+    def at(self, state: State) -> Encoder:
+        state.position += 1
+        return self.Counter()
+
+
+class Unfinished(Forgetful):
+    """A format that forgets the blank line after a frame."""
+
+    class Counter(Forgetful.Counter):
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            return [b"data: x\n"]
+
+    def at(self, state: State) -> Encoder:
+        return self.Counter()
+
+
+class Doubled(Unfinished):
+    """A format that puts two events into one frame."""
+
+    class Counter(Forgetful.Counter):
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            return [b"data: x\n\ndata: y\n\n"]
+
+    def at(self, state: State) -> Encoder:
+        return self.Counter()
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (Forgetful(), "instead of"),
+        (Meddling(), "changed the state"),
+        (Unfinished(), "without an end"),
+        (Doubled(), "several events"),
+    ],
+)
+def test_the_kit_catches_planted_bugs(broken: Format, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_wire(broken, events_of(LOGGED[0]))
