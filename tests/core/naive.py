@@ -537,7 +537,7 @@ class NaiveState:
         ]
         if not calls:
             return False
-        max(calls, key=lambda item: item["at"])["progress"] = shaped("progress", event)
+        min(calls, key=lambda item: item["at"])["progress"] = shaped("progress", event)
         return True
 
     def imported(self, task: Dict, event: Dict) -> bool:

@@ -13,7 +13,7 @@ from tests.core.naive import ENDED, LISTS, PARTS, TERMINAL
 
 Dict = dict[str, Any]
 
-UNBEGUN = ("task.in_progress", "task.failed", "task.cancelled")
+SAME = ("type", "call_id", "name", "kind", "executor", "server_label", "role")
 
 
 class NaiveRules:
@@ -160,7 +160,7 @@ class NaiveRules:
         found = set()
         if payload["id"] != item["id"]:
             return {"item-same", "item-open"}  # either says so
-        if any(payload.get(name) != item[name] for name in ("type", "call_id", "name")):
+        if any(payload.get(name) != item[name] for name in SAME):
             return {"item-same"}
         for name in LISTS[item["type"]]:
             made = [part["block"] for part in item["lists"][name]]
@@ -236,7 +236,7 @@ class NaiveRules:
         return set()
 
     def broken_by_id(self, item: Dict, block: Dict) -> set[str]:
-        if "id" in block and (item["type"] != "tool_result" or block["id"] < 1):
+        if block.get("id") is not None and (item["type"] != "tool_result" or block["id"] < 1):
             return {"id-in-results"}
         return set()
 
@@ -310,7 +310,7 @@ class NaiveRules:
             "known": set(range(1, event.get("reference_start", 1))),
         }
         self.tasks[event["task_id"]] = task
-        if "parent_task_id" in event:
+        if event.get("parent_task_id") is not None:
             parent = self.tasks[event["parent_task_id"]]
             parent["children"].append(task)
             for item in parent["items"]:
@@ -320,10 +320,8 @@ class NaiveRules:
     def record_added(self, task: Dict, event: Dict) -> None:
         payload = event["item"]
         item: Dict = {
-            "type": payload["type"],
             "id": payload["id"],
-            "call_id": payload.get("call_id"),
-            "name": payload.get("name"),
+            **{name: payload.get(name) for name in SAME},
             "open": True,
             "status": "in_progress",
             "lists": {name: [] for name in LISTS[payload["type"]]},
