@@ -14,6 +14,7 @@ from openai.types.responses import Response
 from tailrace.core import events as ev
 from tailrace.wire.openai_responses import response_object
 from tests.clients.openai_serving import Serving, plain
+from tests.serving import Served
 from tests.wire import openai_scripts as scripts
 from tests.wire.openai_scripts import ANSWER, Script
 
@@ -29,6 +30,13 @@ def serving() -> Iterator[Serving]:
 def client(serving: Serving) -> Iterator[OpenAI]:
     with OpenAI(base_url=serving.base_url, api_key="test", max_retries=0) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = Served(tmp_path_factory.mktemp("served") / "runs.db")
+    yield server
+    server.kill()
 
 
 def dumped(response: Any) -> Any:
@@ -76,12 +84,7 @@ def test_a_client_cut_after_every_frame_ends_with_the_same_object(
         whole = list(stream)
     final = finished(whole)
     for count in range(1, len(whole)):
-        got = []
-        with client.responses.create(model=model, input="x", stream=True) as stream:
-            for event in stream:
-                got.append(event)
-                if len(got) == count:
-                    break
+        got = cut(client, model, count)
         with client.responses.retrieve(
             "resp_run_7", stream=True, starting_after=got[-1].sequence_number
         ) as rest:
@@ -154,6 +157,52 @@ def test_a_stream_that_showed_a_superseded_item_fails_and_a_later_look_has_the_a
         with pytest.raises(RuntimeError, match=r"response\.completed"):
             stream.get_final_response()
     assert client.responses.retrieve("resp_run_7").output_text == "A whole answer."
+
+
+def test_on_the_real_server_a_run_cut_while_it_goes_on_ends_as_it_is_retrieved(
+    served: Served,
+) -> None:
+    with OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0) as client:
+        count = 1
+        while True:
+            got = cut(client, "assistant", count)
+            ident = got[0].response.id
+            with client.responses.retrieve(
+                ident, stream=True, starting_after=got[-1].sequence_number
+            ) as rest:
+                got += list(rest)
+            with client.responses.retrieve(ident, stream=True) as replay:
+                assert got == list(replay)
+            assert finished(got) == dumped(client.responses.retrieve(ident))
+            if count >= len(got):
+                break
+            count += 1
+    assert {"reasoning", "mcp_call", "image_generation_call", "message"} == {
+        item["type"] for item in finished(got)["output"]
+    }
+
+
+def test_a_cursor_is_good_on_another_process_after_a_kill(served: Served) -> None:
+    with OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0) as client:
+        whole = cut(client, "assistant", -1)
+    served.restart()
+    with OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0) as client:
+        for place in range(0, len(whole), 7):
+            after = whole[place].sequence_number
+            ident = whole[0].response.id
+            with client.responses.retrieve(ident, stream=True, starting_after=after) as rest:
+                assert list(rest) == whole[place + 1 :]
+
+
+def cut(client: OpenAI, model: str, count: int) -> list[Any]:
+    """The first `count` events of a new response, whose connection then breaks."""
+    got: list[Any] = []
+    with client.responses.create(model=model, input="Is it sunny?", stream=True) as stream:
+        for event in stream:
+            got.append(event)
+            if len(got) == count:
+                break
+    return got
 
 
 async def test_pydantic_ai_reads_thinking_tools_images_and_the_answer(serving: Serving) -> None:

@@ -134,7 +134,7 @@ class ResponsesEncoder:
         if root is None:
             return
         self._task_id = root.task_id
-        for one in self._retell(root, superseded=not joined):
+        for one in self._retell(root):
             if told is not None:
                 told.append(one)
         self._over = root.ended or (
@@ -374,12 +374,12 @@ class ResponsesEncoder:
             name = "failed"
         yield f"response.{name}", {"response": response}
 
-    def _retell(self, root: TaskNode, *, superseded: bool) -> Iterator[Told]:
+    def _retell(self, root: TaskNode) -> Iterator[Told]:
         """Everything so far, each text at once."""
         yield "response.created", {"response": begun_response(self._state)}
         if root.status != "queued":
             yield from self._in_progress(root, None)
-        for key in shown.keys(root, superseded=superseded):
+        for key in shown.keys(root):
             yield from self._begin(root, key)
             if key[1] != ITEM:
                 yield from self._partial(root, key)

@@ -54,11 +54,11 @@ _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml
 # --- what has a place, and where -----------------------------------------------------------------
 
 
-def keys(task: TaskNode, *, superseded: bool) -> list[Key]:
-    """Everything of a task that has an `output_index` there, in order of arrival: its index."""
+def keys(task: TaskNode) -> list[Key]:
+    """Everything of a task that has a place there, in order of arrival: its `output_index`."""
     found: list[tuple[int, int, int]] = []
     for node in task.items.values():
-        if node.superseded and not superseded:
+        if node.superseded:
             continue
         if isinstance(node.item, Reasoning | Message | ToolCall):
             found.append((node.at, node.output_index, ITEM))

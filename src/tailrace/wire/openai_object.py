@@ -51,7 +51,7 @@ def response_object(state: State) -> Json:
     shown["status"] = "in_progress" if root.status in (None, "input_required") else root.status
     shown["output"] = [
         item_json(sources, root, key)
-        for key in keys(root, superseded=False)
+        for key in keys(root)
         if key[1] != ITEM or not is_cut(root.items[key[0]])
     ]
     if root.ended:
