@@ -126,6 +126,19 @@ def story(*, legal: bool = True, numbered: bool = True) -> Callable[[Teller], Te
 # --- handles -------------------------------------------------------------------------------------
 
 
+# The order in which our own writer sends the fields of an item.
+ITEM_FIELDS = (
+    *("type", "id", "role", "summary", "reasoning_text", "call_id", "name", "arguments", "kind"),
+    *("executor", "server_label", "block_list", "status", "error", "phase"),
+)
+
+
+def ordered(item: Dict) -> Dict:
+    """An item with its fields in the usual order, unusual ones last."""
+    known = {name: item[name] for name in ITEM_FIELDS if name in item}
+    return {**known, **item}
+
+
 class Trace:
     """The events of one story, and what the naive fold makes of them."""
 
@@ -242,7 +255,7 @@ class Task:
         """`output_item.added` at the next index."""
         index = self.items
         self.items += 1
-        self.send("output_item.added", private, output_index=index, item=item)
+        self.send("output_item.added", private, output_index=index, item=ordered(item))
         return index
 
     def reasoning(self, item_id: str) -> Item:
@@ -336,7 +349,7 @@ class Item:
             else:
                 item["block_list"] = self.lists["block_list"]
         item.update(fields)
-        self.task.send("output_item.done", private, output_index=self.index, item=item)
+        self.task.send("output_item.done", private, output_index=self.index, item=ordered(item))
 
     # --- parts of a reasoning ---
 
@@ -397,7 +410,7 @@ class Call(Item):
     def done(self, *, brief: bool = False, private: Dict | None = None, **fields: Json) -> None:
         """Final."""
         item = {**self.head, **({} if brief else {"arguments": self.arguments}), **fields}
-        self.task.send("output_item.done", private, output_index=self.index, item=item)
+        self.task.send("output_item.done", private, output_index=self.index, item=ordered(item))
 
     def started(self) -> None:
         """Its tool is about to run."""

@@ -122,7 +122,7 @@ def usage_summed(trace: Trace) -> None:
         },
         item_id="msg_3",
     )
-    run.send("usage", usage={"cost": 0, "time_to_first_token_ms": 5, "input_tokens": 1})
+    run.send("usage", usage={"input_tokens": 1, "cost": 0, "time_to_first_token_ms": 5})
     run.says("msg_3", "Done.")
     run.completed()
 
@@ -358,36 +358,64 @@ def recovered_attempt(trace: Trace) -> None:
 
 @story()
 def recovered_child(trace: Trace) -> None:
-    """A lost worker took a sub-agent with it: its container is superseded with all it holds."""
+    """A worker is lost with a sub-agent at work: both go on in the same container."""
     run = trace.task("run_1").created().begin()
     run.whole_call("fc_1", "call_1", "ask_for_help", "{}")
     result = run.result("fco_2", "call_1")
+    run.whole_call("fc_3", "call_2", "send_mail", "{}")
+    mail = run.result("fco_4", "call_2")
     child = run.child("call_1", agent="editor")
-    message = child.message("msg_1")
-    message.text("Half an ans")
-    message.done(status="incomplete")
-    child.send("cancelled", reason="worker lost")
-    result.done(brief=True, status="incomplete")
-    run.send("attempt", attempt=2, reason="worker_lost", superseded=["fco_2"])
-    run.whole_call("fc_3", "call_2", "ask_for_help", "{}")
-    retried = run.result("fco_4", "call_2")
-    second = run.child("call_2", agent="editor")
-    # The child, too, starts over once: its superseded item shows neither here nor there.
-    cut = second.message("msg_1")
-    cut.text("Agai")
+    child.says("msg_1", "First, the facts.")
+    cut = child.message("msg_2")
+    cut.text("Second, th")
+    # Here the worker dies. The mail may have been sent: that call is not tried again.
     cut.done(status="incomplete")
-    second.send("attempt", attempt=2, reason="provider_error", superseded=["msg_1"])
-    second.says("msg_2", "The whole answer.")
-    second.completed()
-    retried.done(brief=True)
+    mail.done(status="failed", error={"code": "worker_lost", "message": "It may have been sent."})
+    run.send("attempt", attempt=2, reason="worker_lost")
+    child.send("attempt", attempt=2, reason="worker_lost", superseded=["msg_2"])
+    child.says("msg_3", "Second, the opinions.")
+    child.completed()
+    result.done(brief=True)
     run.says("msg_5", "Thanks.")
     run.completed()
 
     view = trace.view()
-    assert [item["id"] for item in view["output"]] == ["fc_1", "fc_3", "fco_4", "msg_5"]
-    assert [item["id"] for item in view["output"][2]["block_list"]] == ["msg_2"]
-    assert [task.get("attempt") for task in view["tasks"]] == [None, 2]
-    assert trace.whole()["tasks"][0]["output"][0]["id"] == "msg_1"  # the lost child itself is kept
+    assert [item["id"] for item in view["output"]] == ["fc_1", "fco_2", "fc_3", "fco_4", "msg_5"]
+    assert [item["id"] for item in view["output"][1]["block_list"]] == ["msg_1", "msg_3"]
+    assert view["attempt"] == 2
+    assert [task["attempt"] for task in view["tasks"]] == [2]
+    assert [item["id"] for item in trace.view("call_1")["output"]] == ["msg_1", "msg_3"]
+
+
+@story()
+def superseded_container(trace: Trace) -> None:
+    """A superseded result takes its sub-agent's items out of the object; the task stays listed."""
+    run = trace.task("run_1").created().begin()
+    run.whole_call("fc_1", "call_1", "ask_for_help", "{}")
+    result = run.result("fco_2", "call_1")
+    result.text("Asking.", id=1)
+    child = run.child("call_1", agent="editor")
+    child.says("msg_1", "Half an answer.")
+    child.send("cancelled", reason="worker lost")
+    result.done(brief=True, status="incomplete")
+    before = len(trace.events)
+    run.send("attempt", attempt=2, reason="worker_lost", superseded=["fco_2"])
+    run.failed("worker_lost", "The run was lost twice.")
+
+    assert [item["id"] for item in trace.view(after=before)["output"]] == ["fc_1", "fco_2"]
+    view = trace.view()
+    assert [item["id"] for item in view["output"]] == ["fc_1"]
+    assert view["tasks"] == [
+        {
+            "task_id": "call_1",
+            "status": "cancelled",
+            "agent": "editor",
+            "parent_task_id": "run_1",
+            "call_id": "call_1",
+            "reason": "worker lost",
+        }
+    ]
+    assert trace.whole()["tasks"][0]["output"][0]["id"] == "msg_1"
 
 
 @story()

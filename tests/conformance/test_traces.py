@@ -76,9 +76,11 @@ def test_events_are_written_as_the_native_stream_writes_them(name: str) -> None:
     """Field by field in the same order, and without anything that has its default value."""
     decoder = msgspec.json.Decoder(reduce(or_, KNOWN))
     for event in objects(TRACES / name / "events.jsonl"):
-        again = json.loads(msgspec.json.encode(decoder.decode(json.dumps(event))))
-        assert again == event
-        assert list(again) == list(event)
+        again = msgspec.json.encode(decoder.decode(json.dumps(event)))
+        # As text, because the order of fields counts; with floats, because 1 and 1.0 are the same.
+        assert json.dumps(json.loads(again, parse_int=float)) == json.dumps(
+            json.loads(json.dumps(event), parse_int=float)
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
