@@ -48,7 +48,7 @@ MAX_DEPTH = 100
 MAX_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps exact."""
 
-_encoder = msgspec.json.Encoder()
+_encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Event] = msgspec.json.Decoder(reduce(or_, KNOWN)).decode
 _private_decoder = msgspec.json.Decoder(Private)
 _ITEM_EVENTS: dict[str, type[OutputItemAdded | OutputItemDone]] = {
@@ -84,7 +84,7 @@ def encode_event(event: AnyEvent) -> bytes:
     if type(event) is Unknown:
         return event.raw
     try:
-        raw = _encoder.encode(event)
+        raw = _encode(event)
     except UnicodeEncodeError as error:
         raise InvalidValue(
             "A string holds a lone surrogate, which is no Unicode text; replace it."
@@ -105,7 +105,7 @@ def encode_event(event: AnyEvent) -> bytes:
 def encode_private(private: Private) -> bytes:
     """The private part's JSON, under the same limits."""
     try:
-        raw = _encoder.encode(private)
+        raw = _encode(private)
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"The private part holds a value that JSON cannot: {error}") from error
     check_value(msgspec.to_builtins(private))

@@ -36,7 +36,7 @@ class State:
     Empty when made; `tailrace.core.view` shows it and `tailrace.core.snapshot` saves it.
     """
 
-    __slots__ = ("position", "root", "sequence_number", "tasks", "unknown")
+    __slots__ = ("_latest", "position", "root", "sequence_number", "tasks", "unknown")
 
     def __init__(self) -> None:
         """No event yet, so not even a task."""
@@ -45,6 +45,9 @@ class State:
         self.root: TaskNode | None = None
         self.tasks: dict[str, TaskNode] = {}
         self.unknown: list[ev.Unknown] = []
+        # The task of the event before: mostly that of the next one too, and comparing two ids
+        # is cheaper than hashing one.
+        self._latest: TaskNode | None = None
 
     def apply(self, event: ev.AnyEvent, private: ev.Private | None = None) -> None:
         """Fold the next event of our own log, or raise `IllegalEvent` with nothing changed."""
@@ -75,7 +78,9 @@ class State:
         self.position += 1
         # Subscripts, here and in the deltas: they cost half of what `get` does.
         try:
-            task = self.tasks[event.task_id]
+            task = self._latest
+            if task is None or task.task_id != event.task_id:
+                task = self._latest = self.tasks[event.task_id]
             fold = _FOLD[event.__class__]
         except KeyError:
             fitted = self._fold_rare(event)
