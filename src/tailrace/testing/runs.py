@@ -18,7 +18,8 @@ except ImportError as missing:
         "`pip install hypothesis`"
     ) from missing
 
-from tailrace.testing._writer import Draw, Run, Writer
+from tailrace.testing._books import Draw, Run
+from tailrace.testing._writer import Writer
 
 __all__ = ["Run", "legal_runs"]
 
