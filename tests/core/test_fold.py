@@ -1,4 +1,4 @@
-"""The fold against a second one, written from PROTOCOL.md alone, on random runs and golden traces."""
+"""The fold against a second one, written from PROTOCOL.md alone, on random runs and traces."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tailrace.core import events as ev
 from tailrace.core.codec import decode_event, encode_event
 from tailrace.core.errors import IllegalEvent, MalformedEvent
-from tailrace.core.fold import _FOLD, State
+from tailrace.core.fold import State
 from tailrace.core.snapshot import fork, restore, save, saved
+from tailrace.core.transitions import FOLD
 from tailrace.core.view import client_view, whole_object
 from tailrace.testing.runs import Run, legal_runs
 from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL
@@ -35,7 +36,7 @@ def folded(run: Run) -> State:
 
 
 def test_every_event_has_its_place_in_the_table() -> None:
-    assert set(_FOLD) == set(ev.KNOWN)
+    assert set(FOLD) == set(ev.KNOWN)
 
 
 @given(legal_runs())
@@ -119,7 +120,7 @@ def test_duplicates_change_nothing(run: Run, data: st.DataObject) -> None:
     for n, (event, private) in enumerate(run):
         state.absorb(event, private)
         if data.draw(st.booleans()):
-            again, hidden = run[data.draw(st.integers(0, n))]
+            again, _ = run[data.draw(st.integers(0, n))]
             assert not state.absorb(again)
     assert save(state, private=True) == save(folded(run), private=True)
 
@@ -247,8 +248,8 @@ def decode_text_added() -> ev.Event:
         b'{"version":1}',
         b'{"version":1,"position":0,"sequence_number":0,"tasks":[{}]}',
         b'{"version":1,"position":0,"sequence_number":0,"tasks":[5]}',
-        b'{"version":1,"position":0,"sequence_number":0,"tasks":'
-        b'[{"task_id":"a","at":1,"parent_task_id":"b","items":[]}]}',
+        b'{"version":1,"position":0,"sequence_number":0,"tasks":[%b]}'
+        % b'{"task_id":"a","at":1,"parent_task_id":"b","items":[]}',
     ],
 )
 def test_bytes_that_are_no_saved_state_are_one_typed_error(raw: bytes) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from tailrace.core.codec import encode_event
@@ -134,16 +135,12 @@ async def test_the_newest_snapshot_up_to_a_place_is_found(log: SqliteLog) -> Non
     await log.create(info("r"))
     for first, state in ((1, b"one"), (3, b"two")):
         with_state = batch("r", first, 2)
-        await log.append([Batch(**{**_fields(with_state), "snapshot": state})])
+        await log.append([msgspec.structs.replace(with_state, snapshot=state)])
     newest, older = await log.snapshot("r"), await log.snapshot("r", 3)
     assert newest is not None
     assert older is not None
     assert (newest.seq, newest.state, older.seq, older.state) == (4, b"two", 2, b"one")
     assert await log.snapshot("r", 1) is None
-
-
-def _fields(value: Batch) -> dict[str, object]:
-    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 async def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:

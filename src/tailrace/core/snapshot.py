@@ -12,7 +12,7 @@ import msgspec
 
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import Private, TaskCreated, Unknown
-from tailrace.core.fold import State, note_numbers, part_number
+from tailrace.core.fold import State
 from tailrace.core.items import (
     Block,
     ErrorInfo,
@@ -32,6 +32,8 @@ from tailrace.core.state import (
     TaskNode,
     TextNode,
     UsageSum,
+    note_numbers,
+    part_number,
     part_of,
     text_node,
 )

@@ -310,3 +310,17 @@ def part_of(
 def holds_blocks(item: Item) -> bool:
     """Whether an item is a container of blocks."""
     return isinstance(item, ToolResult | Message)
+
+
+def part_number(part: Part) -> int | None:
+    """The reference that a block is, or is part of."""
+    if isinstance(part, TextNode):
+        return part.id
+    return part.image.id if isinstance(part, ImageNode) else part.block.id
+
+
+def note_numbers(task: TaskNode, content: list[Any] | None) -> None:
+    """Remember the numbers that a private part shows to have been issued."""
+    for part in content or ():
+        if isinstance(part.id, int):
+            task.numbers.add(part.id)

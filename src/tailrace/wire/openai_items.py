@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from tailrace.core.fold import State, part_number
+from tailrace.core.fold import State
 from tailrace.core.items import (
     Annotation,
     Data,
@@ -39,7 +39,7 @@ from tailrace.core.items import (
     ToolResult,
     UrlCitation,
 )
-from tailrace.core.state import ItemNode, Part, TaskNode, TextNode, WholeNode
+from tailrace.core.state import ItemNode, Part, TaskNode, TextNode, WholeNode, part_number
 
 Json = dict[str, Any]
 
