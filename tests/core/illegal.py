@@ -589,7 +589,7 @@ def _instead_of(event: Event) -> Iterator[Event]:
                 yield msgspec.structs.replace(event, **{name: value - 1})
         elif name in ("task_id", "item_id", "request_id", "source_task_id", "call_id"):
             yield msgspec.structs.replace(event, **{name: f"not {value}"})
-        elif name == "item":
+        elif name in ("item", "annotation"):
             for changed in _spoilt(value):
                 yield msgspec.structs.replace(event, **{name: changed})
     yield recorded(event, event.sequence_number + 1)
@@ -599,6 +599,9 @@ def _instead_of(event: Event) -> Iterator[Event]:
 def _spoilt(value: Any) -> Iterator[Any]:
     """An item or a block with one thing about it changed."""
     names = value.__struct_fields__
+    for name in ("reference_id", "end_index"):
+        if isinstance(getattr(value, name, None), int):
+            yield msgspec.structs.replace(value, **{name: getattr(value, name) + 1000})
     for name in ("text", "refusal", "name", "call_id"):
         if name in names and isinstance(getattr(value, name), str):
             yield msgspec.structs.replace(value, **{name: getattr(value, name) + "!"})
@@ -609,7 +612,23 @@ def _spoilt(value: Any) -> Iterator[Any]:
 
 
 def _before(event: Event, run: Run) -> Iterator[Event]:
-    """Events that may well be wrong here: an early end, and what was already said."""
+    """Events that may well be wrong here: an early end, what was already said, a wrong kind."""
+    for one, _private in run:
+        if isinstance(one, ev.OutputItemAdded):
+            of_task = [
+                other
+                for other, _ in run
+                if isinstance(other, ev.OutputItemAdded) and other.task_id == one.task_id
+            ]
+            renamed = msgspec.structs.replace(one.item, id=f"{one.item.id} again")
+            about: list[Event] = [
+                done(one.output_index, one.item, one.task_id),
+                added(len(of_task), one.item, one.task_id),
+                added(len(of_task), renamed, one.task_id),
+                ev.ArgumentsDelta(**of(one.output_index, one.item.id, one.task_id), delta=""),
+            ]
+            for wrong in about:
+                yield recorded(wrong, event.sequence_number)
     for task_id in {one.task_id for one, _private in run}:
         ends: list[Event] = [
             ev.TaskCompleted(task_id=task_id),
