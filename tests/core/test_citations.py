@@ -213,6 +213,11 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert restore(text) == text
 
 
+def test_restoring_leaves_live_markers_alive() -> None:
+    # A child's message in its parent: renumbered markers beside defused ones.
+    assert restore("a[^12] b[\\^3] c[\\\\^4]") == "a[^12] b[^3] c[\\^4]"
+
+
 HOSTILE = st.lists(
     st.sampled_from(
         [
