@@ -109,7 +109,7 @@ _LOOKALIKES = (
     range(0xFE30, 0xFFF0),
     range(0x1D400, 0x1D800),
     range(0x1F100, 0x1F200),
-    range(0x1FBF0, 0x1FBFA),
+    range(0x1CCD6, 0x1CCFA),  # outlined letters, since Unicode 16
 )
 # Characters that show nothing (Unicode's Default_Ignorable_Code_Point, the ones in use).
 _INVISIBLE = (
