@@ -290,6 +290,7 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
         (IN_MESSAGE, done(0, message("msg_0", status="failed"))),
         (IN_REASONING, done(0, Reasoning(id="rs_0", status="failed"))),
         (IN_RESULT, done(1, ToolResult(id="fco_1", call_id=C, status="in_progress"))),
+        (IN_RESULT, done(1, ToolResult(id="fco_1", call_id=C, error=ERROR))),
     ],
     "call-id-new": [
         (IN_CALL, added(1, ToolCall(id="fc_1", call_id=C, name="search"))),
@@ -361,7 +362,10 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
             [*IN_MESSAGE, ev.RefusalAdded(**M0, block_index=0, item=Refusal(refusal=""))],
             ev.RefusalDone(**M0, block_index=0, item=Refusal(refusal="never streamed")),
         ),
-        (IN_CALL, ev.ArgumentsDone(**F0, arguments="{}")),
+        (
+            [*IN_CALL, ev.ArgumentsDelta(**F0, delta="{")],
+            ev.ArgumentsDone(**F0, arguments="{}"),
+        ),
     ],
     "parts-closed": [
         (IN_TEXT, done(0, message("msg_0"))),
@@ -476,6 +480,10 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
         (BEGUN, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])),
         (IN_MESSAGE, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])),
         (CALLED, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["fc_0"])),
+        (
+            [*CUT, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])],
+            ev.TaskAttempt(task_id=R, attempt=3, reason="x", superseded=["msg_0"]),
+        ),
     ],
 }
 

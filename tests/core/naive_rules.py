@@ -108,7 +108,7 @@ class NaiveRules:
             cut = [
                 item["id"]
                 for item in task["items"]
-                if not item["open"] and item["status"] == "incomplete"
+                if not item["open"] and item["status"] == "incomplete" and not item["superseded"]
             ]
             if event["attempt"] != task["attempt"] + 1:
                 return {"attempt-next"}
@@ -170,7 +170,7 @@ class NaiveRules:
             found.add("item-same")
         status = payload.get("status", "completed")
         allowed = ["completed", "incomplete"] + ["failed"] * (item["type"] == "tool_result")
-        if status not in allowed:
+        if status not in allowed or (payload.get("error") and status != "failed"):
             found.add("item-status")
         if any(part["open"] for parts in item["lists"].values() for part in parts):
             found.add("parts-closed")
@@ -199,7 +199,8 @@ class NaiveRules:
                 return {"item-kind"}
             if not item["arguments_open"]:
                 return {"part-open"}
-            if event.get("arguments", item["arguments"]) != item["arguments"]:
+            streamed = item["arguments"]
+            if streamed and event.get("arguments", streamed) != streamed:
                 return {"part-same"}
             return set()
         does, name, index_field, block_type = PARTS[event["type"]]
@@ -293,6 +294,8 @@ class NaiveRules:
             task["pending"].remove(event["request_id"])
         elif kind == "task.attempt":
             task["attempt"] += 1
+            for item in task["items"]:
+                item["superseded"] = item["superseded"] or item["id"] in event.get("superseded", [])
         elif kind == "task.reference.imported":
             task["known"].add(event["reference_id"])
 
@@ -328,6 +331,7 @@ class NaiveRules:
             "arguments": "",
             "arguments_open": payload["type"] == "tool_call",
             "started": False,
+            "superseded": False,
             "result": None,
             "children": [],
         }
@@ -349,6 +353,7 @@ class NaiveRules:
             item["arguments"] += event["delta"]
             return
         if kind == "task.tool_call_arguments.done":
+            item["arguments"] = event["arguments"]
             item["arguments_open"] = False
             return
         does, name, index_field, block_type = PARTS[kind]

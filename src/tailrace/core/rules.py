@@ -126,9 +126,12 @@ def _attempt(task: TaskNode, event: ev.TaskAttempt) -> None:
     for ident in event.superseded:
         node = task.item_ids.get(ident)
         _require(
-            node is not None and not node.is_open and node.item.status == "incomplete",
+            node is not None
+            and not node.is_open
+            and node.item.status == "incomplete"
+            and not node.superseded,
             "attempt-next",
-            f"{ident} is no closed, incomplete item of task {task.task_id}",
+            f"{ident} is no closed, incomplete item of task {task.task_id} that still counts",
         )
 
 
@@ -226,7 +229,7 @@ def _item_added(task: TaskNode, event: ev.OutputItemAdded) -> None:
     _require(item.id not in task.item_ids, "item-id-new", f"{item.id} exists")
     empty = item.status == "completed" and not any(
         getattr(item, name, None)
-        for name in ("summary", "reasoning_text", "arguments", "block_list")
+        for name in ("summary", "reasoning_text", "arguments", "block_list", "error")
     )
     _require(empty, "item-empty", f"{item.id} is added with content or a status")
     if isinstance(item, ToolCall):
@@ -269,6 +272,8 @@ def _item_done(task: TaskNode, event: ev.OutputItemDone) -> None:
     allowed = ("completed", "incomplete", "failed")
     legal = item.status in (allowed if isinstance(item, ToolResult) else allowed[:2])
     _require(legal, "item-status", f"{item.status} is no end of a {_kind(item)}")
+    if isinstance(item, ToolResult) and item.error is not None:
+        _require(item.status == "failed", "item-status", f"an error on a {item.status} result")
     for part in node.open_parts():
         if part.kind == "arguments" and item.status != "completed":
             continue
@@ -389,7 +394,8 @@ def _part_done(task: TaskNode, event: Any) -> None:
 
 def _arguments_done(task: TaskNode, event: ev.ArgumentsDone) -> None:
     _, part = _open_part(task, event)
-    _require(part.text == event.arguments, "part-same", "the arguments differ from the deltas")
+    same = not part.pieces or part.text == event.arguments
+    _require(same, "part-same", "the arguments differ from the deltas")
 
 
 def _annotation(task: TaskNode, event: ev.AnnotationAdded) -> None:

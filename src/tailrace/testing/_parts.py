@@ -53,7 +53,9 @@ class PartMoves(Books):
         self.emit(ev.ArgumentsDelta(**self.place(task, item), delta=delta))
 
     def arguments_done(self, task: TaskBook, item: ItemBook) -> None:
-        if item.to_come:
+        if not item.arguments and self.draw(st.booleans()):
+            item.arguments, item.to_come = item.to_come, ""  # whole, without a delta
+        elif item.to_come:
             item.arguments += item.to_come
             self.emit(ev.ArgumentsDelta(**self.place(task, item), delta=item.to_come))
             item.to_come = ""

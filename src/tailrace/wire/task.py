@@ -16,7 +16,10 @@ class TaskEncoder:
     """Frames events as they are; it needs no memory, since nothing is translated."""
 
     def encode(self, recorded: Recorded) -> list[Frame]:
-        """One event, one frame, whose id is the cursor after it."""
+        """One event, one frame, whose id is the cursor after it.
+
+        The log's JSON is always one line, so framing it takes no look at it.
+        """
         number = recorded.event.sequence_number
         return [b"id: %d-%d\ndata: %b\n\n" % (recorded.epoch, number, recorded.public)]
 
