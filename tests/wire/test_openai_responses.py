@@ -187,6 +187,23 @@ def test_a_join_before_the_first_event_says_nothing_yet() -> None:
     assert [event["type"] for event in events_of(first)] == ["response.created"]
 
 
+def test_a_join_tells_what_is_under_way_as_far_as_it_is() -> None:
+    script = scripts.everything()
+    place = max(
+        place for place, event in enumerate(script.events) if isinstance(event, ev.ImageDelta)
+    )
+    _, frames = FORMAT.open(folded(script.events[: place + 1]))
+    assert [event["type"] for event in events_of(frames)][:2] == [
+        "response.created",
+        "response.in_progress",
+    ]
+    last = events_of(frames)[-1]
+    assert last["type"] == "response.image_generation_call.partial_image"
+    assert last["partial_image_index"] == 1
+    _, queued = FORMAT.open(folded(script.events[:1]))
+    assert [event["type"] for event in events_of(queued)] == ["response.created"]
+
+
 # --- reasoning -----------------------------------------------------------------------------------
 
 
@@ -195,6 +212,10 @@ def test_raw_thinking_alone_is_told_as_the_summary_exactly_once() -> None:
     assert "response.reasoning_text.delta" not in types(script)
     assert output(script)[0]["summary"] == [{"type": "summary_text", "text": "Hmm, Paris."}]
     assert "content" not in output(script)[0]
+
+
+def test_a_summary_alone_has_no_content() -> None:
+    assert "content" not in output(Script().begin().reasoning(0, "In short."))[0]
 
 
 def reasoning_with(*parts: tuple[bool, str]) -> Script:
@@ -300,6 +321,15 @@ def test_a_clients_call_is_its_own_to_execute() -> None:
     assert types(script.result(2, 1, Text(text="blue"))) == before
 
 
+def test_arguments_that_come_whole_are_told_as_one_delta() -> None:
+    item = ToolCall(id="fc_7_0", call_id="call_0", name="search")
+    script = Script().begin().item(item, 0)
+    where: Any = {"item_id": "fc_7_0", "output_index": 0}
+    script.add(ev.ArgumentsDone, **where, arguments='{"q":1}').done(item, 0)
+    deltas = [event["delta"] for event in told(script) if "delta" in event]
+    assert deltas == ['{"q":1}']
+
+
 def test_a_clients_custom_tool_gets_free_text() -> None:
     script = Script().begin().call(0, "sql", "select 1", kind="custom", executor="client")
     item = output(script)[0]
@@ -307,7 +337,13 @@ def test_a_clients_custom_tool_gets_free_text() -> None:
     assert "response.custom_tool_call_input.done" in types(script)
     empty = Script().begin().call(0, "sql", "", kind="custom", executor="client")
     assert output(empty)[0]["input"] == ""
-    told(empty)
+    assert "response.custom_tool_call_input.delta" not in types(empty)
+
+
+def test_what_a_clients_call_says_is_not_mended() -> None:
+    script = Script().begin().call(0, "pick_color", "no JSON", executor="client")
+    assert output(script)[0]["arguments"] == "no JSON"
+    told(script)
 
 
 @pytest.mark.parametrize(
@@ -353,10 +389,14 @@ def test_the_last_message_of_each_sub_agent_is_its_output_beside_the_blocks() ->
         script.message(0, Text(text="wait"), task_id=child)
         script.message(1, Text(text=f"{child} is done"), task_id=child)
         script.add(ev.TaskCompleted, child)
+    script.block("fco_7_1", 1, 1, Text(text="both answered"))
     script.call(2, "other", "{}").result(3, 2, Text(text="another result"))
     script.done(result, 1)
     outputs = [item["output"] for item in output(script)]
-    assert outputs == ["asking two\ncall_0 is done\nsecond is done", "another result"]
+    assert outputs == [
+        "asking two\ncall_0 is done\nsecond is done\nboth answered",
+        "another result",
+    ]
     told(script)
 
 
@@ -480,6 +520,33 @@ def test_a_named_data_block_is_cited_by_its_name() -> None:
     assert cited(script)[0]["title"] == "table"
 
 
+def test_of_two_blocks_with_one_number_the_first_to_arrive_is_cited() -> None:
+    note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
+    script = Script().begin().call(0, "one", "{}").call(1, "two", "{}")
+    script.item(ToolResult(id="fco_7_2", call_id="call_0"), 2)
+    script.item(ToolResult(id="fco_7_3", call_id="call_1"), 3)
+    script.block("fco_7_3", 3, 0, File(url="https://first.example", id=1))
+    script.block("fco_7_2", 2, 0, File(url="https://second.example", id=1))
+    script.message(4, Text(text="[^1]", annotations=[note]))
+    assert cited(script)[0]["url"] == "https://first.example"
+
+
+def test_a_block_of_the_task_itself_comes_before_an_import() -> None:
+    note = ReferenceToBlock(reference_id=4, start_index=0, end_index=4)
+    script = Script().begin().call(0, "ask", "{}")
+    result = ToolResult(id="fco_7_1", call_id="call_0")
+    child: Any = {"parent_task_id": RUN, "call_id": "call_0", "reference_start": 2}
+    script.item(result, 1).add(ev.TaskCreated, "call_0", **child).begin("call_0")
+    script.add(ev.TaskCompleted, "call_0")
+    source: Any = {"source_task_id": "call_0", "source_reference_id": 1}
+    script.add(ev.ReferenceImported, reference_id=4, **source).done(result, 1)
+    script.message(2, Text(text="[^4]", annotations=[note]))
+    script.call(3, "read", "{}").result(4, 3, File(url="https://own.example", id=4))
+    script.message(5, Text(text="[^4]", annotations=[note]))
+    urls = [note["url"] for note in cited(script)]
+    assert urls == ["tailrace:run_7/call_0/1", "https://own.example"]
+
+
 def test_a_block_that_comes_after_the_text_does_not_change_a_citation_already_told() -> None:
     note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
     script = Script(reference_start=2).begin().call(0, "query", "{}")
@@ -522,13 +589,14 @@ def test_an_inline_image_is_its_base64(url: str, result: str, format_: str) -> N
     )
 
 
-def test_an_image_elsewhere_is_a_link_in_the_calls_output() -> None:
-    image = Image(image_url=ImageUrl(url="https://i.example/a.png"))
+@pytest.mark.parametrize("url", ["https://i.example/a.png", "/blobs/1,2;base64,a", "data:image"])
+def test_an_image_elsewhere_is_a_link_in_the_calls_output(url: str) -> None:
+    image = Image(image_url=ImageUrl(url=url))
     item = image_of(image)
     assert (item["status"], item["result"]) == ("failed", "")
-    assert "https://i.example/a.png" in item["error"]["message"]
+    assert url in item["error"]["message"]
     script = Script().begin().call(0, "draw", "{}").result(1, 0, image, picture())
-    assert call_of(script)["output"] == "![image](https://i.example/a.png)"
+    assert call_of(script)["output"] == f"![image]({url})"
 
 
 def test_partial_images_that_are_inline_are_told() -> None:
@@ -709,12 +777,19 @@ def test_foreign_events_that_fit_nowhere_say_nothing() -> None:
         type="task.hologram",
         raw=b'{"type":"task.hologram","task_id":"run_7","sequence_number":3}',
     )
+    assert absorbed(unknown) == []
     orphan = ev.TaskInProgress(task_id="nobody", sequence_number=4)
     result = ToolResult(id="r", call_id="unknown")
     added = ev.OutputItemAdded(task_id=RUN, sequence_number=5, output_index=0, item=result)
     done = ev.OutputItemDone(task_id=RUN, sequence_number=6, output_index=0, item=result)
     lost = ev.TaskAttempt(task_id=RUN, sequence_number=7, attempt=2, reason="x", superseded=["y"])
-    events = absorbed(first, stray, unknown, orphan, added, done, lost)
+    loose = [
+        ev.ArgumentsDone(
+            task_id=RUN, sequence_number=number, item_id="r", output_index=index, arguments="{}"
+        )
+        for number, index in ((8, 0), (9, 5))
+    ]
+    events = absorbed(first, stray, unknown, orphan, added, done, lost, *loose)
     assert [event["type"] for event in events] == ["response.created"]
 
 

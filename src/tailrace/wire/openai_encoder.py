@@ -110,6 +110,7 @@ class ResponsesEncoder:
         "_loose",
         "_over",
         "_places",
+        "_said",
         "_sources",
         "_state",
         "_task_id",
@@ -128,6 +129,7 @@ class ResponsesEncoder:
         self._heads: dict[Place, bytes] = {}
         self._cited: dict[Place, int] = {}
         self._loose: dict[Key, list[tuple[Place, TextNode]]] = {}
+        self._said = False
         self._task_id: str | None = None
         self._over = False
         root = state.root
@@ -137,8 +139,8 @@ class ResponsesEncoder:
         for one in self._retell(root):
             if told is not None:
                 told.append(one)
-        self._over = root.ended or (
-            not joined and any(node.superseded and _is_told(node) for node in root.items.values())
+        self._over = not joined and any(
+            node.superseded and _is_told(node) for node in root.items.values()
         )
 
     def encode(self, recorded: ev.Recorded) -> list[Frame]:
@@ -168,6 +170,7 @@ class ResponsesEncoder:
         """Fold an event that is no delta, and say what happened."""
         state = self._state
         self._loose = self._left_open(event)
+        self._said = self._has_said(event)
         if not state.absorb(event):
             return
         root = state.root
@@ -187,9 +190,10 @@ class ResponsesEncoder:
 
     def _left_open(self, event: Any) -> dict[Key, list[tuple[Place, TextNode]]]:
         """What an event that ends an item, or the task, finds unfinished, with its open texts."""
-        root = self._state.root
-        if root is None or event.task_id != self._task_id or not isinstance(event, _ENDS):
+        if event.task_id != self._task_id or not isinstance(event, _ENDS):
             return {}
+        root = self._state.root
+        assert root is not None
         if isinstance(event, ev.OutputItemDone):
             keys = [key for key in ((event.output_index, ITEM),) if key in self._index]
         else:
@@ -203,6 +207,13 @@ class ResponsesEncoder:
             for key in keys
             if not shown.is_closed(root, key)
         }
+
+    def _has_said(self, event: Any) -> bool:
+        """Whether the arguments that an event repeats have been streamed; they may come whole."""
+        if event.task_id != self._task_id or not isinstance(event, ev.ArgumentsDone):
+            return False
+        node = self._state.tasks[event.task_id].items.get(event.output_index)
+        return node is not None and node.arguments is not None and bool(node.arguments.pieces)
 
     # --- items ---------------------------------------------------------------------------------
 
@@ -256,16 +267,17 @@ class ResponsesEncoder:
             yield from self._close(root, key)
 
     def _arguments_done(self, root: TaskNode, event: ev.ArgumentsDone) -> Iterator[Told]:
-        yield from self._arguments(root, (event.output_index, ITEM), told=event.arguments)
+        yield from self._arguments(root, (event.output_index, ITEM))
 
-    def _arguments(self, root: TaskNode, key: Key, told: str) -> Iterator[Told]:
+    def _arguments(self, root: TaskNode, key: Key) -> Iterator[Told]:
         """The end of a call's arguments; those that nobody has been told yet come as one delta."""
         item, where = shown.item_json(self._sources, root, key), self._where(root, key)
         name, field = _ARGUMENTS[item["type"]]
-        node = root.items[key[0]]
-        if item[field] and not told:
+        part = root.items[key[0]].arguments
+        assert part is not None
+        if item[field] and not self._said:
             yield f"{name}.delta", {**where, "delta": item[field]}
-        if node.arguments is not None and not node.arguments.is_open:
+        if not part.is_open:
             yield f"{name}.done", {**where, field: item[field]}
 
     # --- texts ---------------------------------------------------------------------------------
@@ -367,7 +379,6 @@ class ResponsesEncoder:
         for key in self._loose:
             if shown.is_closed(root, key):
                 yield from self._close(root, key)
-        self._over = True
         response = response_object(self._state)
         name = "completed" if response["status"] == "completed" else "incomplete"
         if response["error"] is not None:
@@ -384,7 +395,7 @@ class ResponsesEncoder:
             if key[1] != ITEM:
                 yield from self._partial(root, key)
             elif isinstance(root.items[key[0]].item, ToolCall):
-                yield from self._arguments(root, key, told="")
+                yield from self._arguments(root, key)
             else:
                 yield from self._retell_parts(root, root.items[key[0]])
             if shown.is_closed(root, key):

@@ -257,9 +257,7 @@ def output_text(task: TaskNode, result: ItemNode) -> str:
         if child.call_id == call_id:
             said = [node for node in child.output() if isinstance(node.item, Message)]
             entries += [
-                (node.at, _block_text(part))
-                for node in said[-1:]
-                for _, part in sorted(node.parts.items())
+                (node.at, _block_text(part)) for node in said[-1:] for part in node.parts.values()
             ]
     entries.sort(key=lambda entry: entry[0])
     return "\n".join(text for _, text in entries if text)
