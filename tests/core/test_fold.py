@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.core import events as ev
+from tailrace.core import items as it
 from tailrace.core.codec import decode_event, encode_event
 from tailrace.core.errors import IllegalEvent, MalformedEvent
 from tailrace.core.fold import State
@@ -181,6 +182,69 @@ def test_a_number_that_is_not_the_next_is_refused(run: Run, data: st.DataObject)
         state.apply(ev.recorded(run[place][0], number))
 
 
+M0: dict[str, Any] = {"task_id": "r", "item_id": "m", "output_index": 0}
+NOWHERE = [
+    ev.TextDelta(**M0, block_index=1, delta="x"),
+    ev.TextDelta(**{**M0, "output_index": 9}, block_index=0, delta="x"),
+    ev.TextDelta(**{**M0, "item_id": "other"}, block_index=0, delta="x"),
+    ev.SummaryTextDelta(**M0, summary_index=0, delta="x"),
+    ev.SummaryTextDelta(**M0, summary_index=1, delta="x"),
+    ev.ReasoningTextDelta(**M0, text_index=0, delta="x"),
+    ev.ArgumentsDelta(**M0, delta="x"),
+    ev.ArgumentsDelta(**{**M0, "output_index": 9}, delta="x"),
+    ev.ArgumentsDone(**M0, arguments="x"),
+    ev.RefusalDelta(**M0, block_index=0, delta="x"),
+    ev.SummaryItemDone(**M0, summary_index=0, item=it.Text(text="x")),
+    ev.SummaryItemAdded(**M0, summary_index=0, item=it.Text(text="")),
+    ev.ReasoningTextDelta(task_id="r", item_id="rs", output_index=1, text_index=0, delta="x"),
+    ev.SummaryItemDone(
+        task_id="r", item_id="rs", output_index=1, summary_index=0, item=it.Text(text="again")
+    ),
+]
+
+
+@pytest.mark.parametrize("event", NOWHERE)
+def test_what_has_no_place_is_ignored_with_its_private_part(event: ev.Event) -> None:
+    state = State()
+    for n, head in enumerate([*begun(), *thought()], 1):
+        state.apply(ev.recorded(head, n))
+    before = client_view(state)
+    assert not state.absorb(event, ev.Private(signature="s"))
+    assert client_view(state) == before
+    assert whole_object(state)["output"][0].get("private") is None
+
+
+def thought() -> list[ev.Event]:
+    place: dict[str, Any] = {"task_id": "r", "item_id": "rs", "output_index": 1}
+    return [
+        ev.OutputItemAdded(task_id="r", output_index=1, item=it.Reasoning(id="rs")),
+        ev.SummaryItemDone(**place, summary_index=0, item=it.Text(text="whole")),
+        ev.ReasoningTextDone(**place, text_index=0, item=it.Text(text="whole")),
+    ]
+
+
+def test_a_delta_may_have_a_private_part() -> None:
+    state = State()
+    for n, head in enumerate(begun(), 1):
+        state.apply(ev.recorded(head, n))
+    delta = ev.TextDelta(**M0, block_index=0, delta="x")
+    state.apply(ev.recorded(delta, 5), ev.Private(provider={"id": "p"}))
+    assert whole_object(state)["output"][0]["private"] == {"provider": {"id": "p"}}
+
+
+def test_our_own_log_may_hold_an_unknown_event_of_a_known_task() -> None:
+    state = State()
+    state.apply(ev.recorded(ev.TaskCreated(task_id="r"), 1))
+    state.apply(
+        ev.Unknown(task_id="r", sequence_number=2, type="x", raw=b'{"type":"x","task_id":"r"}'),
+        ev.Private(signature="s"),
+    )
+    assert "private" not in whole_object(state)
+    stranger = ev.Unknown(task_id="z", sequence_number=3, type="x", raw=b"{}")
+    with pytest.raises(IllegalEvent, match="task-known"):
+        state.apply(stranger)
+
+
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
 def test_a_golden_trace_folds_to_its_states(trace: Trace) -> None:
     state = State()
@@ -202,13 +266,7 @@ def test_a_golden_trace_can_be_saved_at_every_event(trace: Trace) -> None:
 
 def test_a_million_deltas_fold_and_save() -> None:
     state = State()
-    head: list[ev.Event] = [
-        ev.TaskCreated(task_id="r"),
-        ev.TaskInProgress(task_id="r"),
-        decode_added(),
-        decode_text_added(),
-    ]
-    for n, event in enumerate(head, 1):
+    for n, event in enumerate(begun(), 1):
         state.apply(ev.recorded(event, n))
     delta = ev.TextDelta(task_id="r", item_id="m", output_index=0, block_index=0, delta="abcd")
     for n in range(5, 1_000_005):
@@ -218,24 +276,14 @@ def test_a_million_deltas_fold_and_save() -> None:
     assert len(save(state)) < 4_001_000
 
 
-def decode_added() -> ev.Event:
-    raw = (
-        b'{"type":"task.output_item.added","task_id":"r","output_index":0,'
-        b'"item":{"type":"message","id":"m","role":"assistant","block_list":[]}}'
-    )
-    event = decode_event(raw)
-    assert isinstance(event, ev.Event)
-    return event
-
-
-def decode_text_added() -> ev.Event:
-    raw = (
-        b'{"type":"task.text.added","task_id":"r","item_id":"m","output_index":0,'
-        b'"block_index":0,"item":{"type":"text","text":""}}'
-    )
-    event = decode_event(raw)
-    assert isinstance(event, ev.Event)
-    return event
+def begun() -> list[ev.Event]:
+    """A run whose message has an open text."""
+    return [
+        ev.TaskCreated(task_id="r"),
+        ev.TaskInProgress(task_id="r"),
+        ev.OutputItemAdded(task_id="r", output_index=0, item=it.Message(id="m", role="assistant")),
+        ev.TextAdded(**M0, block_index=0, item=it.Text(text="")),
+    ]
 
 
 @pytest.mark.parametrize(

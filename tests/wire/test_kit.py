@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.sse import Parser
+from tailrace.core.view import client_view
 from tailrace.testing.runs import Run, legal_runs
 from tailrace.testing.wire import check_wire, encoded
 from tailrace.wire import task
@@ -84,6 +86,23 @@ def test_a_native_cursor_is_read() -> None:
     assert whole_number("9007199254740991") == 2**53 - 1
     with pytest.raises(InvalidCursor):
         whole_number("9007199254740992")
+
+
+def test_a_gap_says_how_far_the_log_goes() -> None:
+    state = State()
+    for event in events_of(LOGGED[0]):
+        state.absorb(event)
+    (frame,) = Parser().feed(task.gap_frame(state, 2, "trimmed"))
+    number = state.sequence_number
+    assert frame.id == f"2-{number}"
+    assert json.loads(frame.data) == {
+        "type": "task.gap",
+        "task_id": client_view(state)["task_id"],
+        "sequence_number": number,
+        "reason": "trimmed",
+    }
+    assert task.FORMAT.at(state).close("enough") == []
+    assert b'"task_id":""' in task.gap_frame(State(), 1, "epoch")
 
 
 class Forgetful:
