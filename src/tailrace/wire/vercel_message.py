@@ -1,0 +1,343 @@
+"""The UI message that a state is: what a client of the AI SDK holds when it has seen it all.
+
+Everything is made from the folded state alone, so it can be said again at any time: to a client
+that joins, after a pause, or when parts had to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter, itemgetter
+
+from tailrace.core.fold import State
+from tailrace.core.items import Data, InputRequest, Message, Reasoning, ToolCall, ToolResult
+from tailrace.core.state import (
+    ImageNode,
+    ItemNode,
+    Part,
+    TaskNode,
+    TextNode,
+    WholeNode,
+    part_number,
+)
+from tailrace.core.view import Json, show_task
+from tailrace.wire import vercel_chunks as chunks
+from tailrace.wire.base import Frame
+from tailrace.wire.vercel_chunks import DONE, Place, channel, chunk, part_id
+
+START_STEP = chunk("start-step")
+RESET_STEP = chunk("reset-step")
+_FINISH_STEP = chunk("finish-step")
+
+_ABOUT_START = ("task_id", "thread_id", "previous_run_id", "agent", "model", "created_at")
+_ABOUT_END = ("status", "reason", "usage")
+_NOT_CALLED = "The run ended before this tool was called."
+_NOT_ANSWERED = "The run ended before this tool did."
+_FINISH_REASONS = {
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "length": "length",
+    "content_filter": "content-filter",
+}
+
+
+class UiMessage:
+    """Reads a state as chunks; the state moves on below it."""
+
+    __slots__ = ("_places", "state")
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._places: dict[int, list[Place]] | None = None
+
+    @property
+    def root(self) -> TaskNode:
+        """The task that the message shows. Ask only when there is one."""
+        assert self.state.root is not None
+        return self.state.root
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can be said."""
+        return self.state.root is not None and self.state.root.ended
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the response is over, but not the run: it waits for people."""
+        return self.state.root is not None and self.state.root.status == "input_required"
+
+    def is_inner(self, task: TaskNode, node: ItemNode) -> bool:
+        """Whether an item is no part of the message: a sub-agent's, or a tool's result."""
+        return task is not self.state.root or isinstance(node.item, ToolResult)
+
+    def forget_places(self) -> None:
+        """Blocks that can be cited have changed."""
+        self._places = None
+
+    # --- the whole -----------------------------------------------------------------------------
+
+    def whole(self, step: Frame) -> list[Frame]:
+        """A response that says everything from its first chunk, and ends if the run did."""
+        frames = [self.start(), step, *self.parts()]
+        if self.is_over:
+            frames += self.ending()
+        elif self.is_paused:
+            frames += self.pausing()
+        return frames
+
+    def start(self) -> Frame:
+        """The message's id is the run's, unless the run goes on with an earlier run's message."""
+        root = self.root
+        metadata = root.facts.get("metadata")
+        ident = metadata.get("message_id") if isinstance(metadata, dict) else None
+        about = _about(root, _ABOUT_START)
+        message_id = ident if isinstance(ident, str) else root.task_id
+        return chunk("start", messageId=message_id, messageMetadata=about)
+
+    def parts(self) -> list[Frame]:
+        """Every part of the message in order of arrival, and what merely passes by."""
+        self.forget_places()
+        entries: list[tuple[int, list[Frame]]] = []
+        passing: list[Frame] = []
+        gone: set[str] = set()
+        for task in self.state.tasks.values():
+            if task.parent is not None:
+                result = task.parent.call_results.get(task.call_id or "")
+                if task.parent.task_id in gone or (result is not None and result.superseded):
+                    gone.add(task.task_id)
+                    continue
+                entries.append((task.at, [chunks.task_part(task)]))
+            for node in task.output():
+                entries += self.item(task, node)
+            passing += _passing(task)
+        entries.sort(key=itemgetter(0))
+        return [frame for _, frames in entries for frame in frames] + passing
+
+    def ends(self) -> list[Frame]:
+        """The ends of the texts that are still open."""
+        frames: list[Frame] = []
+        for node in self.root.output():
+            if isinstance(node.item, Message):
+                for index, part in node.parts.items():
+                    if isinstance(part, TextNode) and part.is_open:
+                        frames += self.text_end(node, index, part)
+            elif isinstance(node.item, Reasoning):
+                for index, text in channel(node).items():
+                    if text.is_open:
+                        frames.append(reasoning_end(node, index))
+        return frames
+
+    def pausing(self) -> list[Frame]:
+        """What the run asks people, and the end of the response."""
+        root = self.root
+        frames = self.ends()
+        asked: set[str | None] = set()  # the client keeps one approval for each call
+        for request in root.requests:
+            if _is_approval(root, request) and request.call_id not in asked:
+                asked.add(request.call_id)
+                why = {} if request.message is None else {"reason": request.message}
+                about = {"approvalId": request.id, "toolCallId": request.call_id, **why}
+                frames.append(chunk("tool-approval-request", **about))
+            else:
+                frames.append(chunks.request_part(root, request))
+        return [*frames, *_finish(root, "tool-calls")]
+
+    def ending(self) -> list[Frame]:
+        """The end of the run, and what it means for the calls that have no result."""
+        root = self.root
+        frames: list[Frame] = []
+        finish_reason = "stop"
+        for node in sorted(root.output(), key=attrgetter("at")):
+            if not isinstance(node.item, ToolCall) or not _waits(root, node):
+                continue
+            call, arguments = _call_of(node)
+            if call.executor != "client":
+                frames.append(chunks.tool_failed(call, _NOT_ANSWERED))
+            elif root.status == "completed":
+                finish_reason = "tool-calls"
+                frames.append(chunks.tool_input(call, arguments))
+            else:
+                frames.append(chunks.tool_cut(call, arguments, _NOT_CALLED))
+        if root.structured_output is not None:
+            ident = f"{root.task_id}/output"
+            frames.append(chunk("data-output", id=ident, data=root.structured_output))
+        if root.status == "incomplete":
+            finish_reason = _FINISH_REASONS.get(root.reason or "", "other")
+        elif root.status != "completed":
+            about = _about(root, _ABOUT_END)
+            return [*frames, chunk("message-metadata", messageMetadata=about), _stop(root), DONE]
+        return [*frames, *_finish(root, finish_reason)]
+
+    # --- items and their parts -----------------------------------------------------------------
+
+    def item(self, task: TaskNode, node: ItemNode) -> Iterator[tuple[int, list[Frame]]]:
+        """An item as far as it is: frames with the arrival of what they show."""
+        item = node.item
+        if task is not self.root:
+            yield node.at, [chunks.task_item(task, node, transient=False)]
+        elif isinstance(item, ToolCall):
+            yield node.at, _call(node, item)
+        elif isinstance(item, ToolResult):
+            if node.is_open:
+                yield node.at, [chunks.task_item(task, node, transient=True)]
+            else:
+                yield node.at, self.result(node, item)
+        elif isinstance(item, Reasoning):
+            for index, text in sorted(channel(node).items()):
+                yield text.at, reasoning(node, index, text)
+        elif isinstance(item, Message):
+            for index, part in sorted(node.parts.items()):
+                yield part.at, self.block(task, node, index, part)
+
+    def block(self, task: TaskNode, node: ItemNode, index: int, part: Part) -> list[Frame]:
+        """One block of the message, as far as it is."""
+        if isinstance(part, TextNode):
+            frames = [chunks.text_start(node, index, part)]
+            if part.pieces:
+                frames.append(chunk("text-delta", id=part_id(node.id, index), delta=part.text))
+            return frames if part.is_open else frames + self.text_end(node, index, part)
+        if isinstance(part, WholeNode) and isinstance(part.block, Data):
+            return [chunks.data_part(part_id(node.id, index), part.block)]
+        if is_blank(part):
+            return []
+        if part.is_open:
+            return [chunks.live_block(task, node, index, part)]
+        return [chunks.file_part(part)]
+
+    def text_end(self, node: ItemNode, index: int, part: TextNode) -> list[Frame]:
+        """The end of a text, with what it cites."""
+        if part.annotations and self._places is None:
+            self._places = _places(self.state)
+        previous = self.root.facts.get("previous_run_id")
+        return chunks.text_end(node, index, part, self._places or {}, previous)
+
+    def result(self, node: ItemNode, result: ToolResult) -> list[Frame]:
+        """What a call gave. A result without a call would be fatal to the client."""
+        call = self.root.calls.get(result.call_id)
+        if call is None:
+            return []
+        item, arguments = _call_of(call)
+        frames = [chunks.tool_output(item, node, self.root.children)]
+        if item.executor == "client":
+            frames.insert(0, chunks.tool_input(item, arguments, carried_out=True))
+        return frames
+
+
+def _about(root: TaskNode, names: tuple[str, ...]) -> Json:
+    shown = show_task(root)
+    return {name: shown[name] for name in names if name in shown}
+
+
+def _finish(root: TaskNode, reason: str) -> list[Frame]:
+    about = _about(root, _ABOUT_END)
+    return [_FINISH_STEP, chunk("finish", finishReason=reason, messageMetadata=about), DONE]
+
+
+def _stop(root: TaskNode) -> Frame:
+    if root.error is not None:
+        return chunk("error", errorText=root.error.message or root.error.code)
+    return chunk("abort", **({} if root.reason is None else {"reason": root.reason}))
+
+
+def _passing(task: TaskNode) -> list[Frame]:
+    """What is shown while it happens and is no part of the message."""
+    frames = [chunks.step(task, index) for index in sorted(task.steps)]
+    frames += [chunks.notice(task, index) for index in range(len(task.notices))]
+    if task.progress:
+        frames.append(chunks.progress(task, None, task.progress))
+    for call_id, node in task.calls.items():
+        if node.progress and not node.superseded:
+            frames.append(chunks.progress(task, call_id, node.progress))
+    return frames
+
+
+# --- reasoning and references --------------------------------------------------------------------
+
+
+def reasoning(node: ItemNode, index: int, part: TextNode) -> list[Frame]:
+    """One text of a reasoning, as far as it is."""
+    ident = part_id(node.id, index)
+    frames = [chunk("reasoning-start", id=ident)]
+    if part.pieces:
+        frames.append(chunk("reasoning-delta", id=ident, delta=part.text))
+    return frames if part.is_open else [*frames, reasoning_end(node, index)]
+
+
+def reasoning_end(node: ItemNode, index: int) -> Frame:
+    """The end of one text of a reasoning."""
+    return chunk("reasoning-end", id=part_id(node.id, index))
+
+
+def is_blank(part: Part) -> bool:
+    """Whether a picture is still to come, or never came."""
+    return isinstance(part, ImageNode) and not part.image.image_url.url
+
+
+def _places(state: State) -> dict[int, list[Place]]:
+    """Where each number of the root's pool may be, the best place first: PROTOCOL.md, section 7.
+
+    Children come after their parents, so walking backwards resolves what they imported first.
+    """
+    known: dict[int, list[Place]] = {}
+    found: dict[str, dict[int, list[Place]]] = {}
+    for task in reversed(state.tasks.values()):
+        places = [
+            Place(task, node, index, part)
+            for node in task.output()
+            if isinstance(node.item, ToolResult)
+            for index, part in node.parts.items()
+        ]
+        places.sort(key=lambda place: place.part.at)
+        known = found[task.task_id] = {}
+        for place in places:
+            number = part_number(place.part)
+            if number is not None:
+                known.setdefault(number, [place])
+        for number, (source, theirs) in task.imports.items():
+            known.setdefault(number, []).extend(found.get(source, {}).get(theirs, ()))
+    return known
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def _call_of(node: ItemNode) -> tuple[ToolCall, str]:
+    assert isinstance(node.item, ToolCall)
+    assert node.arguments is not None
+    return node.item, node.arguments.text
+
+
+def _call(node: ItemNode, call: ToolCall) -> list[Frame]:
+    """A call as far as it is."""
+    extra = {"inputEncoding": "text"} if call.kind == "custom" else {}
+    frames = [chunk("tool-input-start", **chunks.tool_fields(call), **extra)]
+    done = [] if node.is_open else call_done(node)
+    _, arguments = _call_of(node)
+    if arguments and not done:
+        about = {"toolCallId": call.call_id, "inputTextDelta": arguments}
+        frames.append(chunk("tool-input-delta", **about))
+    return frames + done
+
+
+def call_done(node: ItemNode) -> list[Frame]:
+    """The input of a whole call. A client's own call has to wait for the run's end."""
+    call, arguments = _call_of(node)
+    if call.status != "completed":
+        return [chunks.tool_cut(call, arguments, "The call was cut short.")]
+    return [] if call.executor == "client" else [chunks.tool_input(call, arguments)]
+
+
+def _waits(root: TaskNode, node: ItemNode) -> bool:
+    """Whether a whole call has no result."""
+    call, _ = _call_of(node)
+    result = root.call_results.get(call.call_id)
+    has_result = result is not None and not result.is_open and not result.superseded
+    return not node.is_open and call.status == "completed" and not has_result
+
+
+def _is_approval(root: TaskNode, request: InputRequest) -> bool:
+    """Whether the client has a call to which it can attach the request."""
+    node = root.calls.get(request.call_id or "")
+    if request.kind != "approval" or node is None or node.superseded:
+        return False
+    return _waits(root, node) and _call_of(node)[0].executor != "client"

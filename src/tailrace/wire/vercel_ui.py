@@ -1,0 +1,280 @@
+"""The Vercel AI SDK's UI message stream: what `useChat` reads.
+
+The root task becomes one message. Its texts, reasoning, files and calls are the SDK's own parts;
+sub-agents are `data-task` and `data-task-item` parts beside them, never mixed into its text.
+
+    persistent   start, text-*, reasoning-*, tool-*, file, source-*, data-<name>, data-output,
+                 data-request, data-task (id: task_id), data-task-item (id: task_id/output_index)
+    transient    data-delta, data-block (id: task_id/output_index/part): what a result or a
+                 sub-agent's item becomes while it is made, each piece once;
+                 data-task-item of a result, data-step, data-notice, data-progress
+
+Three decisions keep every stream true whatever happens to the run:
+
+* A run is one step of the message. `reset-step` takes a step's parts back, so after a lost worker
+  (`task.attempt`) or a pause the parts are sent again as the state has them.
+* A call that the client must carry out is announced when the run completes, and only then: from
+  there on nothing can take it back, so no tool runs twice or for nothing.
+* A run that waits for people ends its response: the SDK sends an approval only when no response is
+  open. The answer begins the next response, with the same message id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from tailrace.core import events as ev
+from tailrace.core import sse
+from tailrace.core.errors import InvalidCursor
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.core.items import Reasoning, ToolCall, ToolResult
+from tailrace.core.snapshot import fork
+from tailrace.core.state import Part, TaskNode, TextNode, part_number
+from tailrace.wire import vercel_chunks as chunks
+from tailrace.wire.base import Cursor, Frame
+from tailrace.wire.vercel_chunks import DONE, channel, chunk, encode_json, part_id
+from tailrace.wire.vercel_message import (
+    RESET_STEP,
+    START_STEP,
+    UiMessage,
+    call_done,
+    is_blank,
+    reasoning,
+    reasoning_end,
+)
+
+
+class UiEncoder:
+    """Turns a run's events into chunks; all it remembers is the state that it folds along."""
+
+    __slots__ = ("_begun", "_heads", "_message", "_state")
+
+    def __init__(self, state: State) -> None:
+        """An encoder for the event after `state`, which it takes over."""
+        self._state = state
+        self._message = UiMessage(state)
+        self._begun = state.root is not None
+        # What stands before the text of a delta. Forgotten at every other event, so never stale.
+        self._heads: dict[tuple[object, ...], bytes] = {}
+
+    def encode(self, recorded: Recorded) -> list[Frame]:
+        """The chunks of the next event."""
+        event: Any = recorded.event
+        kind = event.__class__
+        index_of = _DELTAS.get(kind)
+        if index_of is None:
+            return self._encode_other(event, kind)
+        if not self._state.absorb(event):
+            return self._beginning()
+        index = index_of(event)
+        key = (kind, event.task_id, event.output_index, index)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = self._head(event, kind, index)
+        return [b"%b%b}\n\n" % (head, encode_json(event.delta))] if head else []
+
+    def close(self, reason: str) -> list[Frame]:
+        """An error, since an end without one looks like success; the page may resume then."""
+        if self._message.is_over or self._message.is_paused:
+            return []
+        ends = self._message.ends() if self._begun else []
+        return [*ends, chunk("error", errorText=reason), DONE]
+
+    def opening(self, step: Frame = START_STEP) -> list[Frame]:
+        """The frames that bring a client here: an empty one, or one whose step is reset."""
+        return self._message.whole(step) if self._begun else []
+
+    def _encode_other(self, event: Any, kind: type[Any]) -> list[Frame]:
+        message = self._message
+        self._heads.clear()
+        was_over, was_paused = message.is_over, message.is_paused
+        takes_back = kind is ev.TaskAttempt and self._takes_back(event)
+        fitted = self._state.absorb(event)
+        if was_over:
+            return []
+        if was_paused:
+            return [] if message.is_paused else message.whole(RESET_STEP)
+        if takes_back:
+            return [RESET_STEP, *message.parts()]
+        frames = self._beginning()
+        handler = _ENCODE.get(kind)
+        if fitted and handler is not None:
+            frames += handler(message, self._state.tasks[event.task_id], event)
+        return frames
+
+    def _beginning(self) -> list[Frame]:
+        if self._begun or self._state.root is None:
+            return []
+        self._begun = True
+        return [self._message.start(), START_STEP]
+
+    def _takes_back(self, event: ev.TaskAttempt) -> bool:
+        """Whether the event unmakes an item that may have been shown."""
+        task = self._state.tasks.get(event.task_id)
+        if task is None or task.ended:
+            return False
+        named = set(event.superseded)
+        return any(node.id in named and not node.superseded for node in task.items.values())
+
+    def _head(self, event: Any, kind: type[Any], index: int) -> bytes:
+        """A delta's frame up to its text; nothing when the delta is not shown."""
+        message = self._message
+        if message.is_over or message.is_paused:
+            return b""
+        task = self._state.tasks[event.task_id]
+        node = task.items[event.output_index]
+        if isinstance(node.item, Reasoning) and channel(node) is not getattr(node, _TEXTS[kind]):
+            return b""
+        if message.is_inner(task, node):
+            ident = f"{task.task_id}/{node.output_index}/{index}"
+            head = {"type": "data-delta", "id": ident, "transient": True, "data": ""}
+        elif isinstance(node.item, ToolCall):
+            call_id = node.item.call_id
+            head = {"type": "tool-input-delta", "toolCallId": call_id, "inputTextDelta": ""}
+        else:
+            name = "reasoning-delta" if isinstance(node.item, Reasoning) else "text-delta"
+            head = {"type": name, "id": part_id(node.id, index), "delta": ""}
+        return b"data: " + encode_json(head).removesuffix(b'""}')
+
+
+# --- which event does what -----------------------------------------------------------------------
+
+
+def _life(message: UiMessage, task: TaskNode, _event: Any) -> list[Frame]:
+    if task is not message.root:
+        return [chunks.task_part(task)]
+    if message.is_over:
+        return message.ending()
+    return message.pausing() if message.is_paused else []
+
+
+def _step(_message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
+    return [chunks.step(task, event.step_index)]
+
+
+def _notice(_message: UiMessage, task: TaskNode, _event: ev.Notice) -> list[Frame]:
+    return [chunks.notice(task, len(task.notices) - 1)]
+
+
+def _progress(_message: UiMessage, task: TaskNode, event: ev.Progress) -> list[Frame]:
+    owner = task if event.call_id is None else task.calls[event.call_id]
+    return [chunks.progress(task, event.call_id, owner.progress or {})]
+
+
+def _imported(message: UiMessage, _task: TaskNode, _event: ev.ReferenceImported) -> list[Frame]:
+    message.forget_places()
+    return []
+
+
+def _item_added(message: UiMessage, task: TaskNode, event: ev.OutputItemAdded) -> list[Frame]:
+    shown = message.item(task, task.items[event.output_index])
+    return [frame for _, frames in shown for frame in frames]
+
+
+def _item_done(message: UiMessage, task: TaskNode, event: ev.OutputItemDone) -> list[Frame]:
+    node = task.items[event.output_index]
+    if task is not message.root:
+        return [chunks.task_item(task, node, transient=False)]
+    if isinstance(node.item, ToolCall):
+        return call_done(node)
+    return message.result(node, node.item) if isinstance(node.item, ToolResult) else []
+
+
+def _part(message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
+    """A part that was added, replaced or finished."""
+    index_name, store = _PARTS[event.__class__]
+    node, index = task.items[event.output_index], getattr(event, index_name)
+    part: Part = getattr(node, store)[index]
+    is_new = part.at == message.state.position
+    is_reasoning = isinstance(node.item, Reasoning)
+    if is_reasoning and channel(node) is not getattr(node, store):
+        return []
+    if message.is_inner(task, node):
+        if part_number(part) is not None:
+            message.forget_places()
+        streams = isinstance(part, TextNode) and (part.is_open or not is_new)
+        return [] if streams or is_blank(part) else [chunks.live_block(task, node, index, part)]
+    if is_reasoning:
+        assert isinstance(part, TextNode)
+        return reasoning(node, index, part) if is_new else [reasoning_end(node, index)]
+    if isinstance(part, TextNode) and not is_new:
+        return message.text_end(node, index, part)
+    return message.block(task, node, index, part)
+
+
+_DELTAS: dict[type[Any], Callable[[Any], int]] = {
+    ev.TextDelta: attrgetter("block_index"),
+    ev.SummaryTextDelta: attrgetter("summary_index"),
+    ev.ReasoningTextDelta: attrgetter("text_index"),
+    ev.RefusalDelta: attrgetter("block_index"),
+    ev.ArgumentsDelta: lambda _event: 0,
+}
+_TEXTS: dict[type[Any], str] = {ev.SummaryTextDelta: "parts", ev.ReasoningTextDelta: "texts"}
+_PARTS: dict[type[Any], tuple[str, str]] = {
+    ev.SummaryItemAdded: ("summary_index", "parts"),
+    ev.SummaryItemDone: ("summary_index", "parts"),
+    ev.ReasoningTextAdded: ("text_index", "texts"),
+    ev.ReasoningTextDone: ("text_index", "texts"),
+    ev.TextAdded: ("block_index", "parts"),
+    ev.TextDone: ("block_index", "parts"),
+    ev.ImageAdded: ("block_index", "parts"),
+    ev.ImageDelta: ("block_index", "parts"),
+    ev.ImageDone: ("block_index", "parts"),
+    ev.RefusalAdded: ("block_index", "parts"),
+    ev.RefusalDone: ("block_index", "parts"),
+    ev.DataDone: ("block_index", "parts"),
+    ev.FileDone: ("block_index", "parts"),
+}
+_ENCODE: dict[type[Any], Callable[[UiMessage, TaskNode, Any], list[Frame]]] = {
+    ev.TaskCreated: _life,
+    ev.TaskInProgress: _life,
+    ev.TaskInputRequired: _life,
+    ev.TaskInputReceived: _life,
+    ev.TaskCompleted: _life,
+    ev.TaskIncomplete: _life,
+    ev.TaskFailed: _life,
+    ev.TaskCancelled: _life,
+    ev.StepStarted: _step,
+    ev.StepFinished: _step,
+    ev.Notice: _notice,
+    ev.Progress: _progress,
+    ev.ReferenceImported: _imported,
+    ev.OutputItemAdded: _item_added,
+    ev.OutputItemDone: _item_done,
+    **dict.fromkeys(_PARTS, _part),
+}
+
+
+class UiFormat:
+    """`vercel-ui`: the AI SDK's `useChat`, `Chat` and `readUIMessageStream`."""
+
+    name = "vercel-ui"
+    headers: dict[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
+    resumable = False
+    stateful = True
+    preamble = b""
+    heartbeat: Frame = sse.comment("ping")
+
+    def at(self, state: State) -> UiEncoder:
+        """An encoder for a client that has seen everything so far."""
+        return UiEncoder(fork(state))
+
+    def open(self, state: State) -> tuple[UiEncoder, list[Frame]]:
+        """A replay in few chunks; a run that has ended is replayed with its end."""
+        encoder = self.at(state)
+        return encoder, encoder.opening()
+
+    def reopen(self, state: State) -> tuple[UiEncoder, list[Frame]]:
+        """The same for a client that sends an approval: it goes on with the message it has."""
+        encoder = self.at(state)
+        return encoder, encoder.opening(RESET_STEP)
+
+    def cursor(self, text: str) -> Cursor:
+        """The client has none: it asks for a replay."""
+        raise InvalidCursor("This format has no cursor; ask again without one for a replay.")
+
+
+FORMAT = UiFormat()
