@@ -740,6 +740,7 @@ def test_what_is_open_when_a_foreign_task_ends_is_closed_first() -> None:
     script.add(ev.ImageAdded, **inside, block_index=1, item=picture())
     script.item(ToolCall(id="fc_7_2", call_id="c2", name="a"), 2)
     script.item(ToolCall(id="fc_7_3", call_id="c3", name="b", executor="client"), 3)
+    Reader().read(FORMAT.open(script.state)[1])
     number = len(script.events) + 1
     end = ev.TaskIncomplete(task_id=RUN, sequence_number=number, reason="max_output_tokens")
     frames = flat(encoded(FORMAT, [*script.events, end]))
