@@ -247,3 +247,57 @@ def test_a_server_that_is_asked_to_stop_ends_streams_and_runs(tmp_path: Path) ->
     view = httpx.get(f"{made.url}/runs/{run}").json()
     assert (view["status"], view["reason"]) == ("cancelled", "The server stopped.")
     made.kill()
+
+
+def test_an_openai_cursor_may_stand_inside_an_event(served: Served, run_id: str) -> None:
+    url = f"{served.url}/v1/responses/resp_{run_id}"
+    whole = read(url, stream="true")
+    assert json.loads(whole[-1].data)["type"] == "response.completed"
+    for n, frame in enumerate(whole, 1):
+        number = json.loads(frame.data)["sequence_number"]
+        assert read(url, stream="true", starting_after=str(number)) == whole[n:]
+    assert read(url, stream="true", starting_after="0") == whole
+    assert httpx.get(url, params={"stream": "false"}).json()["status"] == "completed"
+    for wrong in ("-1", "x", str(2**53), str(2**52)):
+        answer = httpx.get(url, params={"stream": "true", "starting_after": wrong})
+        assert answer.status_code == 400
+
+
+def test_a_request_is_echoed_and_a_background_run_answers_at_once(served: Served) -> None:
+    request = {"model": "endless", "input": "?", "background": True, "temperature": 0.5}
+    answer = httpx.post(f"{served.url}/v1/responses", json=request).json()
+    assert (answer["background"], answer["temperature"]) == (True, 0.5)
+    assert answer["status"] == "in_progress"
+    run = answer["id"].removeprefix("resp_")
+    assert httpx.post(f"{served.url}/runs/{run}/cancel", json={}).json()["status"] == "cancelled"
+
+
+def test_one_response_follows_another(served: Served) -> None:
+    url = f"{served.url}/v1/responses"
+    first = httpx.post(url, json={"model": "assistant", "input": "?"}).json()
+    request = {"model": "assistant", "input": "?", "previous_response_id": first["id"]}
+    assert httpx.post(url, json=request).json()["previous_response_id"] == first["id"]
+    missing = httpx.post(url, json={**request, "previous_response_id": "resp_nobody"})
+    assert missing.status_code == 404
+    assert httpx.post(url, json={"input": "?"}).status_code == 400
+
+
+def test_a_chat_that_is_over_has_nothing_to_resume(served: Served) -> None:
+    assert httpx.get(f"{served.url}/api/chat/nobody/stream").status_code == 204
+    for body in ({}, {"id": "c"}, {"id": "c", "messages": []}, {"id": 5, "messages": [{}]}):
+        assert httpx.post(f"{served.url}/api/chat", json=body).status_code == 400
+    wrong = {"id": "c", "messages": [{}], "agent": 5}
+    assert httpx.post(f"{served.url}/api/chat", json=wrong).status_code == 400
+
+
+def test_what_a_lost_worker_had_shown_is_not_shown_to_a_newcomer(served: Served) -> None:
+    run = served.run("recovered")
+    frames = read(f"{served.url}/v1/responses/resp_{run}", stream="true")
+    assert json.loads(frames[-1].data)["type"] == "response.completed"
+    assert "Half an ans" not in str(frames)
+    assert "A whole answer." in str(frames)
+    chat = read(f"{served.url}/runs/{run}/events", format="vercel-ui")
+    assert "Half an ans" not in str(chat)
+    assert chat[-1].data == "[DONE]"
+    native = read(f"{served.url}/runs/{run}/events")
+    assert "Half an ans" in str(native)

@@ -53,6 +53,7 @@ class Runs:
         *,
         thread_id: str | None = None,
         run_id: str | None = None,
+        options: Any = None,
         metadata: Any = None,
     ) -> str:
         """Begin a run and return its id, once its first event is durable."""
@@ -81,6 +82,7 @@ class Runs:
                 previous_run_id=earlier[-1].run_id if earlier else None,
                 created_at=info.created_at,
                 input=input,
+                options=options,
                 metadata=metadata,
             )
         )

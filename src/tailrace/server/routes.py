@@ -141,7 +141,9 @@ class Server:
         if isinstance(previous, str):
             run = await self.runs.info(_run_id_of(previous))
             thread_id = run.thread_id
-        run_id = await self.runs.start(model, body.get("input"), thread_id=thread_id)
+        run_id = await self.runs.start(
+            model, body.get("input"), thread_id=thread_id, options=openai_responses.echoed(body)
+        )
         if body.get("stream") is True:
             return self._stream(openai_responses.FORMAT, run_id)
         if body.get("background") is not True:

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.fold import State
 from tailrace.runtime.runs import Runs
-from tailrace.wire.base import Cursor, Encoder, Format
+from tailrace.wire.base import Cursor, Encoder, Format, InsideEvents
 from tailrace.wire.task import gap_frame
 
 HEARTBEAT_SECONDS = 15.0
@@ -48,7 +48,7 @@ class RunStream:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """The stream's bytes, in pieces as large as what has gathered."""
-        opening, encoder, after, skip = await self._begin()
+        opening, encoder, after = await self._begin()
         self._encoder = encoder
         if opening:
             yield opening
@@ -57,9 +57,6 @@ class RunStream:
             out: list[bytes] = []
             for one in batch:
                 out += encoder.encode(one)
-            if skip and batch:
-                # The skipped frames all belong to the first event after the state.
-                out, skip = out[skip:], 0
             if out:
                 yield b"".join(out)
                 sent = time.monotonic()
@@ -67,26 +64,43 @@ class RunStream:
                 yield self.wire.heartbeat
                 sent = time.monotonic()
 
-    async def _begin(self) -> tuple[bytes, Encoder, int, int]:
-        """The first bytes, an encoder, the event it comes after, and how many frames to drop."""
-        wire, cursor, runs = self.wire, self._cursor, self._runs
-        reason = None
+    async def _begin(self) -> tuple[bytes, Encoder, int]:
+        """The first bytes, an encoder for what follows, and the event after which it follows."""
+        wire, cursor, runs, run_id = self.wire, self._cursor, self._runs, self._run_id
+        frames: list[bytes] = []
         if cursor is not None and cursor.seq:
-            reason = await _gap(runs, self._run_id, cursor)
+            reason = await _gap(runs, run_id, cursor)
             if reason is None:
-                # A cursor inside an event: encode that event again, drop the frames that arrived.
-                after = cursor.seq if cursor.sub is None else cursor.seq - 1
-                skip = 0 if cursor.sub is None else cursor.sub + 1
-                state = await runs.state(self._run_id, after) if wire.stateful else State()
-                return wire.preamble, wire.at(state), after, skip
-        elif not self._snapshot:
-            return wire.preamble, wire.at(State()), 0, 0
-        state = await runs.state(self._run_id)
-        encoder, frames = wire.open(state)
-        if reason is not None:
-            epoch = (await runs.info(self._run_id)).epoch
-            frames = [gap_frame(state, epoch, reason), *frames]
-        return wire.preamble + b"".join(frames), encoder, state.sequence_number, 0
+                return await self._resume(cursor)
+            epoch = (await runs.info(run_id)).epoch
+            state = await runs.state(run_id)
+            frames.append(gap_frame(state, epoch, reason))
+        elif self._snapshot:
+            state = await runs.state(run_id)
+        else:
+            # From the start: the whole log; but a format that cannot take back what a lost
+            # attempt had shown is brought to the state in which it is gone.
+            state = await runs.state(run_id) if wire.stateful else State()
+            if not _was_taken_back(state):
+                return wire.preamble, wire.at(State()), 0
+        encoder, opening = wire.open(state)
+        frames += opening
+        return wire.preamble + b"".join(frames), encoder, state.sequence_number
+
+    async def _resume(self, cursor: Cursor) -> tuple[bytes, Encoder, int]:
+        wire, runs, run_id = self.wire, self._runs, self._run_id
+        if cursor.sub is None or not isinstance(wire, InsideEvents):
+            state = await runs.state(run_id, cursor.seq) if wire.stateful else State()
+            return wire.preamble, wire.at(state), cursor.seq
+        before = await runs.state(run_id, cursor.seq - 1)
+        event = (await runs.log.read(run_id, cursor.seq - 1, limit=1))[0]
+        encoder, rest = wire.resume(before, event, cursor)
+        return wire.preamble + b"".join(rest), encoder, cursor.seq
+
+
+def _was_taken_back(state: State) -> bool:
+    root = state.root
+    return root is not None and any(node.superseded for node in root.items.values())
 
 
 async def _gap(runs: Runs, run_id: str, cursor: Cursor) -> str | None:

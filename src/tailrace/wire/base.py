@@ -11,7 +11,7 @@ An encoder never waits, never asks for the time and never sees a private part.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
@@ -66,6 +66,19 @@ class Format(Protocol):
 
     def cursor(self, text: str) -> Cursor:
         """Read what a client sent to say where it stopped, or raise `InvalidCursor`."""
+
+
+@runtime_checkable
+class InsideEvents(Format, Protocol):
+    """A format whose cursors may stand between two frames of one event."""
+
+    def resume(
+        self, before: State, recorded: Recorded, cursor: Cursor
+    ) -> tuple[Encoder, list[Frame]]:
+        """An encoder for the event after `recorded`, and what is left of that event's frames.
+
+        `before` is the state that event `cursor.seq`, which is `recorded`, came upon.
+        """
 
 
 def whole_number(text: str) -> int:

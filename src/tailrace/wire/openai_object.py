@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tailrace.core.fold import State
@@ -120,8 +121,13 @@ def begun_response(state: State) -> Json:
     }
     options = facts.get("options")
     if isinstance(options, dict):
-        shown.update({name: options[name] for name in _ECHOED if _is_echo(name, options.get(name))})
+        shown.update(echoed(options))
     return shown
+
+
+def echoed(request: Mapping[str, Any]) -> Json:
+    """What every response repeats of its request: the public `options` of its run."""
+    return {name: request[name] for name in _ECHOED if _is_echo(name, request.get(name))}
 
 
 def _is_echo(name: str, value: Any) -> bool:

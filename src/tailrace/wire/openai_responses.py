@@ -24,9 +24,16 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
 from tailrace.wire.base import Cursor, Frame, whole_number
 from tailrace.wire.openai_encoder import JOINED, SHIFT, ResponsesEncoder, Told, numbered
-from tailrace.wire.openai_object import response_id, response_object
+from tailrace.wire.openai_object import echoed, response_id, response_object
 
-__all__ = ["FORMAT", "ResponsesEncoder", "ResponsesFormat", "response_id", "response_object"]
+__all__ = [
+    "FORMAT",
+    "ResponsesEncoder",
+    "ResponsesFormat",
+    "echoed",
+    "response_id",
+    "response_object",
+]
 
 OPENING = 0x800
 """Where the frames of `open` itself begin."""

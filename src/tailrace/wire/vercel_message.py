@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter, itemgetter
+from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.items import Data, InputRequest, Message, Reasoning, ToolCall, ToolResult
@@ -86,13 +87,19 @@ class UiMessage:
         return frames
 
     def start(self) -> Frame:
-        """The message's id is the run's, unless the run goes on with an earlier run's message."""
+        """The message's id is the run's, unless the run's input is a message of the assistant.
+
+        Then a page has answered one of its calls, and goes on with that message: under another
+        id, the SDK would show its parts a second time.
+        """
         root = self.root
-        metadata = root.facts.get("metadata")
-        ident = metadata.get("message_id") if isinstance(metadata, dict) else None
-        about = _about(root, _ABOUT_START)
-        message_id = ident if isinstance(ident, str) else root.task_id
-        return chunk("start", messageId=message_id, messageMetadata=about)
+        message_id: Any = root.task_id
+        given = root.facts.get("input")
+        if isinstance(given, dict) and given.get("role") == "assistant":
+            message_id = given.get("id")
+        if not isinstance(message_id, str):
+            message_id = root.task_id
+        return chunk("start", messageId=message_id, messageMetadata=_about(root, _ABOUT_START))
 
     def parts(self) -> list[Frame]:
         """Every part of the message in order of arrival, and what merely passes by."""
