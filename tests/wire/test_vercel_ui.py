@@ -40,7 +40,7 @@ from tailrace.wire.vercel_chunks import image_type
 from tailrace.wire.vercel_ui import _DELTAS, _ENCODE, FORMAT
 from tests.node import run_node
 from tests.traces import TRACES
-from tests.wire.vercel_checker import Json, UiReader, chunks_of
+from tests.wire.vercel_checker import Json, UiReader, chunks_of, responses_of
 from tests.wire.vercel_story import PNG, RUN, Story, full_story, text_block
 
 
@@ -93,10 +93,20 @@ def test_a_run_is_one_message_of_one_step() -> None:
     ]
 
 
-def test_a_run_may_go_on_with_an_earlier_message() -> None:
-    story = Story(metadata={"message_id": "msg_of_before"})
-    assert said(story)[0]["messageId"] == "msg_of_before"
-    assert said(Story(metadata={"message_id": 7}))[0]["messageId"] == RUN
+@pytest.mark.parametrize(
+    ("given", "message_id"),
+    [
+        ({"role": "assistant", "id": "msg_of_before", "parts": []}, "msg_of_before"),
+        ({"role": "user", "id": "msg_of_the_user", "parts": []}, RUN),
+        ({"role": "assistant", "id": 7}, RUN),
+        ({"role": "assistant"}, RUN),
+        ("assistant", RUN),
+    ],
+)
+def test_a_run_that_answers_a_message_of_the_assistant_goes_on_with_it(
+    given: Any, message_id: str
+) -> None:
+    assert said(Story(input=given))[0]["messageId"] == message_id
 
 
 def test_a_replay_says_each_text_in_one_delta_and_goes_on_live() -> None:
@@ -258,7 +268,7 @@ def test_offsets_count_as_javascript_counts() -> None:
     text = "🌤️ 晴れ[^1] 👩‍👩‍👧‍👦[^1]"
     story = Story()
     story.call("{}", call_id="c")
-    story.result("c", text_block(0, "Sunny", 1))
+    story.result("c", text_block(0, "Sunny", 1), text_block(1, "Not to be cited."))
     starts = [index for index in range(len(text)) if text.startswith("[^1]", index)]
     end, source = cited(story, text, *(reference(1, at, at + 4) for at in starts))
     units = text.encode("utf-16-le")
@@ -1076,13 +1086,6 @@ def test_the_full_story_is_the_same_message_from_wherever_it_is_joined() -> None
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
 def test_every_golden_trace_is_encoded_alike_from_every_place(trace: Any) -> None:
     check_wire(FORMAT, [event for event, _ in trace.events])
-
-
-def responses_of(frames: list[bytes]) -> list[str]:
-    """The bytes of each response: a run that waited has several."""
-    whole = b"".join(frames).decode()
-    end = "data: [DONE]\n\n"
-    return [one + end for one in whole.split(end)[:-1]]
 
 
 def test_the_ai_sdk_takes_every_stream_and_holds_the_message_that_we_mean() -> None:

@@ -58,6 +58,13 @@ def chunks_of(frames: Iterable[bytes]) -> list[Any]:
     return found
 
 
+def responses_of(frames: list[bytes]) -> list[str]:
+    """The bytes of each response: a run that waited has several."""
+    whole = b"".join(frames).decode()
+    end = "data: [DONE]\n\n"
+    return [one + end for one in whole.split(end)[:-1]]
+
+
 class UiReader:
     """Takes chunks one by one, and complains about the first one that does not fit."""
 

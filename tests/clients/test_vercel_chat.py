@@ -1,0 +1,383 @@
+"""The AI SDK's `Chat`, which `useChat` drives: it talks, loses its connection, and resumes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import uvicorn
+
+from tailrace.core import events as ev
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo, InputRequest, Message
+from tailrace.testing.wire import as_recorded, encoded
+from tailrace.wire.vercel_ui import FORMAT
+from tests.node import run_node
+from tests.serving import Served
+from tests.wire.vercel_checker import UiReader, responses_of
+from tests.wire.vercel_story import RUN, Story, full_story, text_block
+
+Json = dict[str, Any]
+
+
+# --- a server of one story -----------------------------------------------------------------------
+
+
+class Scripted:
+    """`POST /api/chat` tells the story; `GET /api/chat/{id}/stream` joins it.
+
+    The number in a chat's id says after how many events one joins; `none` says that there is
+    nothing to resume.
+    """
+
+    def __init__(self, *stories: Story) -> None:
+        self.stories = [list(story.events) for story in stories]
+        self.posts: list[Json] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "http"
+        if scope["method"] == "POST":
+            body = b""
+            while True:
+                message = await receive()
+                body += message.get("body", b"")
+                if not message.get("more_body"):
+                    break
+            self.posts.append(json.loads(body))
+            await respond(send, 200, self.next_response())
+        elif scope["path"].endswith("/none/stream"):
+            await respond(send, 204, b"")
+        else:
+            place = int(scope["path"].split("/")[-2].split("-")[-1])
+            await respond(send, 200, b"".join(joined(self.stories[0], place)))
+
+    def next_response(self) -> bytes:
+        """The stories after each other, the last one for ever; a pause ends a response."""
+        responses = [
+            one
+            for events in self.stories
+            for one in responses_of([frame for one in encoded(FORMAT, events) for frame in one])
+        ]
+        return responses[min(len(self.posts), len(responses)) - 1].encode()
+
+
+async def respond(send: Any, status: int, body: bytes) -> None:
+    headers = {"content-type": "text/event-stream", **FORMAT.headers}
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})
+
+
+def joined(events: list[ev.Event], place: int) -> list[bytes]:
+    """What a client gets that joins after so many events."""
+    state = State()
+    for event in events[:place]:
+        state.absorb(event)
+    encoder, frames = FORMAT.open(state)
+    for one in as_recorded(events[place:]):
+        frames += encoder.encode(one)
+    return frames
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """An ASGI application on a free port."""
+    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    started = threading.Event()
+    startup = server.startup
+
+    async def say_so(*args: Any, **kwargs: Any) -> None:
+        await startup(*args, **kwargs)
+        started.set()
+
+    server.startup = say_so  # type: ignore[method-assign]
+    thread.start()
+    try:
+        assert started.wait(10)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}/api/chat"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def talk(api: str, chats: list[Json], **plan: Any) -> list[Json]:
+    """Let `Chat` have some conversations, one after another unless `parallel`."""
+    plan |= {"api": api, "chats": chats}
+    answers: list[Json] = json.loads(
+        run_node(["vercel_chat.mjs"], stdin=json.dumps(plan), timeout=300)
+    )
+    return answers
+
+
+# --- the story -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    return full_story()
+
+
+def frames_by_event(story: Story) -> list[int]:
+    """For every frame, how many events it takes to say it."""
+    return [place for place, frames in enumerate(encoded(FORMAT, story.events), 1) for _ in frames]
+
+
+def test_chat_holds_the_whole_answer(story: Story) -> None:
+    with served(Scripted(story)) as api:
+        (answer,) = talk(api, [{"id": "chat_1"}])
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    assert answer["finishReason"] == "stop"
+    user, message = answer["messages"]
+    assert user["role"] == "user"
+    expected = UiReader().read(frame for one in encoded(FORMAT, story.events) for frame in one)
+    assert message == expected.message
+    assert {part["type"] for part in message["parts"]} >= {
+        "reasoning",
+        "dynamic-tool",
+        "data-task",
+        "data-task-item",
+        "text",
+        "source-document",
+        "source-url",
+        "file",
+    }
+    text = next(part for part in message["parts"] if part["type"] == "text")
+    units = text["text"].encode("utf-16-le")
+    quoted = [
+        units[2 * one["startIndex"] : 2 * one["endIndex"]].decode("utf-16-le")
+        for one in text["citations"]
+    ]
+    assert quoted == ["[^1]", "[^2]", "More"]
+    assert [resolve(message, one["source"]) for one in text["citations"][:2]] == [
+        "15 °C, sunny 🌤️",
+        "At noon.",
+    ]
+
+
+def resolve(message: Json, source: Json) -> str:
+    """What a page does to show a citation: look the block up in the call's output or the task."""
+    about = source["providerMetadata"]["tailrace"]
+    for part in message["parts"]:
+        if part.get("toolCallId") == about["call_id"]:
+            return str(part["output"][about["block_index"]]["text"])
+        if part.get("id") == f"{about['task_id']}/{about['output_index']}":
+            return str(part["data"]["block_list"][about["block_index"]]["text"])
+    raise AssertionError(f"{source} leads nowhere")
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["torn", "closed"])
+def test_cut_after_every_frame_chat_resumes_to_the_same_answer(story: Story, clean: bool) -> None:
+    places = frames_by_event(story)
+    chats: list[Json] = [{"id": "whole"}]
+    chats += [
+        {"id": f"cut{cut}-{place}", "cut": cut, "clean": clean}
+        for cut, place in enumerate(places, 1)
+    ]
+    # The run may be over when the client comes back, or just have begun when it left.
+    end = len(story.events)
+    chats += [{"id": f"late{cut}-{end}", "cut": cut, "clean": clean} for cut in (1, 2, 30)]
+    with served(Scripted(story)) as api:
+        whole, *resumed = talk(api, chats)
+    assert len(resumed) == len(places) + 3
+    frames = [frame for one in encoded(FORMAT, story.events) for frame in one]
+    for chat, answer in zip(chats[1:], resumed, strict=True):
+        held = UiReader().read(frames[: chat["cut"]]).parts
+        if clean and len(held) > 1:  # an error may overtake; a step's start alone is not shown
+            message = answer["messagesAfterSend"][1]
+            assert list(map(settled, message["parts"])) == list(map(settled, held)), chat
+    for chat, answer in zip(chats[1:], resumed, strict=True):
+        assert answer["requests"] == ["POST", "GET"], chat
+        assert answer["afterSend"] == ("ready" if clean else "error"), chat
+        assert answer["status"] == "ready", (chat, answer["errors"])
+        assert answer["messages"][1:] == whole["messages"][1:], chat
+
+
+def settled(part: Json) -> Json:
+    """A part without the guess that the SDK makes at the input of an unfinished call."""
+    if part.get("state") != "input-streaming":
+        return part
+    return {name: value for name, value in part.items() if name != "input"}
+
+
+def test_chat_stays_ready_where_there_is_nothing_to_resume(story: Story) -> None:
+    with served(Scripted(story)) as api:
+        (answer,) = talk(api, [{"id": "none", "cut": 10_000}])
+    assert (answer["status"], answer["requests"]) == ("ready", ["POST", "GET"])
+
+
+# --- tools of the page ---------------------------------------------------------------------------
+
+
+def test_chat_carries_out_its_tool_once_and_sends_the_output() -> None:
+    first = Story()
+    first.say("Let me see.")
+    first.call('{"a":', "1}", call_id="call_1", name="add", executor="client")
+    first.complete()
+    second = Story(input={"role": "assistant", "id": RUN})
+    second.say("It is 42.", ident="msg_1")
+    second.complete()
+    app = Scripted(first, second)
+    with served(app) as api:
+        (answer,) = talk(api, [{"id": "chat_1"}])
+    assert [one["input"] for one in answer["called"]] == [{"a": 1}]
+    assert len(app.posts) == 2
+    sent = app.posts[1]["messages"][-1]["parts"][-1]
+    assert (sent["toolCallId"], sent["state"], sent["output"]) == ("call_1", "output-available", 42)
+    _, message = answer["messages"]
+    texts = [part["text"] for part in message["parts"] if part["type"] == "text"]
+    assert texts == ["Let me see.", "It is 42."]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ev.TaskCancelled(task_id=RUN),
+        ev.TaskIncomplete(task_id=RUN, reason="max_output_tokens"),
+    ],
+)
+@pytest.mark.parametrize("cut", [False, True])
+def test_chat_neither_calls_nor_answers_for_a_run_that_did_not_complete(
+    end: ev.Event, cut: bool
+) -> None:
+    story = Story()
+    (story.cut_call if cut else story.call)('{"a":1}', call_id="call_1", executor="client")
+    story.add(end)
+    app = Scripted(story)
+    with served(app) as api:
+        (answer,) = talk(api, [{"id": "chat_1"}])
+    assert (answer["called"], len(app.posts)) == ([], 1)
+    assert answer["messages"][1]["parts"][-1]["state"] == "output-error"
+
+
+# --- people --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_chat_answers_an_approval_and_goes_on_with_its_message(approved: bool) -> None:
+    story = Story()
+    story.say("I would send this.")
+    story.call('{"to":"all"}', call_id="call_1", name="send_mail")
+    request = InputRequest(id="apr_1", kind="approval", call_id="call_1", message="Send it?")
+    story.add(ev.TaskInputRequired(task_id=RUN, requests=[request]))
+    story.add(ev.TaskInputReceived(task_id=RUN, request_id="apr_1", approved=approved))
+    if approved:
+        story.result("call_1", text_block(0, "Sent."))
+    else:
+        error = ErrorInfo(code="denied", message="Not approved.")
+        story.result("call_1", status="failed", error=error)
+    story.say("Done.", ident="msg_1")
+    story.complete()
+    app = Scripted(story)
+    with served(app) as api:
+        (answer,) = talk(api, [{"id": "chat_1", "approve": approved}])
+    (waiting,) = [part for part in answer["messagesAfterSend"][1]["parts"] if "toolCallId" in part]
+    assert waiting["state"] == "approval-requested"
+    assert waiting["approval"] == {"id": "apr_1", "requestReason": "Send it?"}
+    assert answer["requests"] == ["POST", "POST"]
+    sent = app.posts[1]["messages"][-1]["parts"][-1]
+    assert sent["approval"]["approved"] is approved
+    assert answer["errors"] == []
+    _, message = answer["messages"]
+    shown = [(part["type"], part.get("text") or part.get("state")) for part in message["parts"]]
+    assert shown == [
+        ("step-start", None),
+        ("text", "I would send this."),
+        ("dynamic-tool", "output-available" if approved else "output-error"),
+        ("text", "Done."),
+    ]
+
+
+# --- the real server -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = Served(tmp_path_factory.mktemp("vercel") / "runs.db")
+    yield f"{server.url}/api/chat"
+    server.kill()
+
+
+def told(answer: Json) -> Json:
+    """An answer without what differs between two runs of one agent: its id, and when it began."""
+    assert answer["status"] == "ready", answer["errors"]
+    user, message = answer["messages"]
+    assert user["role"] == "user"
+    number = message["id"].removeprefix("run_")
+    message["metadata"].pop("created_at", None)
+    message["metadata"].pop("thread_id", None)
+    same: Json = json.loads(json.dumps(message).replace(number, "ID"))
+    return same
+
+
+def test_cut_after_every_frame_of_the_real_server_chat_resumes_to_the_same_answer(
+    real: str,
+) -> None:
+    body = {"agent": "assistant"}
+    (whole,) = talk(real, [{"id": "count"}], body=body)
+    parts = {part["type"] for part in whole["messages"][1]["parts"]}
+    assert parts >= {"reasoning", "dynamic-tool", "data-task-item", "text", "source-document"}
+    frames = count_frames(real, body)
+    chats: list[Json] = [{"id": f"cut-{cut}", "cut": cut} for cut in range(1, frames + 1)]
+    answers = talk(real, chats, body=body)
+    expected = told(whole)
+    for chat, answer in zip(chats, answers, strict=True):
+        assert answer["requests"] == ["POST", "GET"]
+        assert told(answer) == expected, chat
+
+
+def count_frames(api: str, body: Json) -> int:
+    posted = {**body, "id": "counted", "messages": [{"role": "user", "parts": []}]}
+    return httpx.post(api, json=posted).text.count("\n\n")
+
+
+def test_chat_resumes_a_run_of_the_real_server_that_still_works(real: str) -> None:
+    chats: list[Json] = [{"id": "slow"}]
+    chats += [{"id": f"slow-{cut}", "cut": cut} for cut in range(1, 60, 7)]
+    whole, *resumed = talk(real, chats, body={"agent": "slow"}, parallel=True)
+    expected = told(whole)
+    for chat, answer in zip(chats[1:], resumed, strict=True):
+        assert told(answer) == expected, chat
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_chat_shows_why_a_run_failed_and_keeps_what_it_said() -> None:
+    story = Story()
+    story.say("Half.")
+    error = ErrorInfo(code="provider_overloaded", message="The provider is overloaded.")
+    story.add(ev.TaskFailed(task_id=RUN, error=error))
+    with served(Scripted(story)) as api:
+        (answer,) = talk(api, [{"id": "chat_1"}])
+    assert (answer["status"], answer["errors"]) == ("error", ["The provider is overloaded."])
+    assert answer["messages"][1]["parts"][-1]["text"] == "Half."
+
+
+def test_chat_drops_what_a_lost_worker_said() -> None:
+    story = Story()
+    story.think("Hmm.")
+    item = Message(id="msg_0", role="assistant")
+    at = story.begin(item)
+    story.stream_text(at, "The answer is 4")
+    story.done(msgspec.structs.replace(item, status="incomplete"), at)
+    story.add(ev.TaskAttempt(task_id=RUN, attempt=2, reason="lost", superseded=["msg_0"]))
+    story.say("The answer is 42.", ident="msg_1")
+    story.complete()
+    with served(Scripted(story)) as api:
+        (answer,) = talk(api, [{"id": "chat_1"}])
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    shown = [(part["type"], part.get("text")) for part in answer["messages"][1]["parts"]]
+    assert shown == [
+        ("step-start", None),
+        ("reasoning", "Hmm."),
+        ("text", "The answer is 42."),
+    ]
