@@ -71,13 +71,14 @@ def kinds(chunks: list[Any]) -> list[str]:
 
 
 def test_a_run_is_one_message_of_one_step() -> None:
-    story = Story(agent="assistant", thread_id="t1", created_at=1790000000, metadata={"a": 1})
+    about: Json = {"thread_id": "t1", "previous_run_id": "run_6", "agent": "assistant"}
+    about |= {"model": "m", "created_at": 1790000000}
+    story = Story(**about, metadata={"a": 1}, options={"b": 2}, input="Hi")
     story.say("Hel", "lo.")
     story.add(ev.TaskUsage(task_id=RUN, usage=Usage(input_tokens=3, output_tokens=2)))
-    about = {"task_id": RUN, "thread_id": "t1", "agent": "assistant", "created_at": 1790000000}
     usage = {"calls": 1, "input_tokens": 3, "output_tokens": 2}
     assert said(story.complete()) == [
-        {"type": "start", "messageId": RUN, "messageMetadata": about},
+        {"type": "start", "messageId": RUN, "messageMetadata": {"task_id": RUN, **about}},
         {"type": "start-step"},
         {"type": "text-start", "id": "msg_0/0"},
         {"type": "text-delta", "id": "msg_0/0", "delta": "Hel"},
@@ -387,6 +388,42 @@ def test_a_citation_means_what_its_writer_could_have_seen() -> None:
     assert end["citations"][0]["source"]["id"] == source["sourceId"] == "#1"
 
 
+def test_a_number_means_the_block_that_came_first() -> None:
+    story = Story()
+    story.call("{}", call_id="a")
+    story.call("{}", call_id="b")
+    early, late = (story.begin(ToolResult(id=f"r{one}", call_id=one)) for one in "ab")
+    for at in (late, early):
+        story.add(ev.TextDone(**at, block_index=0, item=Text(text="same", id=1)))
+    _, source = cited(story, "....", reference(1))
+    assert source["sourceId"] == f"{RUN}/3/0"
+
+
+def test_numbers_are_looked_up_again_when_there_are_more() -> None:
+    story = Story()
+    sources: list[str] = []
+
+    def cite(number: int) -> None:
+        at = story.begin(Message(id=f"m{len(sources)}", role="assistant"))
+        whole = Text(text="....", annotations=[reference(number)])
+        sources.append(after(story, ev.TextDone(**at, block_index=0, item=whole))[-1]["sourceId"])
+
+    for number in (1, 2):
+        story.call("{}", call_id=f"c{number}")
+        story.result(f"c{number}", text_block(0, f"fact {number}", number))
+        cite(number)
+    begun_child(story, "c3")
+    story.call("{}", call_id="c4", task_id="c3")
+    story.result("c4", text_block(0, "fact of a child", 1), task_id="c3")
+    cite(1)
+    imported = ev.ReferenceImported(
+        task_id=RUN, reference_id=3, source_task_id="c3", source_reference_id=1
+    )
+    story.add(imported)
+    cite(3)
+    assert sources == [f"{RUN}/1/0", f"{RUN}/4/0", f"{RUN}/1/0", "c3/1/0"]
+
+
 # --- calls ---------------------------------------------------------------------------------------
 
 
@@ -492,9 +529,14 @@ def test_a_call_of_the_client_is_announced_when_the_run_completes() -> None:
 def test_a_call_of_the_client_is_dropped_when_the_run_does_not_complete(end: ev.Event) -> None:
     story = Story()
     story.call('{"a":1}', call_id="c", executor="client")
-    shown = after(story, end)
-    assert shown[0]["type"] == "tool-input-error"
-    assert shown[0]["providerExecuted"] is True
+    assert after(story, end)[0] == {
+        "type": "tool-input-error",
+        "toolCallId": "c",
+        "toolName": "tool",
+        "providerExecuted": True,
+        "input": '{"a":1}',
+        "errorText": "The run ended before this tool was called.",
+    }
 
 
 def test_a_call_of_the_client_that_was_answered_here_is_not_carried_out_again() -> None:
@@ -686,6 +728,7 @@ def test_a_sub_agent_of_a_result_that_was_taken_back_is_gone_with_it() -> None:
     )
     assert reset == {"type": "reset-step"}
     assert kinds(rest) == ["tool-input-start", "tool-input-available"]
+    assert after(story, ev.TaskCompleted(task_id=RUN))[0]["type"] == "tool-output-error"
 
 
 def test_an_item_of_an_unknown_kind_is_kept_only_in_sub_agents() -> None:
@@ -761,6 +804,15 @@ def test_what_an_attempt_unmakes_is_taken_back_and_the_rest_is_said_again() -> N
     assert [part["text"] for part in texts] == ["Whole."]
 
 
+def test_a_citation_of_what_was_taken_back_leads_there_no_more() -> None:
+    story = Story()
+    story.call("{}", call_id="c")
+    story.result("c", text_block(0, "fact", 1), status="incomplete")
+    _, source = cited(story, "....", reference(1))
+    assert source["sourceId"] == f"{RUN}/1/0"
+    assert after(story, attempt("fco_c"))[-1]["sourceId"] == "#1"
+
+
 def frames_of(story: Story) -> list[bytes]:
     return [frame for frames in encoded(FORMAT, story.events) for frame in frames]
 
@@ -781,6 +833,16 @@ def test_an_attempt_after_the_end_takes_nothing_back() -> None:
     assert FORMAT.at(story.state).encode(Recorded(late, b"")) == []
 
 
+def test_an_attempt_of_a_sub_agent_that_has_ended_takes_nothing_back() -> None:
+    story = Story()
+    begun_child(story)
+    item = Message(id="m", role="assistant")
+    story.done(msgspec.structs.replace(item, status="incomplete"), story.begin(item, "c"))
+    story.add(ev.TaskCompleted(task_id="c"))
+    late = msgspec.structs.replace(attempt("m"), task_id="c", sequence_number=99)
+    assert FORMAT.at(story.state).encode(Recorded(late, b"")) == []
+
+
 # --- people --------------------------------------------------------------------------------------
 
 
@@ -794,6 +856,7 @@ def test_an_approval_ends_the_response_and_the_answer_begins_the_next() -> None:
     at = story.begin(Message(id="m", role="assistant"))
     story.add(ev.TextAdded(**at, block_index=0, item=Text(text="")))
     story.think("Hm", ident="rs")
+    story.add(ev.TextDelta(**at, block_index=0, delta="before "))
     asked = ev.TaskInputRequired(
         task_id=RUN, requests=[request("a1", call_id="c", message="Send it?")]
     )
@@ -820,7 +883,7 @@ def test_an_approval_ends_the_response_and_the_answer_begins_the_next() -> None:
     answer = ev.TaskInputReceived(task_id=RUN, request_id="a1", approved=True)
     next_response = after(story, answer)
     assert kinds(next_response[:2]) == ["start", "reset-step"]
-    assert {"type": "text-delta", "id": "m/0", "delta": "meanwhile"} in next_response
+    assert {"type": "text-delta", "id": "m/0", "delta": "before meanwhile"} in next_response
     assert chunks_of(FORMAT.reopen(story.state)[1]) == next_response
 
 
@@ -841,7 +904,11 @@ def test_a_request_that_no_call_can_carry_is_a_part_of_its_own() -> None:
     story.cut_call("{}", call_id="cut")
     story.cut_call("{}", call_id="gone")
     story.add(attempt("fc_gone"))
+    story.begin(ToolCall(id="fc_open", call_id="open", name="tool"))
+    story.call("{}", call_id="working")
+    story.begin(ToolResult(id="fco_working", call_id="working"))
     requests = [
+        request("0", call_id="working"),
         request("1", call_id="ours"),
         request("2", call_id="ours"),
         request("3", call_id="theirs"),
@@ -850,11 +917,12 @@ def test_a_request_that_no_call_can_carry_is_a_part_of_its_own() -> None:
         request("6", call_id="gone"),
         request("7", call_id="unknown"),
         request("8"),
+        request("8b", call_id="open"),
         request("9", "input", message="Which?", schema={"type": "string"}),
     ]
     shown = after(story, ev.TaskInputRequired(task_id=RUN, requests=requests))
-    assert kinds(shown[:9]) == ["tool-approval-request"] + ["data-request"] * 8
-    assert shown[8] == {
+    assert kinds(shown[:11]) == ["tool-approval-request"] * 2 + ["data-request"] * 9
+    assert shown[10] == {
         "type": "data-request",
         "id": "9",
         "data": {
@@ -903,6 +971,8 @@ def test_a_sub_agent_that_waits_says_so_and_ends_nothing() -> None:
     ("reason", "finish_reason"),
     [
         ("max_output_tokens", "length"),
+        ("max_tokens", "length"),
+        ("length", "length"),
         ("content_filter", "content-filter"),
         ("bored", "other"),
         ("", "other"),
@@ -1006,7 +1076,10 @@ def test_an_event_that_comes_twice_is_said_once() -> None:
 def test_the_format_has_the_sdks_header_and_no_cursor() -> None:
     assert FORMAT.name == "vercel-ui"
     assert FORMAT.headers == {"x-vercel-ai-ui-message-stream": "v1"}
+    assert FORMAT.stateful
     assert not FORMAT.resumable
+    assert not FORMAT.preamble
+    assert FORMAT.heartbeat == b": ping\n\n"
     with pytest.raises(InvalidCursor):
         FORMAT.cursor("0")
 

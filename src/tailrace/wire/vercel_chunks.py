@@ -103,7 +103,7 @@ def text_start(node: ItemNode, index: int, part: TextNode) -> Frame:
 
 
 def channel(node: ItemNode) -> dict[int, TextNode]:
-    """The texts of a reasoning that are shown: its summary or its raw text, what came first.
+    """The parts that are shown: of a reasoning its summary or its raw text, what came first.
 
     Never both: whoever sends both sends the same thoughts twice.
     """

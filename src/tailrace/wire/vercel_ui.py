@@ -126,7 +126,7 @@ class UiEncoder:
             return b""
         task = self._state.tasks[event.task_id]
         node = task.items[event.output_index]
-        if isinstance(node.item, Reasoning) and channel(node) is not getattr(node, _TEXTS[kind]):
+        if channel(node) is not getattr(node, _TEXTS.get(kind, "parts")):
             return b""
         if message.is_inner(task, node):
             ident = f"{task.task_id}/{node.output_index}/{index}"
@@ -189,15 +189,14 @@ def _part(message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
     node, index = task.items[event.output_index], getattr(event, index_name)
     part: Part = getattr(node, store)[index]
     is_new = part.at == message.state.position
-    is_reasoning = isinstance(node.item, Reasoning)
-    if is_reasoning and channel(node) is not getattr(node, store):
+    if channel(node) is not getattr(node, store):
         return []
     if message.is_inner(task, node):
         if part_number(part) is not None:
             message.forget_places()
         streams = isinstance(part, TextNode) and (part.is_open or not is_new)
         return [] if streams or is_blank(part) else [chunks.live_block(task, node, index, part)]
-    if is_reasoning:
+    if isinstance(node.item, Reasoning):
         assert isinstance(part, TextNode)
         return reasoning(node, index, part) if is_new else [reasoning_end(node, index)]
     if isinstance(part, TextNode) and not is_new:
@@ -212,7 +211,7 @@ _DELTAS: dict[type[Any], Callable[[Any], int]] = {
     ev.RefusalDelta: attrgetter("block_index"),
     ev.ArgumentsDelta: lambda _event: 0,
 }
-_TEXTS: dict[type[Any], str] = {ev.SummaryTextDelta: "parts", ev.ReasoningTextDelta: "texts"}
+_TEXTS: dict[type[Any], str] = {ev.ReasoningTextDelta: "texts"}
 _PARTS: dict[type[Any], tuple[str, str]] = {
     ev.SummaryItemAdded: ("summary_index", "parts"),
     ev.SummaryItemDone: ("summary_index", "parts"),
