@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tailrace.core import events as ev
 from tailrace.core import items as it
 from tailrace.core.codec import decode_event, encode_event
-from tailrace.core.errors import IllegalEvent, MalformedEvent
+from tailrace.core.errors import IllegalEvent, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork, restore, save, saved
 from tailrace.core.transitions import FOLD
@@ -22,7 +22,7 @@ from tailrace.core.view import client_view, whole_object
 from tailrace.testing.runs import Run, legal_runs
 from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL
 from tests.core.naive import NaiveState
-from tests.traces import TRACES, Trace
+from tests.traces import FOLDER, TRACES, Trace
 
 
 def as_json(value: Any) -> Any:
@@ -89,6 +89,43 @@ def _canary(private: ev.Private | None) -> ev.Private | None:
 def test_events_survive_json(run: Run) -> None:
     for event, _ in run:
         assert decode_event(encode_event(event)) == event
+
+
+@given(legal_runs())
+def test_reading_many_lines_is_reading_each(run: Run) -> None:
+    state = State()
+    state.absorb_lines(encode_event(event) for event, _ in run)
+    one_by_one = State()
+    for event, _ in run:
+        one_by_one.absorb(event)
+    assert save(state) == save(one_by_one)
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_the_lines_of_a_golden_trace_fold_to_its_view(trace: Trace) -> None:
+    lines = (FOLDER / trace.name / "events.jsonl").read_bytes().split(b"\n")
+    state = State()
+    state.absorb_lines(line for line in lines if line)
+    assert client_view(state) == trace.view
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"\xff", b'{"type":"task.notice","task_id":"r"}'])
+def test_a_line_that_is_no_event_stops_the_reading(line: bytes) -> None:
+    state = State()
+    head = [encode_event(ev.recorded(event, n)) for n, event in enumerate(begun(), 1)]
+    with pytest.raises(MalformedEvent):
+        state.absorb_lines([*head, line])
+    assert state.sequence_number == 4
+
+
+def test_a_line_with_nul_or_too_much_is_refused_in_bulk_too() -> None:
+    head = [encode_event(ev.recorded(event, n)) for n, event in enumerate(begun(), 1)]
+    delta = ev.TextDelta(**M0, sequence_number=5, block_index=0, delta="x")
+    raw = encode_event(delta)
+    with pytest.raises(MalformedEvent, match="U\\+0000"):
+        State().absorb_lines([*head, raw.replace(b'"x"', b'"\\u0000"')])
+    with pytest.raises(StreamTooLarge):
+        State().absorb_lines([*head, raw.replace(b'"x"', b'"%b"' % (b"x" * 17_000_000))])
 
 
 DELTAS = (

@@ -49,14 +49,14 @@ MAX_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps exact."""
 
 _encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
-_decode: Callable[[bytes], Event] = msgspec.json.Decoder(reduce(or_, KNOWN)).decode
+decode_known: Callable[[bytes], Event] = msgspec.json.Decoder(reduce(or_, KNOWN)).decode
 _private_decoder = msgspec.json.Decoder(Private)
 _ITEM_EVENTS: dict[str, type[OutputItemAdded | OutputItemDone]] = {
     "task.output_item.added": OutputItemAdded,
     "task.output_item.done": OutputItemDone,
 }
 # As an integer: looking for one byte is ten times as fast as looking for the escape.
-_BACKSLASH = ord("\\")
+BACKSLASH = ord("\\")
 _STATUSES = ("completed", "in_progress", "incomplete", "failed")
 # Events with a field of any JSON or a float: only they can hold NaN, huge integers or deep nesting.
 _LOOSE = frozenset(
@@ -77,12 +77,27 @@ _LOOSE = frozenset(
         FileDone,
     )
 )
+# Those of them that mostly hold texts, and the names of the fields where they hold more.
+_MOSTLY_TEXT = frozenset((OutputItemAdded, OutputItemDone, AnnotationAdded, TextDone))
+_LOOSE_FIELDS = (b'"raw"', b'"data"', b'"size"', b'"retry_after"')
+
+
+def _needs_a_look(kind: type[Any], raw: bytes) -> bool:
+    """Whether an event may hold what JSON, a database or another language cannot.
+
+    Cheap, because it is asked for every event: a delta pays for one look at its class and one for
+    a backslash.
+    """
+    if kind in _LOOSE and (kind not in _MOSTLY_TEXT or any(name in raw for name in _LOOSE_FIELDS)):
+        return True
+    return b"\\u0000" in raw
 
 
 def encode_event(event: AnyEvent) -> bytes:
     """The public JSON of an event, once and for all."""
-    if type(event) is Unknown:
-        return event.raw
+    kind = event.__class__
+    if kind is Unknown:
+        return event.raw  # type: ignore[union-attr]  # it is not ours to write anew
     try:
         raw = _encode(event)
     except UnicodeEncodeError as error:
@@ -96,8 +111,7 @@ def encode_event(event: AnyEvent) -> bytes:
             f"The event {event.__struct_config__.tag} is {len(raw)} bytes of JSON; "
             f"at most {MAX_EVENT_BYTES} may pass. Store the content as a blob and send its URL."
         )
-    # Cheap looks tell whether the careful one is needed: a delta never pays for it.
-    if type(event) in _LOOSE or (_BACKSLASH in raw and b"\\u0000" in raw):
+    if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         check_value(msgspec.to_builtins(event))
     return raw
 
@@ -117,12 +131,13 @@ def decode_event(raw: bytes) -> AnyEvent:
     if len(raw) > MAX_EVENT_BYTES:
         raise StreamTooLarge(f"An event of {len(raw)} bytes; at most {MAX_EVENT_BYTES} are read.")
     try:
-        event = _decode(raw)
+        event = decode_known(raw)
     except msgspec.ValidationError as error:
         return _decode_unknown(raw, error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedEvent(f"Not an event: {_why(error)}.") from error
-    if type(event) in _LOOSE or (_BACKSLASH in raw and b"\\u0000" in raw):
+    kind = type(event)
+    if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         _check_foreign(msgspec.to_builtins(event))
     return event
 

@@ -419,7 +419,7 @@ def recorded(event: Event, sequence_number: int) -> Event:
     return msgspec.structs.replace(event, sequence_number=sequence_number)
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """An event as the log gives it back: the fact, its public bytes, and the epoch of its writer.
 
     The private part is not among it, so whatever speaks to clients cannot leak it.

@@ -8,15 +8,19 @@ functions, one per event; each returns whether the event fitted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core import rules
+from tailrace.core.codec import BACKSLASH, MAX_EVENT_BYTES, decode_event, decode_known
 from tailrace.core.items import ToolResult
 from tailrace.core.state import TaskNode, note_numbers
 from tailrace.core.transitions import DELTAS, FOLD
+
+_DELTA_FOLD = {kind: FOLD[kind] for kind in DELTAS}
 
 
 class State:
@@ -78,6 +82,33 @@ class State:
         if fitted and private is not None:
             self._take_private(event, private)
         return fitted
+
+    def absorb_lines(self, lines: Iterable[bytes]) -> None:
+        """Fold many events from their bytes: `absorb(decode_event(line))` for each.
+
+        Most of a log are deltas of one task, one after the other. They are decoded and folded here
+        without a call in between; everything else takes the ordinary way.
+        """
+        for raw in lines:
+            try:
+                event = decode_known(raw)
+                fold = _DELTA_FOLD[event.__class__]
+                task = self._latest
+                if (
+                    task is not None
+                    and task.task_id == event.task_id
+                    and event.sequence_number == self.sequence_number + 1
+                    and not task.ended
+                    and (BACKSLASH not in raw or b"\\u0000" not in raw)
+                    and len(raw) <= MAX_EVENT_BYTES
+                ):
+                    self.sequence_number += 1
+                    self.position += 1
+                    fold(self, task, event)
+                    continue
+            except (KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+            self.absorb(decode_event(raw))
 
     def _fold_rare(self, event: ev.AnyEvent) -> bool:
         """Fold an event that has no name here, or whose task is not there yet."""

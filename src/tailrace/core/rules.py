@@ -394,7 +394,7 @@ def _part_done(task: TaskNode, event: Any) -> None:
 
 def _arguments_done(task: TaskNode, event: ev.ArgumentsDone) -> None:
     _, part = _open_part(task, event)
-    same = not part.pieces or part.text == event.arguments
+    same = part.text in ("", event.arguments)
     _require(same, "part-same", "the arguments differ from the deltas")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.core.codec import encode_event
+from tailrace.core.errors import IllegalEvent
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork, saved
@@ -21,6 +22,17 @@ def encoded(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     """What a format makes of a whole run: the frames of each event."""
     encoder = wire.at(State())
     return [encoder.encode(one) for one in as_recorded(events)]
+
+
+def is_log(events: Sequence[AnyEvent]) -> bool:
+    """Whether a log of ours can hold these events: numbered, and legal one after the other."""
+    state = State()
+    try:
+        for event in events:
+            state.apply(event)
+    except IllegalEvent:
+        return False
+    return True
 
 
 def as_recorded(events: Sequence[AnyEvent]) -> list[Recorded]:

@@ -213,7 +213,7 @@ class ResponsesEncoder:
         if event.task_id != self._task_id or not isinstance(event, ev.ArgumentsDone):
             return False
         node = self._state.tasks[event.task_id].items.get(event.output_index)
-        return node is not None and node.arguments is not None and bool(node.arguments.pieces)
+        return node is not None and node.arguments is not None and bool(node.arguments.text)
 
     # --- items ---------------------------------------------------------------------------------
 

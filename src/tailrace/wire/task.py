@@ -13,15 +13,24 @@ from tailrace.wire.base import Cursor, Frame, whole_number
 
 
 class TaskEncoder:
-    """Frames events as they are; it needs no memory, since nothing is translated."""
+    """Frames events as they are; all it remembers is the epoch, which seldom changes."""
+
+    __slots__ = ("_epoch", "_head")
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._head = b""
 
     def encode(self, recorded: Recorded) -> list[Frame]:
         """One event, one frame, whose id is the cursor after it.
 
         The log's JSON is always one line, so framing it takes no look at it.
         """
+        if recorded.epoch != self._epoch:
+            self._epoch = recorded.epoch
+            self._head = b"id: %d-" % self._epoch
         number = recorded.event.sequence_number
-        return [b"id: %d-%d\ndata: %b\n\n" % (recorded.epoch, number, recorded.public)]
+        return [b"%b%d\ndata: %b\n\n" % (self._head, number, recorded.public)]
 
     def close(self, reason: str) -> list[Frame]:
         """Nothing: whoever is cut asks again with its cursor."""

@@ -200,7 +200,7 @@ class UiMessage:
         """One block of the message, as far as it is."""
         if isinstance(part, TextNode):
             frames = [chunks.text_start(node, index, part)]
-            if part.pieces:
+            if part.text:
                 frames.append(chunk("text-delta", id=part_id(node.id, index), delta=part.text))
             return frames if part.is_open else frames + self.text_end(node, index, part)
         if isinstance(part, WholeNode) and isinstance(part.block, Data):
@@ -265,7 +265,7 @@ def reasoning(node: ItemNode, index: int, part: TextNode) -> list[Frame]:
     """One text of a reasoning, as far as it is."""
     ident = part_id(node.id, index)
     frames = [chunk("reasoning-start", id=ident)]
-    if part.pieces:
+    if part.text:
         frames.append(chunk("reasoning-delta", id=ident, delta=part.text))
     return frames if part.is_open else [*frames, reasoning_end(node, index)]
 
