@@ -1,7 +1,7 @@
 """The composition root: the only file that names concrete adapters.
 
-app = Tailrace(agents={"assistant": assistant}, database="tailrace.db")   # an ASGI application
-async with app.running():                                                 # or in-process
+app = Tailrace(agents={"assistant": assistant}, database="sqlite:///tailrace.db")   # it speaks ASGI
+async with app.running():                                                           # or in-process
     run_id = await app.runs.start("assistant", "Is it sunny in Paris?")
 """
 
@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.buses.local import LocalBus
 from tailrace.runtime.runs import Agent, Runs
 from tailrace.server.routes import LOOPBACK, Server
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.stores import open_store
 from tailrace.wire import openai_responses, task, vercel_ui
 from tailrace.wire.base import Format
 
@@ -28,7 +28,11 @@ FORMATS: Mapping[str, Format] = {
 
 
 class Tailrace:
-    """Agents, a log and a server, put together; an ASGI application."""
+    """Agents, a log and a server, put together; an ASGI application.
+
+    `database` is a file's path or an URL: `sqlite:///file.db`, `sqlite://:memory:`,
+    `postgresql://user@host/name`.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class Tailrace:
     async def running(self) -> AsyncIterator[None]:
         """Open the log, and on the way out stop what runs and close it."""
         self._runs = Runs(
-            SqliteLog(self.database),
+            await open_store(self.database),
             LocalBus(),
             self.agents,
             new_id=lambda: secrets.token_hex(8),

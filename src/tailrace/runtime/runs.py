@@ -11,17 +11,21 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from tailrace.core.errors import CallerError, NotFound, TailraceError
-from tailrace.core.events import Recorded, TaskCreated, TaskInProgress
+from tailrace.core.codec import encode_event
+from tailrace.core.errors import CallerError, NotFound, StorageError, TailraceError
+from tailrace.core.events import Recorded, TaskCreated, TaskInProgress, recorded
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
-from tailrace.ports import Bus, EventLog, RunInfo
+from tailrace.ports import Bus, NewRun, RunInfo, Store
 from tailrace.runtime.follow import follow, state_at
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.task import TaskWriter
 
 Agent = Callable[[TaskWriter], Awaitable[None]]
 """What a user declares: an async function that writes one run."""
+
+LEASE_SECONDS = 3600.0
+"""How long a claim of this process holds."""
 
 logger = logging.getLogger("tailrace")
 
@@ -31,7 +35,7 @@ class Runs:
 
     def __init__(
         self,
-        log: EventLog,
+        log: Store,
         bus: Bus,
         agents: Mapping[str, Agent],
         *,
@@ -61,29 +65,36 @@ class Runs:
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
         run_id = run_id or f"run_{self._new_id()}"
         thread_id = thread_id or f"thread_{self._new_id()}"
-        earlier = await self.log.runs(thread_id)
-        info = RunInfo(
-            run_id=run_id,
-            agent=agent,
-            thread_id=thread_id,
-            last_seq=0,
-            epoch=1,
-            created_at=self._now(),
-        )
-        if not await self.log.create(info):
-            raise CallerError(f"There is a run {run_id} already; choose another id.")
-        emitter = self._pipeline.writer(run_id)
-        emitter.emit(
+        earlier = await self.latest(thread_id)
+        previous = earlier.run_id if earlier is not None else None
+        created = recorded(
             TaskCreated(
                 task_id=run_id,
                 agent=agent,
                 thread_id=thread_id,
-                previous_run_id=earlier[-1].run_id if earlier else None,
-                created_at=info.created_at,
+                previous_run_id=previous,
+                created_at=self._now(),
                 input=input,
                 metadata=metadata,
-            )
+            ),
+            1,
         )
+        # Checked before it is stored: what the protocol forbids must leave no run behind.
+        state = State()
+        state.apply(created)
+        run = NewRun(
+            run_id=run_id,
+            agent=agent,
+            thread_id=thread_id,
+            public=encode_event(created),
+            previous_run_id=previous,
+        )
+        if await self.log.create(run) is None:
+            raise CallerError(f"There is a run {run_id} already; choose another id.")
+        claim = await self.log.take_over(run_id, f"server_{self._new_id()}", LEASE_SECONDS)
+        if claim is None:
+            raise StorageError(f"Run {run_id} was deleted before it could begin.")
+        emitter = self._pipeline.writer(run_id, claim.epoch, state)
         emitter.emit(TaskInProgress(task_id=run_id))
         await emitter.drain()
         task = TaskWriter(emitter, run_id)
@@ -106,6 +117,16 @@ class Runs:
             logger.exception("run %s failed", task.task_id)
             task.fail(ErrorInfo(code="agent_error", message="The agent failed."))
         await task.drain()
+
+    async def latest(self, thread_id: str) -> RunInfo | None:
+        """A thread's last run, if it has one."""
+        last: RunInfo | None = None
+        while True:
+            after = last.run_id if last is not None else None
+            page = await self.log.runs(thread_id=thread_id, after=after, limit=1000)
+            if not page:
+                return last
+            last = page[-1]
 
     async def info(self, run_id: str) -> RunInfo:
         """What is known of a run, or `NotFound`."""

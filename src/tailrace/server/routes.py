@@ -178,10 +178,10 @@ class Server:
 
     async def resume_chat(self, request: Request) -> object:
         """The chat's last answer from its first chunk, or 204 when there is nothing to resume."""
-        found = await self.runs.log.runs(request.path_params["chat_id"])
-        if not found or _is_over(found[-1].ended_at):
+        found = await self.runs.latest(request.path_params["chat_id"])
+        if found is None or _is_over(found.ended_at):
             return Response(status_code=204)
-        return self._stream(vercel_ui.FORMAT, found[-1].run_id, snapshot=True)
+        return self._stream(vercel_ui.FORMAT, found.run_id, snapshot=True)
 
 
 def _run_id_of(response_id: str) -> str:
