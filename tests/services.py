@@ -73,7 +73,7 @@ class Postgres:
         self._running = False
         atexit.register(self.close)
         self._run(
-            f"{self._initdb} -U postgres -A trust -E UTF8 --locale=C --no-sync".split(),
+            [self._initdb, *"-U postgres -A trust -E UTF8 --locale=C --no-sync".split()],
             "-D",
             self._data,
         )
@@ -110,7 +110,7 @@ class Postgres:
 
     def sql(self, statement: str, url: str | None = None) -> str:
         """Run a statement as an outsider, with `psql`; the values, separated by `|`."""
-        psql = f"{self._psql} -X -qAt -v ON_ERROR_STOP=1".split()
+        psql = [self._psql, *"-X -qAt -v ON_ERROR_STOP=1".split()]
         return self._run(psql, "-d", url or self.url, "-c", statement).strip()
 
     def close(self) -> None:
