@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator
+from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -36,14 +37,28 @@ class Row(NamedTuple):
     public: bytes
     private: bytes | None
     checksum: int
+    private_checksum: int | None
 
     def verify(self) -> None:
         """Raise `StorageError` when the bytes are not those that were written."""
-        if _checksum(self.public, self.private) != self.checksum:
-            raise StorageError(
-                f"The log of run {self.run_id} is damaged at event {self.first_seq}: its checksum"
-                " does not fit. Restore the file from a backup."
-            )
+        verify(self.run_id, self.first_seq, self.public, self.checksum)
+        if self.private is not None:
+            verify(self.run_id, self.first_seq, self.private, self.private_checksum)
+
+    def privates(self) -> list[bytes]:
+        """The private parts, one for each event."""
+        if self.private is None:
+            return [b""] * (self.last_seq - self.first_seq + 1)
+        return self.private.split(b"\n")
+
+
+def verify(run_id: str, first_seq: int, part: bytes, checksum: int | None) -> None:
+    """Raise `StorageError` when a part of a row is not what was written."""
+    if zlib.crc32(part) != checksum:
+        raise StorageError(
+            f"The log of run {run_id} is damaged at event {first_seq}: its checksum does not fit."
+            " Restore the file from a backup."
+        )
 
 
 def _row(
@@ -51,16 +66,20 @@ def _row(
 ) -> Row:
     public = b"\n".join(publics)
     private = b"\n".join(privates) if any(privates) else None
-    last_seq = first_seq + len(publics) - 1
-    return Row(run_id, first_seq, last_seq, epoch, public, private, _checksum(public, private))
-
-
-def _checksum(public: bytes, private: bytes | None) -> int:
-    return zlib.crc32(private or b"", zlib.crc32(public))
+    return Row(
+        run_id,
+        first_seq,
+        first_seq + len(publics) - 1,
+        epoch,
+        public,
+        private,
+        zlib.crc32(public),
+        zlib.crc32(private) if private is not None else None,
+    )
 
 
 def _insert(db: apsw.Connection, row: Row) -> None:
-    db.execute("insert into batches values (?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("insert into batches values (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def first(db: apsw.Connection, run_id: str, public: bytes, private: bytes) -> None:
@@ -130,33 +149,32 @@ def _malformed(batch: Batch) -> StorageError | None:
 def _is_there(db: apsw.Connection, row: Row) -> bool:
     """Whether these very events were written before, in rows of any size."""
     publics, privates = [], []
-    for there in rows(db, row.run_id, row.first_seq - 1):
+    for found in _rows(db, "*", row.run_id, row.first_seq - 1):
+        there = Row(*found)
         if there.epoch != row.epoch:
             return False
-        start, stop = row.first_seq - there.first_seq, row.last_seq + 1 - there.first_seq
-        lines = there.public.split(b"\n")
-        hidden = there.private.split(b"\n") if there.private is not None else [b""] * len(lines)
-        publics += lines[max(0, start) : stop]
-        privates += hidden[max(0, start) : stop]
+        start = max(0, row.first_seq - there.first_seq)
+        stop = row.last_seq + 1 - there.first_seq
+        publics += there.public.split(b"\n")[start:stop]
+        privates += there.privates()[start:stop]
         if there.last_seq >= row.last_seq:
             break
     return _row(row.run_id, row.first_seq, row.epoch, publics, privates) == row
 
 
-def rows(db: apsw.Connection, run_id: str, after: int) -> Generator[Row]:
-    """The rows that hold events after `after`, in order."""
+def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generator[Any]:
+    """Columns of the rows that hold events after `after`, in order."""
     # Start at the row that holds the cursor: rows are found by their first event.
     found = db.execute(
-        "select * from batches where run_id = ?1 and first_seq >= coalesce((select max(first_seq)"
-        " from batches where run_id = ?1 and first_seq <= ?2 + 1), 0) and last_seq > ?2"
-        " order by first_seq",
+        f"select {columns} from batches where run_id = ?1 and first_seq >="  # noqa: S608
+        " coalesce((select max(first_seq) from batches where run_id = ?1 and first_seq <= ?2 + 1),"
+        " 0) and last_seq > ?2 order by first_seq",
         (run_id, after),
     )
     try:
-        for one in found:
-            yield Row(*one)
+        yield from found
     finally:
-        found.close()
+        found.close()  # a reader that had enough lets go of the WAL
 
 
 def read(db: apsw.Connection, run_id: str, after: int, limit: int) -> list[Recorded]:
@@ -168,27 +186,26 @@ def read(db: apsw.Connection, run_id: str, after: int, limit: int) -> list[Recor
         )
     events: list[Recorded] = []
     size = 0
-    found = rows(db, run_id, after)
-    for row in found:
-        row.verify()
-        wanted = row.public.split(b"\n")[max(0, after + 1 - row.first_seq) :]
-        events += [Recorded(decode_event(line), line, row.epoch) for line in wanted]
-        size += len(row.public)
-        if len(events) >= limit or size >= READ_BYTES:
-            break
-    found.close()
+    with closing(_rows(db, "first_seq, epoch, public, checksum", run_id, after)) as rows:
+        for first_seq, epoch, public, checksum in rows:
+            verify(run_id, first_seq, public, checksum)
+            wanted = public.split(b"\n")[max(0, after + 1 - first_seq) :]
+            events += [Recorded(decode_event(line), line, epoch) for line in wanted]
+            size += len(public)
+            if len(events) >= limit or size >= READ_BYTES:
+                break
     return events
 
 
 def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, bytes]:
     """The private parts after `after`, by number."""
     hidden: dict[int, bytes] = {}
-    for row in rows(db, run_id, after):
-        if row.private is None:
-            continue
-        row.verify()
-        lines = enumerate(row.private.split(b"\n"), row.first_seq)
-        hidden |= {number: line for number, line in lines if line and number > after}
+    columns = "first_seq, private, private_checksum"
+    for first_seq, private, checksum in _rows(db, columns, run_id, after):
+        if private is not None:
+            verify(run_id, first_seq, private, checksum)
+            lines = enumerate(private.split(b"\n"), first_seq)
+            hidden |= {number: line for number, line in lines if line and number > after}
     return hidden
 
 
@@ -201,7 +218,8 @@ def repack(db: apsw.Connection, run_id: str) -> None:
         return
     group: list[Row] = []
     size = 0
-    for row in list(rows(db, run_id, 0)):
+    for found in list(_rows(db, "*", run_id, 0)):
+        row = Row(*found)
         row.verify()  # damage must not get a new checksum that fits
         weight = len(row.public) + len(row.private or b"")
         if group and (row.epoch != group[0].epoch or size + weight > ROW_BYTES):
@@ -216,10 +234,7 @@ def _join(db: apsw.Connection, group: list[Row]) -> None:
     if len(group) < 2:
         return
     publics = [line for row in group for line in row.public.split(b"\n")]
-    privates: list[bytes] = []
-    for row in group:
-        count = row.last_seq - row.first_seq + 1
-        privates += row.private.split(b"\n") if row.private is not None else [b""] * count
+    privates = [line for row in group for line in row.privates()]
     db.execute(
         "delete from batches where run_id = ? and first_seq between ? and ?",
         (group[0].run_id, group[0].first_seq, group[-1].last_seq),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+import zlib
 from typing import Literal
 
 import apsw
@@ -56,7 +57,9 @@ create table if not exists snapshots (
 
 # Owners, claims, letters, blobs, retention. `number` is the order of creation and is never given
 # twice, nor is an ordinal of a thread: a cursor into a listing stays true when runs are deleted.
-# A run of the first version without any event was answered to nobody: it goes.
+# A run of the first version without any event was answered to nobody: it goes. The checksum was of
+# both parts; now each part has its own, so that a reader of the public one leaves the other alone.
+# A row that is damaged already keeps the old one, and is still found out.
 SECOND = """
 create table runs_new (
     number          integer primary key autoincrement,
@@ -97,6 +100,9 @@ create table threads (
     primary key (owner, thread_id)
 ) without rowid;
 insert into threads select owner, thread_id, max(ordinal) from runs group by owner, thread_id;
+alter table batches add column private_checksum integer;
+update batches set checksum = crc32(public, 0), private_checksum = crc32(private, 0)
+    where private is not null and checksum = crc32(private, crc32(public, 0));
 create table letters (
     run_id text not null,
     number integer not null,
@@ -158,6 +164,7 @@ def _prepare(connection: apsw.Connection, synchronous: Synchronous) -> None:
 
 def migrate(connection: apsw.Connection, to: int = VERSION) -> None:
     """Bring a file to a version; the one who gets the write lock first does it for all."""
+    connection.create_scalar_function("crc32", zlib.crc32, 2)  # type: ignore[arg-type]
     connection.execute("begin immediate")
     try:
         found = _version(connection)
