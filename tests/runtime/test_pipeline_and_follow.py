@@ -11,24 +11,40 @@ import pytest
 
 from tailrace.buses import local
 from tailrace.buses.local import LocalBus
+from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent, NotFound, SeqConflict, StorageError
-from tailrace.core.events import Notice, Recorded, TaskCompleted, TaskCreated, TaskInProgress
+from tailrace.core.events import (
+    Notice,
+    Recorded,
+    TaskCancelled,
+    TaskCompleted,
+    TaskCreated,
+    TaskInProgress,
+    recorded,
+)
+from tailrace.core.fold import State
 from tailrace.core.snapshot import save
-from tailrace.ports import Batch, RunInfo
+from tailrace.ports import Batch, NewRun
 from tailrace.runtime import follow as following
 from tailrace.runtime.follow import follow, state_at
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.stores.sqlite import SqliteLog
 
 RUN = "run_1"
+FIRST = recorded(TaskCreated(task_id=RUN), 1)
+
+
+def writer(pipeline: Pipeline) -> Emitter:
+    """The writer of the run, which goes on after its first event."""
+    state = State()
+    state.apply(FIRST)
+    return pipeline.writer(RUN, state=state)
 
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
     made = SqliteLog(tmp_path / "log.db")
-    await made.create(
-        RunInfo(run_id=RUN, agent="a", thread_id="t", last_seq=0, epoch=1, created_at=0)
-    )
+    await made.create(NewRun(run_id=RUN, agent="a", thread_id="t", public=encode_event(FIRST)))
     yield made
     await made.close()
 
@@ -48,13 +64,12 @@ class Watching(LocalBus):
 
 
 def begin(emitter: Emitter) -> None:
-    emitter.emit(TaskCreated(task_id=RUN))
     emitter.emit(TaskInProgress(task_id=RUN))
 
 
 async def test_nothing_is_published_before_it_is_durable(log: SqliteLog) -> None:
     bus = Watching(log)
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     for n in range(50):
         emitter.emit(Notice(task_id=RUN, message=str(n)))
@@ -68,7 +83,7 @@ async def test_nothing_is_published_before_it_is_durable(log: SqliteLog) -> None
 
 async def test_a_fast_writer_pays_for_few_transactions(log: SqliteLog) -> None:
     bus = Watching(log)
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     for n in range(1000):
         emitter.emit(Notice(task_id=RUN, message=str(n)))
@@ -78,7 +93,7 @@ async def test_a_fast_writer_pays_for_few_transactions(log: SqliteLog) -> None:
 
 
 async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -> None:
-    emitter = Pipeline(log, LocalBus()).writer(RUN)
+    emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     with pytest.raises(IllegalEvent, match="task-known"):
         emitter.emit(Notice(task_id="somebody_else", message="x"))
@@ -88,10 +103,10 @@ async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -
 
 
 async def test_a_second_writer_is_refused_and_stays_refused(log: SqliteLog) -> None:
-    first, second = (Pipeline(log, LocalBus()).writer(RUN) for _ in range(2))
+    first, second = (writer(Pipeline(log, LocalBus())) for _ in range(2))
     begin(first)
     await first.drain()
-    second.emit(TaskCreated(task_id=RUN, agent="other"))
+    second.emit(TaskCancelled(task_id=RUN))
     with pytest.raises(SeqConflict):
         await second.drain()
     with pytest.raises(SeqConflict):
@@ -110,7 +125,7 @@ async def test_what_could_not_be_written_is_never_shown() -> None:
     ear = bus.subscribe(RUN)
     broken: Any = Broken()
     pipeline = Pipeline(broken, bus)
-    emitter = pipeline.writer(RUN)
+    emitter = writer(pipeline)
     begin(emitter)
     with pytest.raises(StorageError, match="no disk"):
         await emitter.drain()
@@ -125,7 +140,7 @@ async def numbers(source: AsyncIterator[list[Recorded]]) -> list[int]:
 @pytest.mark.parametrize("after", [0, 1, 5, 11, 12])
 async def test_a_follower_gets_everything_after_its_cursor_once(log: SqliteLog, after: int) -> None:
     bus = LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     for n in range(4):
         emitter.emit(Notice(task_id=RUN, message=str(n)))
@@ -143,7 +158,7 @@ async def test_a_follower_whose_bus_is_silent_reads_the_log(
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
     deaf, bus = LocalBus(), LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     reading = asyncio.ensure_future(numbers(follow(log, deaf, RUN)))
     await asyncio.sleep(0.05)
@@ -158,7 +173,7 @@ async def test_a_bus_that_repeats_and_forgets_costs_nothing(log: SqliteLog) -> N
             super().publish(run_id, events)
 
     bus = Bad()
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     reading = asyncio.ensure_future(numbers(follow(log, bus, RUN)))
     for n in range(9):
@@ -174,7 +189,7 @@ async def test_a_slow_follower_is_bounded_and_misses_nothing(
 ) -> None:
     monkeypatch.setattr(local, "MAX_QUEUED", 10)
     bus = LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     await emitter.drain()
     source = follow(log, bus, RUN)
@@ -191,7 +206,7 @@ async def test_a_slow_follower_is_bounded_and_misses_nothing(
 
 async def test_a_follower_that_leaves_is_forgotten(log: SqliteLog) -> None:
     bus = LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     await emitter.drain()
     source = follow(log, bus, RUN)
@@ -206,7 +221,7 @@ async def test_a_follower_that_leaves_is_forgotten(log: SqliteLog) -> None:
 async def test_the_state_at_any_place_is_the_fold_up_to_it(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emitter = Pipeline(log, LocalBus()).writer(RUN)
+    emitter = writer(Pipeline(log, LocalBus()))
     monkeypatch.setattr(emitter, "_snapshot_bytes", 200)
     begin(emitter)
     saved = []
@@ -226,7 +241,7 @@ async def test_the_state_of_an_unknown_run_is_not_found(log: SqliteLog) -> None:
 
 
 async def test_a_place_beyond_the_end_is_the_end(log: SqliteLog) -> None:
-    emitter = Pipeline(log, LocalBus()).writer(RUN)
+    emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     await emitter.drain()
     assert (await state_at(log, RUN, 99)).sequence_number == 2
