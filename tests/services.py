@@ -72,11 +72,8 @@ class Postgres:
         self._databases = itertools.count(1)
         self._running = False
         atexit.register(self.close)
-        self._run(
-            [self._initdb, *"-U postgres -A trust -E UTF8 --locale=C --no-sync".split()],
-            "-D",
-            self._data,
-        )
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        self._run([self._initdb, *options], "-D", self._data)
         self.start()
 
     def start(self) -> None:
@@ -110,7 +107,7 @@ class Postgres:
 
     def sql(self, statement: str, url: str | None = None) -> str:
         """Run a statement as an outsider, with `psql`; the values, separated by `|`."""
-        psql = [self._psql, *"-X -qAt -v ON_ERROR_STOP=1".split()]
+        psql = [self._psql, "-X", "-qAt", "-v", "ON_ERROR_STOP=1"]
         return self._run(psql, "-d", url or self.url, "-c", statement).strip()
 
     def close(self) -> None:

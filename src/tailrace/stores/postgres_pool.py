@@ -106,11 +106,11 @@ class Pool:
             try:
                 async with pool.acquire() as db:
                     return await work(db, again)
+            except self._pg.DataError as error:
+                raise InvalidValue(f"PostgreSQL cannot keep it: {_reason(error)}.") from error
             except self._lost_race:
                 pass
             except self._away as error:
-                if isinstance(error, self._pg.DataError):  # an `InterfaceError` by descent
-                    raise _unfit(error) from error
                 if now() + pause > give_up:
                     raise StorageError(
                         f"PostgreSQL at {self.where} was away for {self._patience:g} s"
@@ -120,8 +120,6 @@ class Pool:
                 again = True
                 # The others are as dead as this one; without this each would cost a try.
                 await pool.expire_connections()
-            except self._pg.CharacterNotInRepertoireError as error:
-                raise _unfit(error) from error
             except self._pg.PostgresError as error:
                 raise self._failure(error) from error
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # only spreads
@@ -185,7 +183,3 @@ async def _nothing_to_reset(_: Any) -> None:
 
 def _reason(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-
-
-def _unfit(error: Exception) -> InvalidValue:
-    return InvalidValue(f"PostgreSQL cannot keep a value: {_reason(error)}.")

@@ -148,10 +148,14 @@ async def migrate(db: Any, schema: str, migrations: tuple[str, ...] = MIGRATIONS
 
 
 async def _version(db: Any, schema: str) -> int:
-    table = in_schema("@version", schema)
-    if await db.fetchval("select to_regclass($1)", table) is None:
+    # Not `to_regclass`: within a transaction it answers from a cache, and misses what another
+    # process made while we waited for the lock.
+    made = await db.fetchval(
+        "select 1 from pg_tables where schemaname = $1 and tablename = 'version'", schema
+    )
+    if made is None:
         return 0
-    version: int = await db.fetchval(f"select version from {table}")  # noqa: S608
+    version: int = await db.fetchval(in_schema("select version from @version", schema))
     return version
 
 
