@@ -83,34 +83,32 @@ class Reader:
         tail = self.tails.take(run_id)
         try:
             while True:
-                fresh = await self.next(tail, seen)
+                fresh = await self.fetch(tail, seen)
                 if fresh:
                     yield fresh
                     seen = fresh[-1].event.sequence_number
                     if is_end(fresh[-1], run_id):
                         return
-                elif tail.ended and seen >= tail.last:
+                    continue
+                if tail.ended and seen >= tail.last:
                     return
-                else:
-                    yield fresh
+                if tail.failure is not None:
+                    raise tail.failure
+                await tail.moved()
+                if tail.last <= seen:
+                    yield []
         finally:
             self.tails.give_back(tail)
 
-    async def next(self, tail: Tail, seen: int) -> list[Recorded]:
-        """What follows `seen`; waits for it if it is not there, and is then empty after a beat."""
+    async def fetch(self, tail: Tail, seen: int) -> list[Recorded]:
+        """What follows `seen`, as far as it is there; nothing means that this is the end so far."""
         fresh = tail.since(seen)
         if fresh is None:
             fresh = await patiently(lambda: self.log.read(tail.run_id, seen))
             if not fresh:
                 await tail.find_end()
                 fresh = tail.since(seen) or []
-        if fresh:
-            return fresh
-        if tail.failure is not None:
-            raise tail.failure
-        if not (tail.ended and seen >= tail.last):
-            await tail.moved()
-        return tail.since(seen) or []
+        return fresh
 
     async def ended(self, run_id: str, within: float) -> bool:
         """Wait for a run's end, for so many seconds at most; whether it came."""

@@ -145,25 +145,23 @@ class Stream:
                     if self.seen < shared.last:
                         frames, self.seen = shared.since(self.seen), shared.last
                         yield frames
-                    elif tail.ended:
+                        continue
+                else:
+                    encoder = self._encoder = self._encoder or await self._own()
+                    fresh = await reader.fetch(tail, self.seen)
+                    for start in range(0, len(fresh), HISTORY_EVENTS):
+                        yield self._encode(encoder, fresh[start : start + HISTORY_EVENTS])
+                    if fresh and is_end(fresh[-1], run_id):
                         return
-                    else:
-                        if tail.failure is not None:
-                            raise tail.failure
-                        await tail.moved()
-                        if tail.last == self.seen:
-                            yield b""
-                    continue
-                encoder = self._encoder = self._encoder or await self._own()
-                fresh = await reader.next(tail, self.seen)
-                for start in range(0, len(fresh), HISTORY_EVENTS):
-                    yield self._encode(encoder, fresh[start : start + HISTORY_EVENTS])
-                if not fresh:
-                    if tail.ended and self.seen >= tail.last:
-                        return
-                    yield b""
-                elif is_end(fresh[-1], run_id):
+                    if fresh or self._rides(tail, shared):
+                        continue
+                if tail.ended and self.seen >= tail.last:
                     return
+                if tail.failure is not None:
+                    raise tail.failure
+                await tail.moved()
+                if tail.last <= self.seen:
+                    yield b""
         finally:
             self._streams.give_back(run_id, name)
             reader.tails.give_back(tail)

@@ -44,8 +44,9 @@ logger = logging.getLogger("tailrace")
 class Tail:
     """What this process has of the end of one run.
 
-    `last` is the number of the newest event known here; -1 until somebody looked. Whatever fills
-    the ring goes through `feed`, which takes only what joins, so it may come twice or late.
+    `last` is the number of the newest event known here; -1 until somebody looked. `waiting` counts
+    the readers that have seen it. Whatever fills the ring goes through `feed`, which takes only
+    what joins, so it may come twice or late.
     """
 
     def __init__(self, run_id: str, log: EventLog, bus: Bus) -> None:
@@ -54,6 +55,7 @@ class Tail:
         self.ended = False
         self.failure: TailraceError | None = None
         self.readers = 0
+        self.waiting = 0
         self.heard = time.monotonic()
         self._log = log
         self._ring: deque[Recorded] = deque()
@@ -76,7 +78,11 @@ class Tail:
 
     async def moved(self) -> None:
         """Wait until there is something new, or for one beat."""
-        await self._moved.wait()
+        self.waiting += 1
+        try:
+            await self._moved.wait()
+        finally:
+            self.waiting -= 1
 
     def feed(self, events: Iterable[Recorded]) -> bool:
         """Take the events that follow what is here; whether they left no hole."""
@@ -181,6 +187,10 @@ class Tails:
 
     def __len__(self) -> int:
         return len(self._tails)
+
+    def get(self, run_id: str) -> Tail | None:
+        """The run's tail, if anybody follows it here."""
+        return self._tails.get(run_id)
 
     def take(self, run_id: str) -> Tail:
         """The run's tail, for one more reader, who gives it back."""
