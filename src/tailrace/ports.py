@@ -41,7 +41,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str
     owner: str
     ordinal: int
-    """Its place in its thread, from 1: a thread's runs are streamed in this order."""
+    """Its place in its owner's thread, from 1 and given once: the order of a thread's stream."""
     previous_run_id: str | None
     metadata: bytes
     last_seq: int
@@ -158,7 +158,11 @@ class EventLog(Protocol):
         after: str | None = None,
         limit: int = 100,
     ) -> list[RunInfo]:
-        """Runs in order: a thread's by ordinal, else by creation; `after` is the last one seen."""
+        """Runs in order: a thread's by ordinal, else by creation; `after` is the last one seen.
+
+        Raises `NotFound` when that one is not in this listing (any more): the place is unknown, and
+        an empty page would look like the end.
+        """
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot (not after event `at_most`), if there is one."""

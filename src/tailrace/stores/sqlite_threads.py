@@ -108,15 +108,17 @@ class Worker:
 
 def attempt(connection: apsw.Connection, job: Job[T]) -> tuple[T | None, Exception | None]:
     """What one job says; its exception undoes its own work and leaves its neighbours'."""
-    value: T | None = None
+    connection.execute("savepoint job")
     try:
-        with connection:  # a savepoint
-            value = job(connection)
+        value = job(connection)
     except Exception as failure:
         # Some failures of the disk end the whole transaction: then there is nothing to go on with.
         if not connection.in_transaction or isinstance(failure, FATAL):
             raise
+        connection.execute("rollback to job")
+        connection.execute("release job")
         return None, told(failure)
+    connection.execute("release job")
     return value, None
 
 
@@ -175,11 +177,11 @@ class Checkpointer:
     holds the writers up for a moment, so that the WAL starts again instead of growing for ever.
     """
 
-    def __init__(self, connect: Connect, limit: int = WAL_LIMIT) -> None:
+    def __init__(self, connect: Connect) -> None:
         self._connection = connect()
         # A RESTART that waits for a reader holds the write lock all the while.
         self._connection.set_busy_timeout(500)
-        self._limit = limit // int(self._connection.pragma("page_size"))
+        self._limit = WAL_LIMIT // int(self._connection.pragma("page_size"))
         self._due = threading.Event()
         self._stopping = False
         self._pages = 0
