@@ -477,6 +477,14 @@ async def test_a_server_that_stays_away_is_one_typed_error_in_bounded_time(
     await store.close()
 
 
+async def test_appends_that_are_not_awaited_are_written_in_their_order(
+    store: PostgresStore,
+) -> None:
+    await made(store, new("r"))
+    answers = await asyncio.gather(*(store.append([batch("r", seq)]) for seq in range(2, 60)))
+    assert answers == [[None]] * 58
+
+
 async def test_a_closed_store_says_so(postgres_url: str) -> None:
     store = await PostgresStore.open(postgres_url)
     await store.close()

@@ -31,6 +31,9 @@ PATIENCE = 30.0
 PACKED_BYTES = 256 * 1024
 """How large a row of an ended run gets: few rows to read, and none that is slow to send."""
 
+EXPIRED_AT_ONCE = 1_000
+"""How many runs retention is told of in one answer; the next one names more."""
+
 READ_BYTES = 8 * 1024 * 1024
 """How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
 
@@ -47,6 +50,9 @@ class PostgresStore:
         self._pool = pool
         self._schema = schema
         self._named: dict[str, str] = {}
+        # On two connections the second of two appends may arrive first, and be refused. One at a
+        # time costs nothing: a process has one pipeline, which waits for each of its groups.
+        self._append_turn = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -121,7 +127,8 @@ class PostgresStore:
                     written |= await self._append(db, batches, one)
             return written
 
-        heads = await self._pool.run(work) if rounds else {}
+        async with self._append_turn:
+            heads = await self._pool.run(work) if rounds else {}
         for one in rounds:
             for index, _ in one.values():
                 head = heads.get(index)
@@ -310,11 +317,9 @@ class PostgresStore:
 
     async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
         """Some ended runs to trim and to delete, the oldest first."""
-        rows = await self._fetch(sql.EXPIRED, full_for, snapshot_for)
-        return (
-            [row["run_id"] for row in rows if not row["delete"]],
-            [row["run_id"] for row in rows if row["delete"]],
-        )
+        to_trim = await self._fetch(sql.TO_TRIM, full_for, snapshot_for, EXPIRED_AT_ONCE)
+        to_delete = await self._fetch(sql.TO_DELETE, snapshot_for, EXPIRED_AT_ONCE)
+        return [run_id for (run_id,) in to_trim], [run_id for (run_id,) in to_delete]
 
     # --- the queue -----------------------------------------------------------------------------
 
@@ -405,8 +410,9 @@ class PostgresStore:
         return data, mime_type
 
     async def close(self) -> None:
-        """Let the connections go when they are done."""
-        await self._pool.close()
+        """Let the connections go when they are done, and the appends that wait for their turn."""
+        async with self._append_turn:
+            await self._pool.close()
 
     def _sql(self, statement: str) -> str:
         named = self._named.get(statement)

@@ -54,8 +54,9 @@ create table @runs (
 create unique index runs_in_order on @runs (number);
 create unique index runs_by_thread on @runs (thread_id, ordinal, owner);
 create index runs_by_owner on @runs (owner, number);
-create index runs_alive on @runs (agent, number) where ended_at is null;
+create index runs_alive on @runs (number, agent) where ended_at is null;
 create index runs_ended on @runs (ended_at) where ended_at is not null;
+create index runs_to_trim on @runs (ended_at) where ended_at is not null and trimmed_to = 0;
 
 create table @threads (
     owner        text collate "C",

@@ -168,15 +168,21 @@ PUT_SNAPSHOT = "insert into @snapshots (run_id, seq, state) values ($1, $2, $3)"
 MARK_TRIMMED = "update @runs set trimmed_to = last_seq where run_id = $1"
 DELETE_RUN = "delete from @runs where run_id = $1 returning run_id"
 
-# $1 and $2 seconds. `statement_timestamp` is one moment, so the index can be used; the cap keeps
-# "for ever" within what an interval holds.
-EXPIRED = """
-select run_id, ended_at <= statement_timestamp() - make_interval(secs => least($2, 3e9)) as delete
-from @runs
-where (trimmed_to = 0
-       and ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9)))
-    or ended_at <= statement_timestamp() - make_interval(secs => least($2, 3e9))
-order by ended_at limit 1000
+# $1 seconds after which to trim, $2 after which to delete, $3 limit. `statement_timestamp` is one
+# moment, so the index can be used; the cap keeps "for ever" within what an interval holds.
+TO_TRIM = """
+select run_id from @runs
+where trimmed_to = 0
+    and ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+    and ended_at > statement_timestamp() - make_interval(secs => least($2, 3e9))
+order by ended_at limit $3
+"""
+
+# $1 seconds, $2 limit
+TO_DELETE = """
+select run_id from @runs
+where ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+order by ended_at limit $2
 """
 
 # $1 worker, $2 agents, $3 lease, $4 limit, $5 token. `skip locked`: workers that ask at the same
