@@ -22,12 +22,11 @@ async def open_store(url: str | Path) -> Store:
     Drivers are loaded here and not before, so that nobody pays for a database that is not used.
     """
     text = str(url)
-    scheme, separator, _ = text.partition("://")
-    if isinstance(url, Path) or not (separator or text.startswith("sqlite:")):
-        if not text:
-            raise CallerError("The database has no name; write sqlite:///file.db.")
-        scheme = "sqlite"
-    if scheme == "sqlite" or (not separator and text.startswith("sqlite:")):
+    if not text:
+        raise CallerError("The database has no name; write sqlite:///file.db.")
+    is_path = isinstance(url, Path) or "://" not in text
+    scheme = "sqlite" if is_path else text.partition("://")[0]
+    if scheme == "sqlite":
         from tailrace.stores.sqlite import SqliteLog
 
         return await SqliteLog.open(url)
