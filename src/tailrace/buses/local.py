@@ -37,7 +37,13 @@ class LocalSubscription:
         self._run_id = run_id
         self._ring = ring
         self._closed = False
+        self._misses = ring.misses
         self.cursor = ring.join()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to tell this reader."""
+        return self.cursor == self._ring.end and self._misses == self._ring.misses
 
     async def get(self, wait: float) -> list[Recorded]:
         """What was published since the last call, waiting for it if need be.
@@ -45,7 +51,7 @@ class LocalSubscription:
         The list is shared with the other readers: look, don't touch.
         """
         ring = self._ring
-        if self.cursor == ring.end and not self._closed:
+        if self.idle and not self._closed:
             loop = asyncio.get_running_loop()
             # A bare timer: `asyncio.timeout` would cost more than the rest of the wake-up.
             ring.waiting[self] = woken = loop.create_future()
@@ -56,6 +62,9 @@ class LocalSubscription:
                 timer.cancel()
                 ring.waiting.pop(self, None)
         if self._closed:
+            return []
+        if self._misses != ring.misses:
+            self._misses = ring.misses
             return []
         events, self.cursor = ring.take(self.cursor)
         return events
@@ -84,6 +93,7 @@ class Ring:
 
     def __init__(self) -> None:
         self.end = 0
+        self.misses = 0
         self.readers: set[LocalSubscription] = set()
         self.waiting: dict[LocalSubscription, asyncio.Future[None]] = {}
         self._first = 0
@@ -137,12 +147,11 @@ class Ring:
         self._wake()
 
     def miss(self) -> None:
-        """Tell every reader to look at the log: something may have passed unheard."""
-        while self._lists:
-            self._forget_oldest()
-        self._readers_at.clear()
-        self.end += 1
-        self._first = self.end
+        """Tell every reader to look at the log: something may have passed unheard.
+
+        What is here stays: it reaches them afterwards.
+        """
+        self.misses += 1
         self._wake()
 
     def stop(self) -> None:
@@ -168,7 +177,7 @@ class Ring:
         if self._resting is not None:
             self._owed = True
             return
-        woken = [one for reader, one in self.waiting.items() if reader.cursor < self.end]
+        woken = [one for reader, one in self.waiting.items() if not reader.idle]
         for one in woken:
             _finish(one)
         if len(woken) >= CROWD:

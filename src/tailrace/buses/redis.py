@@ -177,9 +177,12 @@ class RedisBus:
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self._writer.sent()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        running = set(tasks)
+        while running:
+            # Again and again: `asyncio.wait_for`, somewhere in the driver, may swallow one.
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=0.1)
         await self._writer.line.hang_up()
         await self._reader.line.hang_up()
         for shard in self._shards:

@@ -96,10 +96,11 @@ class Line:
         """
         connection = self._connection
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
-            packed = connection.pack_commands(commands)
-            await connection.send_packed_command(packed, check_health=False)
-            return [await self._answer(self._patience + blocking) for _ in commands]
+            async with asyncio.timeout(self._patience + blocking):
+                await connection.connect()  # type: ignore[no-untyped-call]
+                packed = connection.pack_commands(commands)
+                await connection.send_packed_command(packed, check_health=False)
+                return [await self._answer() for _ in commands]
         except BaseException:
             # Answers may still be under way: whoever came next would take them for its own.
             await self.hang_up()
@@ -110,9 +111,9 @@ class Line:
         with suppress(Exception):
             await self._connection.disconnect(nowait=True)
 
-    async def _answer(self, within: float) -> Any:
+    async def _answer(self) -> Any:
         try:
-            return await self._connection.read_response(disable_decoding=True, timeout=within)
+            return await self._connection.read_response(disable_decoding=True)
         except ResponseError as refusal:
             return refusal
 
@@ -374,9 +375,10 @@ def dial(url: str, patience: float) -> tuple[Pool, str]:
             url,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
-            socket_timeout=patience,
             socket_connect_timeout=patience,
         )
+        # `Line.ask` counts the time. The driver's `wait_for` may swallow a cancellation.
+        pool.connection_kwargs["socket_timeout"] = None
         _connection(pool)
         port = f":{parts.port}" if parts.port else ""
     except (ValueError, TypeError):
