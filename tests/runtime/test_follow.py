@@ -13,7 +13,10 @@ from tailrace.testing.follow import FollowKit, OpenBus, OpenStore
 
 COMBINATIONS: dict[str, tuple[str, str | None]] = {
     # name: (the database's URL, the bus's URL); {name} is a fixture's value
-    "sqlite, one bus each": ("sqlite:///{tmp_path}/log.db", None),
+    "sqlite": ("sqlite:///{tmp_path}/log.db", None),
+    "sqlite-redis": ("sqlite:///{tmp_path}/log.db", "{redis_url}"),
+    "postgres": ("{postgres_url}", None),
+    "postgres-redis": ("{postgres_url}", "{redis_url}"),
 }
 
 
