@@ -34,7 +34,10 @@ MAX_QUEUED_COMMANDS = 10_000
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
 """What may wait to be sent while Redis is slow; past that the oldest is dropped."""
 
-FLUSH_COMMANDS = 1000
+FLUSH_COMMANDS = 200
+FLUSH_BYTES = 256 * 1024
+"""What is sent in one go, about: more only fills buffers and is slower."""
+
 READ_ENTRIES = 64
 BREATH_EVENTS = 500
 """After decoding so many, the loop gets its turn."""
@@ -187,12 +190,16 @@ class Writer:
                 self._health.back("writer")
 
     def _take(self) -> list[Command]:
-        count = min(len(self._queue), FLUSH_COMMANDS)
-        taken = [self._queue.popleft() for _ in range(count)]
-        self._bytes -= sum(size for _, size in taken)
+        taken: list[Command] = []
+        room = FLUSH_BYTES
+        while self._queue and room > 0 and len(taken) < FLUSH_COMMANDS:
+            command, size = self._queue.popleft()
+            taken.append(command)
+            self._bytes -= size
+            room -= size
         if not self._queue:
             self._filled.clear()
-        return [command for command, _ in taken]
+        return taken
 
     def _shut(self) -> None:
         self._open = False
