@@ -281,6 +281,20 @@ async def test_json_with_a_line_break_is_refused(store: SqliteLog) -> None:
     assert await store.info("s") is None
 
 
+async def test_closing_waits_for_what_has_gathered(path: Path) -> None:
+    store = await SqliteLog.open(path)
+    await created(store, "r")
+    held = threading.Event()
+    waiting = store._writer.call(lambda _: held.wait(DEADLINE))
+    writing = asyncio.ensure_future(store.append([batch("r", 2)]))
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0.05)  # all of them are in the queue
+    held.set()
+    assert await waiting
+    assert await writing == [None]
+    await closing
+
+
 async def test_a_closed_store_says_so(path: Path) -> None:
     store = await SqliteLog.open(path)
     await store.close()

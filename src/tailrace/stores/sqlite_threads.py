@@ -7,6 +7,7 @@ that fails is undone alone; a disk that fails undoes the group, and everybody in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -100,8 +101,10 @@ class Worker:
             answers = [attempt(connection, job) for job in jobs]
             connection.execute("commit")
         except Exception as failure:  # noqa: BLE001  # it belongs to those who wait
-            if connection.in_transaction:
-                connection.execute("rollback")
+            # If not even that is possible, the next transaction says so to its own callers.
+            with contextlib.suppress(apsw.Error):
+                if connection.in_transaction:
+                    connection.execute("rollback")
             return [(None, told(failure))] * len(jobs)
         return answers
 

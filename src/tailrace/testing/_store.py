@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import pytest
+try:
+    import pytest
+except ImportError as missing:
+    raise ImportError(
+        "tailrace.testing.log needs pytest, which Tailrace does not install: `pip install pytest`"
+    ) from missing
 
 from tailrace.core.codec import encode_event
 from tailrace.core.events import Notice, TaskCompleted, TaskCreated, recorded

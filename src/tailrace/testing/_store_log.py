@@ -158,6 +158,14 @@ class AppendTests(StoreTests):
         await written(store, batch("r", 2))
         assert await numbers(store, "r") == [1, 2]
 
+    async def test_the_same_events_of_another_epoch_are_others(self, store: Store) -> None:
+        await created(store, "r")
+        await written(store, batch("r", 2, 2))
+        claim = await store.take_over("r", "w", 60)
+        assert claim is not None
+        (answer,) = await store.append([batch("r", 2, 2, epoch=claim.epoch)])
+        assert isinstance(answer, SeqConflict)
+
     async def test_the_same_event_with_another_private_part_is_another(self, store: Store) -> None:
         await created(store, "r")
         await written(store, batch("r", 2, private=PRIVATE))
