@@ -64,7 +64,8 @@ class Shared:
     def since(self, seen: int) -> bytes:
         """The frames after `seen`; those who are equally far get the very same bytes."""
         if self._joined[:2] != (seen, self.last):
-            missing = islice(self._ring, len(self._ring) - (self.last - seen), None)
+            missing = list(islice(reversed(self._ring), self.last - seen))
+            missing.reverse()
             self._joined = (seen, self.last, b"".join(missing))
         return self._joined[2]
 

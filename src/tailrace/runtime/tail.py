@@ -73,8 +73,12 @@ class Tail:
         missing = self.last - seen
         if missing <= 0:
             return []
-        held = len(self._ring)
-        return list(islice(self._ring, held - missing, None)) if missing <= held else None
+        if missing > len(self._ring):
+            return None
+        # From the end: mostly little is missing, and a deque is walked from one of its ends.
+        fresh = list(islice(reversed(self._ring), missing))
+        fresh.reverse()
+        return fresh
 
     async def moved(self) -> None:
         """Wait until there is something new, or for one beat."""
