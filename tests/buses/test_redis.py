@@ -200,6 +200,8 @@ async def test_a_reader_that_was_overtaken_by_trimming_is_told(
     async with asyncio.timeout(DEADLINE):
         while bus._reader._places.get(key) != (await client.xrevrange(key, count=1))[0][0]:
             pass
+    while await ear.get(0):
+        pass
     # Of another run: nothing tells the reader that it missed something, except the check.
     async with client.pipeline(transaction=True) as together:
         for n in range(50):
@@ -259,6 +261,19 @@ async def test_away_and_back_are_said_once_each(
     await until_heard(other, other.subscribe(RUN))
     await until(lambda: len(caplog.messages) == 2)
     assert caplog.messages[1].endswith("is back.")
+    await bus.close()
+
+
+async def test_what_is_published_first_after_a_restart_is_not_lost(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = await RedisBus.open(redis.url)
+    await asyncio.to_thread(redis.restart)
+    bus.publish(RUN, notices(1, 1))
+    await sent(bus)
+    async with Client.from_url(redis.url) as client:
+        assert len(await client.keys("tailrace:bus:*")) == 1
+    assert not caplog.messages
     await bus.close()
 
 
