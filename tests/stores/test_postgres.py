@@ -141,17 +141,18 @@ async def test_groups_that_name_the_same_runs_in_any_order_never_deadlock(
     runs = [f"r{n}" for n in range(10)]
     for run_id in runs:
         await made(store, new(run_id))
+    claims = [(one.run_id, one.epoch) for one in await store.claim("w", ["a"], LEASE, 10)]
     before = await deadlocks(outsider)
     for seq in range(2, 40):
-        group = [batch(run_id, seq) for run_id in runs]
-        extended = other.extend("w", [(run_id, 1) for run_id in reversed(runs)], LEASE)
-        *answers, _ = await asyncio.gather(
+        group = [batch(run_id, seq, epoch=epoch) for run_id, epoch in claims]
+        *answers, lost = await asyncio.gather(
             store.append(group),
             other.append(group[::-1]),
-            other.append(group[5:] + group[:5]),
-            extended,
+            store.append(group[5:] + group[:5]),
+            other.extend("w", claims[::-1], LEASE),
         )
         assert answers == [[None] * 10] * 3
+        assert lost == set()
     assert await deadlocks(outsider) == before
 
 
@@ -199,7 +200,7 @@ async def test_a_reader_never_sees_a_hole_whatever_commits_first(
 
 
 async def test_an_append_waits_for_one_that_is_not_committed_and_then_sees_it(
-    store: PostgresStore, outsider: Any
+    store: PostgresStore, other: PostgresStore, outsider: Any
 ) -> None:
     await made(store, new("r"))
     rival = batch("r", 2)
@@ -209,7 +210,7 @@ async def test_an_append_waits_for_one_that_is_not_committed_and_then_sees_it(
             "insert into batches values ('r', 2, 2, 1, $1, null, 0, null)", rival.publics[0]
         )
         waiting = asyncio.create_task(store.append([rival]))
-        wrong = asyncio.create_task(store.append([batch("r", 2, 2)]))
+        wrong = asyncio.create_task(other.append([batch("r", 2, 2)]))
         await until_blocked(outsider, 2)
         assert (await store.heads(["r"]))["r"].last_seq == 1
         assert len(await store.read("r", 0)) == 1
@@ -218,20 +219,22 @@ async def test_an_append_waits_for_one_that_is_not_committed_and_then_sees_it(
     assert isinstance((await wrong)[0], SeqConflict)
 
 
-async def test_an_append_that_waited_for_a_delete_finds_no_run_and_leaves_nothing(
+async def test_a_delete_that_waited_for_an_append_leaves_nothing(
     store: PostgresStore, outsider: Any
 ) -> None:
     await made(store, new("r"))
     async with outsider.transaction():
         await outsider.execute("select 1 from runs where run_id = 'r' for update")
-        deleting = asyncio.create_task(store.delete("r"))
+        appending = asyncio.create_task(store.append([batch("r", 2, snapshot=b"state")]))
         await until_blocked(outsider, 1)
-        appending = asyncio.create_task(store.append([batch("r", 2)]))
+        deleting = asyncio.create_task(store.delete("r"))
         await until_blocked(outsider, 2)
+        late = asyncio.create_task(store.append([batch("r", 3)]))
+    assert await appending == [None]
     assert await deleting
-    (answer,) = await appending
-    assert answer is None or isinstance(answer, SeqConflict)
+    assert await late == [None] or isinstance((await late)[0], SeqConflict)
     assert await outsider.fetchval("select count(*) from batches") == 0
+    assert await outsider.fetchval("select count(*) from snapshots") == 0
 
 
 async def until_blocked(outsider: Any, count: int) -> None:

@@ -365,15 +365,12 @@ class PostgresStore:
         token = secrets.token_bytes(16)
 
         async def work(db: Any, again: bool) -> Any:
-            found = None
-            if again:
-                found = await db.fetchval(self._sql(sql.POSTED), run_id, token)
-            if found is None:
-                try:
-                    found = await db.fetchval(self._sql(sql.POST), run_id, kind, body, token)
-                except self._pool.taken:
-                    # Our own lost try came in between after all.
-                    found = await db.fetchval(self._sql(sql.POSTED), run_id, token)
+            try:
+                found = await db.fetchval(self._sql(sql.POST), run_id, kind, body, token)
+            except self._pool.taken:
+                found = None
+            if found is None and again:
+                return await db.fetchval(self._sql(sql.POSTED), run_id, token)
             return found
 
         number: int | None = await self._pool.run(work)
