@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
@@ -146,8 +147,9 @@ class Reader:
                     pause = BUSY_THREAD_SECONDS
                     seq = place.seq if run.ordinal == place.ordinal else 0
                     try:
-                        async for batch in self.follow(run.run_id, seq):
-                            yield run, batch
+                        async with aclosing(self.follow(run.run_id, seq)) as batches:
+                            async for batch in batches:
+                                yield run, batch
                     except Trimmed as gone:
                         raise RunTrimmed(run) from gone
                     except NotFound:

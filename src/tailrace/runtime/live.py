@@ -52,6 +52,11 @@ class Live:
         return self.task.node.status == "queued"
 
     @property
+    def was_called(self) -> bool:
+        """Whether the agent has begun here."""
+        return self._agent is not None
+
+    @property
     def is_stopping(self) -> bool:
         """Whether the agent is not to be called any more."""
         return self._reason is not None or self._released or self._lost
@@ -79,6 +84,7 @@ class Live:
         if not self.is_stopping:
             run = self._run(agent)
             self._agent = asyncio.get_running_loop().create_task(run, name=self.claim.run_id)
+            self._agent.add_done_callback(_look_at)
 
     async def _run(self, agent: Agent) -> None:
         task = self.task
@@ -149,6 +155,12 @@ class Live:
         if self.is_released:
             # An agent that went on all the same must not write what the next one will not know.
             self.task.emitter.fail(SeqConflict("The run was left to another worker."))
+
+
+def _look_at(agent: asyncio.Task[None]) -> None:
+    """Nobody waits for an agent that was left behind; what it raises then is of no interest."""
+    if not agent.cancelled():
+        agent.exception()
 
 
 def reason_in(letter: Letter) -> str:

@@ -60,7 +60,7 @@ class Tail:
         self._log = log
         self._ring: deque[Recorded] = deque()
         self._bytes = 0
-        self._overheard = False
+        self.overheard = False
         self._moved = asyncio.Event()
         # Before anybody reads the log: what becomes durable from now on is heard, or polled for.
         self._ear = bus.subscribe(run_id)
@@ -92,7 +92,7 @@ class Tail:
         """Take the events that follow what is here; whether they left no hole."""
         before, joined = self.last, True
         if before < 0:
-            self._overheard = True
+            self.overheard = True
             return True
         for one in events:
             number = one.event.sequence_number
@@ -135,8 +135,8 @@ class Tail:
         if self.last < 0:
             self.last = head.last_seq
         # What was heard while the store was being asked may be newer than its answer.
-        if self.last < head.last_seq or self._overheard:
-            self._overheard = False
+        if self.last < head.last_seq or self.overheard:
+            self.overheard = False
             await self.catch_up()
         if head.ended and self.last >= head.last_seq and not self.ended:
             self.ended = True

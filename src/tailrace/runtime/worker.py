@@ -33,6 +33,9 @@ MAX_RUNS = 256
 
 CLAIM_AT_ONCE = 32
 
+STOP_SECONDS = 5.0
+"""How long a worker that is stopped may take to close and release its runs."""
+
 logger = logging.getLogger("tailrace")
 
 
@@ -87,17 +90,19 @@ class Worker:
         """Let go of everything, soon: what can go on elsewhere is released, the rest cancelled."""
         self._stopping = True
         for live in list(self._live.values()):
-            if is_restartable(self._agents[live.claim.agent]):
+            if not live.was_called or is_restartable(self._agents[live.claim.agent]):
                 live.release()
             else:
                 live.cancel(STOPPED)
         self.wake()
         # The leases are kept until the last run is closed.
         if self._working:
-            await asyncio.wait(self._working)
-        for task in self._loops:
+            await asyncio.wait(self._working, timeout=STOP_SECONDS)
+        # Whatever is left by now waits for a store that is away: the leases will end by themselves.
+        left = [*self._loops, *self._working]
+        for task in left:
             task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
         self._loops = []
 
     async def _listen(self) -> None:

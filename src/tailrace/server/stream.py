@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -52,20 +53,21 @@ class RunStream:
         """What ends the stream for a client that is sent away before the run's end."""
         return self._stream.closing(reason) if self._stream is not None else b""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """The stream's bytes, in pieces as large as what has gathered."""
         sent = time.monotonic()
         try:
             opening, self._stream = await self._begin()
             if opening:
                 yield opening
-            async for piece in self._stream:
-                if piece:
-                    yield piece
-                    sent = time.monotonic()
-                elif time.monotonic() - sent > HEARTBEAT_SECONDS - 1:
-                    yield self.wire.heartbeat
-                    sent = time.monotonic()
+            async with aclosing(aiter(self._stream)) as pieces:
+                async for piece in pieces:
+                    if piece:
+                        yield piece
+                        sent = time.monotonic()
+                    elif time.monotonic() - sent > HEARTBEAT_SECONDS - 1:
+                        yield self.wire.heartbeat
+                        sent = time.monotonic()
         except Trimmed:
             yield await self._what_is_left()
 
@@ -184,9 +186,11 @@ class EventStream:
             await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _pump(self, send: Send) -> None:
-        async for chunk in self._source:
-            async with asyncio.timeout(WRITE_SECONDS):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        # Closed here and not by the garbage collector: who left must not be followed for.
+        async with aclosing(aiter(self._source)) as chunks:
+            async for chunk in chunks:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

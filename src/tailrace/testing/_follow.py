@@ -15,8 +15,10 @@ from tailrace.core.codec import encode_event
 from tailrace.core.events import Notice, Recorded, TaskCompleted, TaskCreated, TaskInProgress
 from tailrace.core.events import recorded as numbered
 from tailrace.core.fold import State
+from tailrace.core.snapshot import save
 from tailrace.ports import Bus, NewRun, Store, Subscription
 from tailrace.runtime.agents import Agent
+from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.runtime.runs import Runs
 
@@ -140,6 +142,16 @@ async def until(true: Callable[[], bool]) -> None:
 async def numbers(source: AsyncIterator[list[Recorded]]) -> list[int]:
     """The numbers of everything that comes, in the order in which it comes."""
     return [one.event.sequence_number async for batch in source for one in batch]
+
+
+async def trimmed(store: Store, run_id: str) -> None:
+    """Let retention take an ended run's events."""
+    await store.trim(run_id, save(await Reader(store, None).state(run_id)))  # type: ignore[arg-type]
+
+
+async def all_seen(reader: Reader, run_id: str, count: int = 1) -> None:
+    """Wait until so many followers of a run have seen all there is."""
+    await until(lambda: (found := reader.tails.get(run_id)) is not None and found.waiting >= count)
 
 
 class Misbehaving:

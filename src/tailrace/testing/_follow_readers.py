@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from tailrace.core.errors import NotFound, StorageError
-from tailrace.core.events import Recorded
-from tailrace.core.fold import State
 from tailrace.core.snapshot import save
 from tailrace.ports import Bus, Store, Trimmed
-from tailrace.runtime import retry, shared, tail
-from tailrace.runtime.follow import Place, Reader, RunTrimmed
+from tailrace.runtime import retry, tail
+from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter, Pipeline
-from tailrace.runtime.shared import Streams
 from tailrace.testing._follow import (
     FAULTS,
     Counting,
@@ -24,20 +21,15 @@ from tailrace.testing._follow import (
     Misbehaving,
     OpenBus,
     OpenStore,
+    all_seen,
     begun,
     end,
     numbers,
+    trimmed,
     until,
     write,
     write_slowly,
 )
-from tailrace.wire import openai_responses, task
-from tailrace.wire.base import Encoder
-
-
-async def trimmed(store: Store, run_id: str) -> None:
-    """Let retention take an ended run's events."""
-    await store.trim(run_id, save(await Reader(store, None).state(run_id)))  # type: ignore[arg-type]
 
 
 class ReaderTests(FollowTests):
@@ -88,7 +80,7 @@ class ReaderTests(FollowTests):
         reader = Reader(other, bus)
         source = reader.follow("run_1", 2)
         coming = asyncio.ensure_future(anext(source))
-        await _waiting(reader, "run_1")
+        await all_seen(reader, "run_1")
         write(emitter, 1)
         await emitter.drain()
         written = time.monotonic()
@@ -99,6 +91,40 @@ class ReaderTests(FollowTests):
         await source.aclose()
         await other.close()
         await bus.close()
+
+    async def test_a_hole_is_filled_when_it_is_seen_and_not_at_the_next_poll(
+        self, store: Store, bus: Bus
+    ) -> None:
+        emitter = await begun(store, Misbehaving(bus, "dead"))
+        reader = Reader(store, bus, poll=3600.0)
+        source = reader.follow("run_1", 2)
+        coming = asyncio.ensure_future(anext(source))
+        await all_seen(reader, "run_1")
+        write(emitter, 3)
+        await emitter.drain()
+        bus.publish("run_1", await store.read("run_1", 4))
+        assert [one.event.sequence_number for one in await coming] == [3, 4, 5]
+        await source.aclose()
+
+    async def test_what_is_heard_while_the_store_is_asked_is_not_forgotten(
+        self, store: Store, bus: Bus
+    ) -> None:
+        emitter = await begun(store, bus)
+
+        class Slow(Counting):
+            async def heads(self, run_ids: list[str]) -> Any:
+                found = await store.heads(run_ids)
+                write(emitter, 1)
+                await emitter.drain()
+                tail = reader.tails.get("run_1")
+                await until(lambda: tail is not None and tail.overheard)
+                return found
+
+        slow: Any = Slow(store)
+        reader = Reader(slow, bus, poll=3600.0)
+        source = reader.follow("run_1", 2)
+        assert [one.event.sequence_number for one in await anext(source)] == [3]
+        await source.aclose()
 
     async def test_a_slow_follower_is_bounded_and_misses_nothing(
         self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
@@ -173,7 +199,7 @@ class ReaderTests(FollowTests):
             await numbers(reader.follow("nobody"))
         await begun(store, bus)
         following = asyncio.ensure_future(numbers(reader.follow("run_1", 2)))
-        await _waiting(reader, "run_1")
+        await all_seen(reader, "run_1")
         assert await store.delete("run_1")
         with pytest.raises(NotFound):
             await following
@@ -198,7 +224,7 @@ class ReaderTests(FollowTests):
         counting: Any = Counting(store)
         reader = Reader(counting, bus, poll=0.05)
         waiting = asyncio.ensure_future(numbers(reader.follow("run_1", 2)))
-        await _waiting(reader, "run_1")
+        await all_seen(reader, "run_1")
         counting.fail = lambda _: StorageError("away")
         with pytest.raises(StorageError, match="away"):
             await numbers(reader.follow("run_1"))
@@ -222,152 +248,6 @@ class ReaderTests(FollowTests):
         assert {epoch for epoch, _ in found[2:]} == {claim.epoch}
 
 
-class StreamTests(FollowTests):
-    """One run in a format: encoded once, for everybody."""
-
-    @pytest.mark.parametrize("wire", [task.FORMAT, openai_responses.FORMAT])
-    async def test_a_crowd_gets_the_same_bytes_and_each_event_is_encoded_once(
-        self, store: Store, bus: Bus, wire: Any
-    ) -> None:
-        emitter = await begun(store, bus)
-        counted = CountingFormat(wire)
-        streams = Streams(Reader(store, bus))
-        crowd = [
-            asyncio.ensure_future(_bytes(streams, counted, "run_1", after=0)) for _ in range(100)
-        ]
-        await _waiting(streams.reader, "run_1", len(crowd))
-        before = counted.encoded
-        last = await write_slowly(emitter, 60)
-        whole = {await found for found in crowd}
-        encoder = wire.at(State())
-        events = await store.read("run_1", 0)
-        assert whole == {b"".join(frame for one in events for frame in encoder.encode(one))}
-        assert counted.encoded - before == last - 2
-        assert not len(streams)
-
-    async def test_any_cursor_joins_the_ring_without_a_seam(
-        self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(shared, "RING_EVENTS", 16)
-        emitter = await begun(store, bus)
-        streams = Streams(Reader(store, bus))
-        wire: Any = openai_responses.FORMAT
-        following = []
-        for after in range(40):
-            joined = emitter.state.sequence_number if after > 2 else 0
-            cut = min(after, joined)
-            following.append(
-                (cut, asyncio.ensure_future(_bytes(streams, wire, "run_1", after=cut)))
-            )
-            write(emitter, 2)
-            await emitter.drain()
-        await end(emitter)
-        events = await store.read("run_1", 0)
-        encoder = wire.at(State())
-        frames = [b"".join(encoder.encode(one)) for one in events]
-        for cut, found in following:
-            assert await found == b"".join(frames[cut:])
-
-    async def test_a_client_that_falls_out_of_the_ring_goes_on_through_the_log(
-        self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(shared, "RING_EVENTS", 8)
-        monkeypatch.setattr(tail, "RING_EVENTS", 8)
-        emitter = await begun(store, bus)
-        wire: Any = openai_responses.FORMAT
-        streams = Streams(Reader(store, bus))
-        slow = aiter(streams.stream(wire, "run_1", wire.at(State()), 0))
-        pieces = [await anext(slow)]
-        quick = asyncio.ensure_future(_bytes(streams, wire, "run_1", after=0))
-        for _ in range(3):
-            write(emitter, 2)
-            await emitter.drain()
-            pieces.append(await anext(slow))
-            for _ in range(5):
-                write(emitter, 10)
-                await emitter.drain()
-        await end(emitter)
-        pieces += [piece async for piece in slow]
-        assert b"".join(pieces) == await quick
-
-
-class ThreadTests(FollowTests):
-    """The runs of a thread, one after another."""
-
-    async def test_a_thread_is_followed_from_run_to_run_and_from_any_cursor(
-        self, store: Store, bus: Bus
-    ) -> None:
-        reader = Reader(store, bus)
-        early = asyncio.ensure_future(_places(reader, "t", "0", 18))
-        for n in (1, 2, 3):
-            emitter = await begun(store, bus, f"run_{n}")
-            # Another thread's run, and one that begins before this one has ended.
-            await end(await begun(store, bus, f"other_{n}", thread_id="other"))
-            await write_slowly(emitter, 3)
-        every = [f"{run}:{seq}" for run in (1, 2, 3) for seq in range(1, 7)]
-        assert await early == every
-        for place, cursor in enumerate(every[:-1], 1):
-            assert await _places(reader, "t", cursor, len(every) - place) == every[place:]
-
-    async def test_a_thread_with_several_live_runs_keeps_their_order(
-        self, store: Store, bus: Bus
-    ) -> None:
-        emitters = [await begun(store, bus, f"run_{n}") for n in (1, 2)]
-        found = asyncio.ensure_future(_places(Reader(store, bus), "t", "0", 8))
-        await write_slowly(emitters[1], 1)
-        await write_slowly(emitters[0], 1)
-        assert await found == [f"{run}:{seq}" for run in (1, 2) for seq in (1, 2, 3, 4)]
-
-    async def test_a_trimmed_run_of_a_thread_is_told_and_can_be_passed(
-        self, store: Store, bus: Bus
-    ) -> None:
-        for n in (1, 2):
-            await write_slowly(await begun(store, bus, f"run_{n}"), 1)
-        await trimmed(store, "run_1")
-        reader = Reader(store, bus)
-        with pytest.raises(RunTrimmed) as told:
-            await _places(reader, "t", "0", 1)
-        gone = told.value.run
-        rest = await _places(reader, "t", str(Place(gone.ordinal, gone.last_seq)), 4)
-        assert rest == ["2:1", "2:2", "2:3", "2:4"]
-
-
-class CountingFormat:
-    """A format that counts what its encoders do."""
-
-    def __init__(self, wire: Any) -> None:
-        self._wire = wire
-        self.encoded = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._wire, name)
-
-    def at(self, state: State) -> Encoder:
-        """An encoder that is counted."""
-        inner: Encoder = self._wire.at(state)
-        outer = self
-
-        class Counted:
-            def encode(self, recorded: Recorded) -> list[bytes]:
-                outer.encoded += 1
-                return inner.encode(recorded)
-
-            def close(self, reason: str) -> list[bytes]:
-                return inner.close(reason)
-
-        return Counted()
-
-
-async def _bytes(streams: Streams, wire: Any, run_id: str, after: int) -> bytes:
-    state = await streams.reader.state(run_id, after) if after else State()
-    return b"".join([piece async for piece in streams.stream(wire, run_id, wire.at(state), after)])
-
-
-async def _waiting(reader: Reader, run_id: str, count: int = 1) -> None:
-    """Wait until so many followers of a run have seen all there is."""
-    await until(lambda: (found := reader.tails.get(run_id)) is not None and found.waiting >= count)
-
-
 async def _texts(reader: Reader, run_id: str) -> list[tuple[int, bytes]]:
     return [(one.epoch, one.public) async for batch in reader.follow(run_id) for one in batch]
 
@@ -375,12 +255,3 @@ async def _texts(reader: Reader, run_id: str) -> list[tuple[int, bytes]]:
 async def _successor(store: Store, bus: Bus, epoch: int) -> Emitter:
     state = await Reader(store, bus).state("run_1")
     return Pipeline(store, bus).writer("run_1", epoch, state)
-
-
-async def _places(reader: Reader, thread_id: str, after: str, count: int) -> list[str]:
-    found: list[str] = []
-    async for run, batch in reader.follow_thread(thread_id, after):
-        found += [str(Place(run.ordinal, one.event.sequence_number)) for one in batch]
-        if len(found) >= count:
-            break
-    return found

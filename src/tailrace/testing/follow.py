@@ -16,7 +16,8 @@ Each call of an opener stands for another process: the store must be the same on
 from __future__ import annotations
 
 from tailrace.testing._follow import OpenBus, OpenStore
-from tailrace.testing._follow_readers import ReaderTests, StreamTests, ThreadTests
+from tailrace.testing._follow_readers import ReaderTests
+from tailrace.testing._follow_streams import StreamTests, ThreadTests
 from tailrace.testing._follow_workers import CancelTests, WorkerTests
 
 __all__ = ["FollowKit", "OpenBus", "OpenStore"]
