@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import subprocess
 import sys
 import threading
-import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,10 @@ import apsw
 import msgspec
 import pytest
 
-from tailrace.core.errors import CallerError, StorageError
-from tailrace.stores import sqlite_schema, sqlite_threads
+from tailrace.core.errors import StorageError
+from tailrace.stores import sqlite_queue, sqlite_schema, sqlite_threads
 from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._store import batch, created, ended, new_run, numbers, public, written
+from tailrace.testing._store import batch, created, new_run, numbers, written
 
 DEADLINE = 30.0
 
@@ -84,6 +82,17 @@ async def test_a_damaged_row_is_noticed(store: SqliteLog, path: Path, part: str)
         await reading
     with pytest.raises(StorageError, match="damaged"):
         await store.repack("r")
+
+
+async def test_a_damaged_file_is_told(store: SqliteLog, path: Path) -> None:
+    await created(store, "r")
+
+    def meet_damage(_: object) -> None:
+        raise apsw.CorruptError("malformed")
+
+    with pytest.raises(StorageError, match="Restore the file from a backup"):
+        await store._writer.call(meet_damage)
+    assert await numbers(store, "r") == [1]
 
 
 async def test_a_damaged_blob_is_noticed(store: SqliteLog, path: Path) -> None:
@@ -163,6 +172,31 @@ async def test_a_wal_that_grows_too_large_starts_again(
     await created(store, "r")
     assert await numbers(store, "r") == [1]
     await store.close()
+
+
+@pytest.mark.parametrize("failure", [apsw.BusyError("busy"), apsw.IOError("no disk")])
+async def test_a_checkpoint_that_fails_stops_nobody(
+    store: SqliteLog,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+) -> None:
+    failed = threading.Event()
+
+    def fail(_: object) -> None:
+        failed.set()
+        raise failure
+
+    monkeypatch.setattr(sqlite_threads.Checkpointer, "_checkpoint", fail)
+    await fill(store, 6)
+    assert await asyncio.to_thread(failed.wait, DEADLINE)
+    monkeypatch.undo()
+    before = size(path)
+    async with asyncio.timeout(DEADLINE):
+        while size(path) == before:
+            await fill(store, 1)
+    assert bool(caplog.records) == isinstance(failure, apsw.IOError)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +282,18 @@ async def test_a_lease_of_another_boot_has_ended(path: Path) -> None:
     await after.close()
 
 
+async def test_a_lease_without_a_boot_id_goes_by_the_clock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_queue, "_BOOT_ID", Path("/nowhere"))
+    monkeypatch.delattr("time.CLOCK_BOOTTIME", raising=False)
+    store = await SqliteLog.open(path)
+    await created(store, "r")
+    assert len(await store.claim("w", ["a"], 60)) == 1
+    assert await store.claim("w", ["a"], 60) == []
+    await store.close()
+
+
 # --- threads -----------------------------------------------------------------------------------
 
 
@@ -328,135 +374,3 @@ async def test_a_long_read_holds_up_no_other(store: SqliteLog) -> None:
     await asyncio.wait_for(store.info("r"), DEADLINE)
     held.set()
     await waiting
-
-
-# --- opening -----------------------------------------------------------------------------------
-
-
-async def test_a_file_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="could not be opened"):
-        await SqliteLog.open(tmp_path / "no" / "such" / "folder" / "log.db")
-    other = tmp_path / "notes.txt"
-    other.write_text("no database at all, but a text of some length\n" * 100)
-    with pytest.raises(StorageError, match=r"could not be opened.*not a database"):
-        await SqliteLog.open(other)
-    assert other.read_text().startswith("no database")
-    assert "tailrace-checkpoint" not in {thread.name for thread in threading.enumerate()}
-
-
-@pytest.mark.parametrize(
-    "url", ["sqlite:", "sqlite://", "sqlite:///", "sqlite://file.db", "sqlite:///f.db?x=1"]
-)
-async def test_an_url_that_names_no_file_is_one_clear_error(url: str) -> None:
-    with pytest.raises(CallerError, match=re.escape(repr(url))):
-        await SqliteLog.open(url)
-
-
-# --- age ---------------------------------------------------------------------------------------
-
-# The first version's tables, as they were: not taken from the product, which might change them.
-VERSION_1 = """
-create table runs (run_id text primary key, agent text not null, thread_id text not null,
-    last_seq integer not null default 0, epoch integer not null default 1,
-    created_at real not null, ended_at real);
-create index runs_by_thread on runs (thread_id, created_at);
-create table batches (run_id text not null, first_seq integer not null, last_seq integer not null,
-    epoch integer not null, public blob not null, private blob, checksum integer not null);
-create unique index batches_in_order on batches (run_id, first_seq);
-create table snapshots (run_id text not null, seq integer not null, state blob not null,
-    primary key (run_id, seq));
-"""
-
-
-def version_1(path: Path) -> None:
-    """A file as the first version left it: three runs, and one that never got its first event."""
-    db = apsw.Connection(str(path))
-    db.execute("pragma journal_mode = wal")
-    db.execute(VERSION_1)
-    for run_id, thread_id, last_seq, created_at, ended_at in (
-        ("second", "t", 4, 2.0, None),
-        ("first", "t", 4, 1.0, 9.0),
-        ("elsewhere", "u", 4, 3.0, None),
-        ("never", "t", 0, 1.5, None),
-    ):
-        db.execute(
-            "insert into runs values (?, 'a', ?, ?, 1, ?, ?)",
-            (run_id, thread_id, last_seq, created_at, ended_at),
-        )
-        for first, private in ((1, b"\np2"), (3, None)) if last_seq else ():
-            text = b"\n".join([public(run_id, first), public(run_id, first + 1)])
-            checksum = zlib.crc32(private or b"", zlib.crc32(text))
-            db.execute(
-                "insert into batches values (?, ?, ?, 1, ?, ?, ?)",
-                (run_id, first, first + 1, text, private, checksum),
-            )
-    db.execute("insert into snapshots values ('first', 4, x'01')")
-    db.execute("update batches set public = x'00' where run_id = 'elsewhere' and first_seq = 1")
-    db.close()
-
-
-async def check_migrated(store: SqliteLog) -> None:
-    runs = await store.runs()
-    assert [(one.run_id, one.ordinal, one.previous_run_id) for one in runs] == [
-        ("first", 1, None),
-        ("second", 2, "first"),
-        ("elsewhere", 1, None),
-    ]
-    assert (runs[0].ended_at, runs[0].attempts, runs[0].owner, runs[0].metadata) == (9, 0, "", b"")
-    for run_id in ("first", "second"):
-        events = await store.read(run_id, 0)
-        assert [one.public for one in events] == [public(run_id, seq) for seq in range(1, 5)]
-        assert await store.read_private(run_id) == {2: b"p2"}
-    with pytest.raises(StorageError, match="damaged"):
-        await store.read("elsewhere", 0)
-    assert await store.snapshot("first") is not None
-    assert (await created(store, "third")).ordinal == 3
-    claims = await store.claim("w", ["a"], 60, 9)
-    assert [claim.run_id for claim in claims] == ["second", "elsewhere", "third"]
-    await written(store, batch("second", 5, epoch=2, ended=True))
-    await store.repack("second")
-
-
-@pytest.mark.parametrize("said", [0, 1])
-async def test_a_file_of_the_first_version_becomes_todays(path: Path, said: int) -> None:
-    version_1(path)
-    execute(path, f"pragma user_version = {said}")
-    store = await SqliteLog.open(path)
-    await check_migrated(store)
-    await store.close()
-    assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION,)]
-
-
-async def test_processes_that_race_to_migrate_do_it_once(path: Path) -> None:
-    version_1(path)
-    stores = await asyncio.gather(*(SqliteLog.open(path) for _ in range(8)))
-    await check_migrated(stores[0])
-    for store in stores:
-        await store.close()
-
-
-async def test_a_migration_that_fails_leaves_the_old_file(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    version_1(path)
-    monkeypatch.setattr(
-        sqlite_schema, "MIGRATIONS", (*sqlite_schema.MIGRATIONS[:1], "drop table runs; oops")
-    )
-    with pytest.raises(StorageError, match="could not be opened"):
-        await SqliteLog.open(path)
-    assert execute(path, "pragma user_version") == [(0,)]
-    assert execute(path, "select count(*) from runs") == [(4,)]
-    monkeypatch.undo()
-    store = await SqliteLog.open(path)
-    await check_migrated(store)
-    await store.close()
-
-
-async def test_a_file_of_a_newer_version_is_one_clear_error(path: Path) -> None:
-    store = await SqliteLog.open(path)
-    await ended(store, "r")
-    await store.close()
-    execute(path, f"pragma user_version = {sqlite_schema.VERSION + 1}")
-    with pytest.raises(StorageError, match="Install a newer Tailrace"):
-        await SqliteLog.open(path)
-    assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION + 1,)]

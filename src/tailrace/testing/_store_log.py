@@ -303,6 +303,7 @@ class ReadTests(StoreTests):
         assert await store.runs(thread_id="nowhere") == []
         assert not await store.delete("nobody")
         await store.repack("nobody")
+        await store.trim("nobody", b"final")
         await store.release("nobody", 1)
         await store.acknowledge("nobody", 1)
 
