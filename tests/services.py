@@ -20,6 +20,7 @@ import itertools
 import os
 import pwd
 import random
+import shlex
 import shutil
 import socket
 import subprocess
@@ -71,6 +72,8 @@ class Postgres:
         }
         self._numbers = itertools.count(1)
         self._running = False
+        ending = f"{shlex.quote(self._pg_ctl)} stop -w -m immediate -D data"
+        self._guard = _guard(self._folder, ending, self._user)
         atexit.register(self.close)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         self._run([self._initdb, *options], "-D", self._data)
@@ -113,9 +116,8 @@ class Postgres:
     def close(self) -> None:
         """Stop it and throw everything away."""
         atexit.unregister(self.close)
-        with contextlib.suppress(ServiceError):
-            self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._guard.communicate(timeout=READY_WITHIN)
+        self._running = False
 
     def _url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
@@ -155,6 +157,7 @@ class Redis:
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._persist = persist
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard = _guard(self._folder, 'kill -9 "$(cat pid)"', {})
         atexit.register(self.close)
         self.start()
 
@@ -163,7 +166,7 @@ class Redis:
         if self._process is not None:
             return
         log = self._folder / "log"
-        options = f"--port {self.port} --bind 127.0.0.1 --daemonize no --appendonly "
+        options = f"--port {self.port} --bind 127.0.0.1 --pidfile pid --appendonly "
         options += "yes" if self._persist else "no"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -192,6 +195,7 @@ class Redis:
                 self._process.terminate()
             self._process.wait(READY_WITHIN)
             self._process = None
+            (self._folder / "pid").unlink(missing_ok=True)
 
     def restart(self, kill: bool = True) -> None:
         """Stop and start, on the same port."""
@@ -206,7 +210,7 @@ class Redis:
         """Kill it and throw everything away."""
         atexit.unregister(self.close)
         self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._guard.communicate(timeout=READY_WITHIN)
 
     def _command(self, line: str) -> bytes:
         with socket.create_connection(("127.0.0.1", self.port), timeout=READY_WITHIN) as connection:
@@ -258,6 +262,22 @@ def redis_url(redis: Redis) -> str:
 def _folder(name: str) -> Path:
     # Not pytest's own folder: only its owner may enter that one.
     return Path(tempfile.mkdtemp(prefix=f"tailrace-{name}-"))
+
+
+def _guard(folder: Path, ending: str, user: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Ends a server and removes its folder when we say so, or when we were killed.
+
+    It waits for its input to end, which happens either way.
+    """
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f'cat >/dev/null; {ending}; cd /; rm -rf "$0"', folder],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        **user,
+    )
 
 
 def _free_port() -> int:
