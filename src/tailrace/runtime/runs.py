@@ -31,6 +31,8 @@ CANCEL_SECONDS = 2.0
 CLOSED_SECONDS = 5.0
 """Within this time after a cancel the whole tree has ended, whoever did it."""
 
+PAGE = 1000
+
 
 class Runs:
     """The runs of one store, as this process sees them."""
@@ -85,8 +87,8 @@ class Runs:
             known = ", ".join(sorted(self.agents)) or "none at all"
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
         run_id = run_id or f"run_{self._new_id()}"
+        earlier = await self.latest(thread_id) if thread_id else None
         thread_id = thread_id or f"thread_{self._new_id()}"
-        earlier = await self.latest(thread_id)
         previous = earlier.run_id if earlier is not None else None
         created = recorded(
             TaskCreated(
@@ -128,10 +130,10 @@ class Runs:
         last: RunInfo | None = None
         while True:
             after = last.run_id if last is not None else None
-            page = await self.store.runs(thread_id=thread_id, after=after, limit=1000)
-            if not page:
+            page = await self.store.runs(thread_id=thread_id, after=after, limit=PAGE)
+            last = page[-1] if page else last
+            if len(page) < PAGE:
                 return last
-            last = page[-1]
 
     async def info(self, run_id: str) -> RunInfo:
         """What is known of a run, or `NotFound`."""
