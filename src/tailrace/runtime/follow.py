@@ -103,13 +103,17 @@ class Reader:
 
     async def fetch(self, tail: Tail, seen: int) -> list[Recorded]:
         """What follows `seen`, as far as it is there; nothing means that this is the end so far."""
-        fresh = tail.since(seen)
-        if fresh is None:
-            fresh = await patiently(lambda: self.log.read(tail.run_id, seen))
-            if not fresh:
-                await tail.find_end()
-                fresh = tail.since(seen) or []
-        return fresh
+        # Twice: what is written after the log was read and before its end is asked for is known
+        # to the tail then, and only the log has it.
+        for _ in range(2):
+            fresh = tail.since(seen)
+            if fresh is None:
+                fresh = await patiently(lambda: self.log.read(tail.run_id, seen))
+                if not fresh:
+                    await tail.find_end()
+                    continue
+            return fresh
+        return tail.since(seen) or []
 
     async def ended(self, run_id: str, within: float) -> bool:
         """Wait for a run's end, for so many seconds at most; whether it came."""

@@ -126,6 +126,22 @@ class ReaderTests(FollowTests):
         assert [one.event.sequence_number for one in await anext(source)] == [3]
         await source.aclose()
 
+    async def test_what_is_written_between_reading_and_asking_is_read_at_once(
+        self, store: Store, bus: Bus
+    ) -> None:
+        emitter = await begun(store, Misbehaving(bus, "dead"))
+
+        class Late(Counting):
+            async def heads(self, run_ids: list[str]) -> Any:
+                write(emitter, 1)
+                await end(emitter)
+                return await store.heads(run_ids)
+
+        late: Any = Late(store)
+        following = numbers(Reader(late, bus, poll=3600.0).follow("run_1", 2))
+        async with asyncio.timeout(tail.BEAT_SECONDS / 2):
+            assert await following == [3, 4]
+
     async def test_a_slow_follower_is_bounded_and_misses_nothing(
         self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
