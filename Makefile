@@ -28,6 +28,7 @@ demo: $(VENV)/.run $(VENV)/.project ## start the demo
 test: $(VENV)/.dev $(VENV)/.project ## run the tests and the coverage gate; ARGS="…" go to pytest
 	@scripts/node-env clients/ts
 	@scripts/node-env tests/js
+	@scripts/services
 	@scripts/test $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.project ## check format, style, types and architecture

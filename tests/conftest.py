@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.services"]
+
 # No deadline: a busy machine is slow, and slowness is no failure here. In CI the examples are
 # the same on every run, so a red build is about the change and not about luck.
 settings.register_profile("local", deadline=None)

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).parents[1]
+_PYTHONPATH = [path for path in [os.environ.get("PYTHONPATH")] if path]
 
 
 def tailrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -36,7 +37,7 @@ def running(*arguments: str, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(cwd)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(cwd), *_PYTHONPATH])},
     )
     try:
         yield process
@@ -51,6 +52,7 @@ def test_help_says_what_there_is() -> None:
     assert "serve" in shown
     assert "SQLite" in tailrace("demo", "--help").stdout
     assert "module:name" in tailrace("serve", "--help").stdout
+    assert "module:name" in tailrace("worker", "--help").stdout
 
 
 def test_the_version_is_told() -> None:
@@ -102,6 +104,24 @@ def test_an_application_is_served(tmp_path: Path) -> None:
         assert answer["status"] == "completed"
         assert "sunny" in str(answer["output"])
         assert (tmp_path / "weather.db").exists()
+
+
+def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
+    with (
+        running("serve", "mine:app", "--port", "0", "--no-worker", cwd=tmp_path) as serving,
+        running("worker", "mine:app", cwd=tmp_path) as working,
+    ):
+        assert serving.stdout is not None
+        assert working.stdout is not None
+        found = re.search(r"http://\S+", serving.stdout.readline())
+        assert found
+        assert "works" in working.stdout.readline()
+        request = {"model": "weather", "input": "?"}
+        answer = httpx.post(f"{found[0]}/v1/responses", json=request, timeout=30).json()
+        assert answer["status"] == "completed"
+        working.send_signal(signal.SIGTERM)
+        assert working.wait(10) == 0
 
 
 def test_mistakes_are_one_clear_sentence(tmp_path: Path) -> None:

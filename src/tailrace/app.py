@@ -1,7 +1,7 @@
 """The composition root: the only file that names concrete adapters.
 
-app = Tailrace(agents={"assistant": assistant}, database="tailrace.db")   # an ASGI application
-async with app.running():                                                 # or in-process
+app = Tailrace(agents={"assistant": assistant}, database="sqlite:///tailrace.db")   # it speaks ASGI
+async with app.running():                                                           # or in-process
     run_id = await app.runs.start("assistant", "Is it sunny in Paris?")
 """
 
@@ -15,10 +15,11 @@ from pathlib import Path
 
 from starlette.types import Receive, Scope, Send
 
-from tailrace.buses.local import LocalBus
-from tailrace.runtime.runs import Agent, Runs
+from tailrace.buses import open_bus
+from tailrace.runtime.agents import Agent
+from tailrace.runtime.runs import Runs
 from tailrace.server.routes import LOOPBACK, Server
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.stores import open_store
 from tailrace.wire import openai_responses, task, vercel_ui
 from tailrace.wire.base import Format
 
@@ -28,17 +29,27 @@ FORMATS: Mapping[str, Format] = {
 
 
 class Tailrace:
-    """Agents, a log and a server, put together; an ASGI application."""
+    """Agents, a log and a server, put together; an ASGI application.
+
+    `database` is a file's path or an URL: `sqlite:///file.db`, `sqlite://:memory:`,
+    `postgresql://user@host/name`. `bus` is how processes that share it tell each other of news,
+    `redis://host`; without one they look into the database twice a second. With `worker=False`
+    this process starts runs and streams them, and others work on them.
+    """
 
     def __init__(
         self,
         agents: Mapping[str, Agent],
         database: str | Path = "tailrace.db",
         *,
+        bus: str | None = None,
+        worker: bool = True,
         hosts: frozenset[str] = LOOPBACK,
     ) -> None:
         self.agents = agents
         self.database = database
+        self.bus = bus
+        self.worker = worker
         self.hosts = hosts
         self._runs: Runs | None = None
         self._server: Server | None = None
@@ -52,19 +63,27 @@ class Tailrace:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the log, and on the way out stop what runs and close it."""
-        self._runs = Runs(
-            SqliteLog(self.database),
-            LocalBus(),
+        """Open the store and the bus, and on the way out stop what runs and close them."""
+        store = await open_store(self.database)
+        try:
+            bus = await open_bus(self.bus)
+        except BaseException:
+            await store.close()
+            raise
+        self._runs = runs = Runs(
+            store,
+            bus,
             self.agents,
             new_id=lambda: secrets.token_hex(8),
             now=time.time,
+            worker=self.worker,
         )
-        self._server = Server(self._runs, FORMATS, self.hosts)
+        self._server = Server(runs, FORMATS, self.hosts)
+        runs.open()
         try:
             yield
         finally:
-            await self._runs.close()
+            await runs.close()
             self._runs = self._server = None
 
     def stop_streams(self) -> None:

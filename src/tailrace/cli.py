@@ -1,9 +1,10 @@
-"""The command line: `tailrace demo`, `tailrace serve`."""
+"""The command line: `tailrace demo`, `tailrace serve`, `tailrace worker`."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import signal
 import socket
 import sys
 import tempfile
@@ -65,10 +66,36 @@ def serve(
     application: Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")],
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    worker: Annotated[
+        bool, typer.Option(help="Also work on runs; without, leave them to `tailrace worker`.")
+    ] = True,
 ) -> None:
     """Serve your application until Ctrl-C."""
     app = _load(application)
+    app.worker = app.worker and worker
     _run(app, host, port, _announce)
+
+
+@cli.command()
+def worker(
+    application: Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")],
+) -> None:
+    """Work on the runs that wait in your application's database, until Ctrl-C."""
+    app = _load(application)
+    app.worker = True
+    try:
+        asyncio.run(_work(app))
+    except TailraceError as error:
+        _fail(str(error))
+
+
+async def _work(app: Any) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with app.running():
+        typer.echo("Tailrace works on what waits  (Ctrl-C stops it)")
+        await stop.wait()
 
 
 def _load(name: str) -> Any:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 
 from tailrace.core.items import Usage
-from tailrace.runtime.runs import Agent
+from tailrace.runtime.agents import Agent
 from tailrace.runtime.task import TaskWriter
 
 QUESTION = "Is it sunny in Paris, and what should I wear?"

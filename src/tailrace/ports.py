@@ -1,16 +1,36 @@
-"""The seams: what the runtime asks of a log and of a bus. Adapters keep these promises.
+"""The seams: what the runtime asks of a store and of a bus. Adapters keep these promises.
 
 The log is the truth, the bus is a hint: a reader that hears nothing from the bus reads the log and
-misses nothing.
+misses nothing. Whatever a call of a store has answered is durable.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
+from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
+
+MAX_ATTEMPTS = 5
+"""How often a run may be claimed before it is ended as failed: one that kills its workers stops."""
+
+
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that somebody asks for. `owner` is the principal it belongs to; "" is nobody's.
+
+    `public` and `private` are the parts of its first event, `task.created`, number 1.
+    """
+
+    run_id: str
+    agent: str
+    thread_id: str
+    public: bytes
+    private: bytes = b""
+    owner: str = ""
+    previous_run_id: str | None = None
+    metadata: bytes = b""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,10 +39,27 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     agent: str
     thread_id: str
+    owner: str
+    ordinal: int
+    """Its place in its owner's thread, from 1 and given once: the order of a thread's stream."""
+    previous_run_id: str | None
+    metadata: bytes
     last_seq: int
     epoch: int
+    attempts: int
+    """How many workers have claimed it."""
     created_at: float
-    ended_at: float | None = None
+    ended_at: float | None
+    trimmed_to: int
+    """The events up to this number are gone; 0 while all are there."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """How far a run's log goes: what a reader has to know to see that it missed something."""
+
+    last_seq: int
+    epoch: int
+    ended: bool
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,22 +90,56 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: bytes
 
 
-class EventLog(Protocol):
-    """Where runs are kept. Durable when a call returns, not before."""
+class Claim(msgspec.Struct, frozen=True):
+    """The right to write a run, for as long as its lease is kept.
 
-    async def create(self, info: RunInfo) -> bool:
-        """Make a run without events; False, and nothing changed, if the id is taken."""
+    `attempt` counts the claims of the run, this one included. Past `MAX_ATTEMPTS` the claimer ends
+    the run as failed instead of working on it.
+    """
+
+    run_id: str
+    agent: str
+    epoch: int
+    attempt: int
+    last_seq: int
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """Something for a run's writer: a cancel, or an answer. Numbered from 1 per run."""
+
+    number: int
+    kind: Literal["cancel", "input"]
+    body: bytes
+
+
+class Trimmed(TailraceError):
+    """The events that a reader wants were taken by retention; a final snapshot may be there."""
+
+    code = "trimmed"
+
+
+class EventLog(Protocol):
+    """Where runs are kept. Order is by `seq` alone; `seq` is dense; bytes never change."""
+
+    async def create(self, run: NewRun) -> RunInfo | None:
+        """Make a run with its first event, in epoch 1; None, and no change, if the id is taken.
+
+        It waits to be claimed from then on.
+        """
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write batches in one transaction; each run is accepted or refused on its own.
 
-        A batch is refused with `SeqConflict` when its run does not end right before it, or another
-        epoch writes it. One that is already there, byte for byte, is accepted again: a retry after
-        a lost answer changes nothing.
+        A batch is refused with `SeqConflict` when its run does not end right before it, has ended,
+        or another epoch writes it. One that is already there, byte for byte, is accepted again: a
+        retry after a lost answer changes nothing. `ended` also gives up the claim.
         """
 
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
-        """Events after `after`, in order; at least one batch if there is any, about `limit`."""
+        """Events after `after`, in order; at least one batch if there is any, about `limit`.
+
+        Raises `Trimmed` when the next one is gone, and `StorageError` when a checksum is wrong.
+        """
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts of the events after `after`, by number."""
@@ -76,18 +147,92 @@ class EventLog(Protocol):
     async def info(self, run_id: str) -> RunInfo | None:
         """What is known of a run."""
 
-    async def runs(self, thread_id: str) -> list[RunInfo]:
-        """The runs of a thread, oldest first."""
+    async def heads(self, run_ids: list[str]) -> dict[str, Head]:
+        """How far these runs' logs go, in one query; unknown ids are left out."""
+
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[RunInfo]:
+        """Runs in order: a thread's by ordinal, else by creation; `after` is the last one seen.
+
+        Raises `NotFound` when that one is not in this listing (any more): the place is unknown, and
+        an empty page would look like the end.
+        """
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot (not after event `at_most`), if there is one."""
+
+    async def repack(self, run_id: str) -> None:
+        """Join the batches of an ended run into larger rows, the same bytes; safe to repeat."""
+
+    async def trim(self, run_id: str, snapshot: bytes) -> None:
+        """Keep only the final snapshot of an ended run; its events are gone from then on."""
+
+    async def delete(self, run_id: str) -> bool:
+        """Forget a run and everything of it; False if there is none."""
+
+    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
+        """Ended runs to trim and ended runs to delete, by how many seconds ago they ended."""
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything."""
 
 
+class Queue(Protocol):
+    """Who may write which run. Time is the database's (SQLite: the boot's), not a worker's."""
+
+    async def claim(
+        self, worker: str, agents: list[str], lease: float, limit: int = 1
+    ) -> list[Claim]:
+        """Take waiting runs of these agents, oldest first, each with a new epoch.
+
+        A run waits when it has not ended and nobody's lease on it is alive.
+        """
+
+    async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
+        """Claim this run whoever holds it, when nobody reads its letters; None if it ended."""
+
+    async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
+        """Keep leases on (run_id, epoch) alive; the run_ids whose claim is lost."""
+
+    async def release(self, run_id: str, epoch: int) -> None:
+        """Give a claim up, so that another worker need not wait for the lease to end."""
+
+
+class Inbox(Protocol):
+    """The one way in: what reaches a running run goes through here, and its writer reads it."""
+
+    async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
+        """Leave a letter; its number, or None if the run is unknown or has ended."""
+
+    async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
+        """The letters that were not acknowledged, in order; runs without any are left out."""
+
+    async def acknowledge(self, run_id: str, number: int) -> None:
+        """The letters up to this number were acted upon."""
+
+
+class Blobs(Protocol):
+    """Large content, stored once by its hash; the log carries references."""
+
+    async def put_blob(self, data: bytes, mime_type: str) -> str:
+        """Keep these bytes; their SHA-256 in hex, under which they are found."""
+
+    async def blob(self, sha256: str) -> tuple[bytes, str] | None:
+        """The bytes and their type."""
+
+
+class Store(EventLog, Queue, Inbox, Blobs, Protocol):
+    """Everything that has to survive."""
+
+
 class Subscription(Protocol):
-    """One reader's ear on one run. Hearing nothing means nothing: read the log."""
+    """One reader's ear on some runs. Hearing nothing means nothing: read the log."""
 
     async def get(self, wait: float) -> list[Recorded]:
         """Events published since; empty after `wait` seconds or when some were dropped."""
@@ -100,7 +245,10 @@ class Bus(Protocol):
     """Tells readers about events that are already durable. May lose, repeat and reorder."""
 
     def publish(self, run_id: str, events: list[Recorded]) -> None:
-        """Pass on events of one run; never waits."""
+        """Pass on events of one run; never waits, never raises."""
 
     def subscribe(self, run_id: str) -> Subscription:
         """Listen to one run from now on."""
+
+    async def close(self) -> None:
+        """Let go of everything."""

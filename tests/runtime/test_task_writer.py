@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tailrace.buses.local import LocalBus
-from tailrace.core.events import TaskCreated, TaskInProgress
+from tailrace.core.codec import encode_event
+from tailrace.core.events import TaskCreated, TaskInProgress, recorded
+from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Refusal, Text, Usage
 from tailrace.core.view import client_view, whole_object
-from tailrace.ports import RunInfo
+from tailrace.ports import NewRun
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.task import TaskWriter
 from tailrace.stores.sqlite import SqliteLog
@@ -23,12 +25,12 @@ RUN = "run_1"
 @pytest.fixture
 async def task(tmp_path: Path) -> AsyncIterator[TaskWriter]:
     log = SqliteLog(tmp_path / "log.db")
-    await log.create(
-        RunInfo(run_id=RUN, agent="a", thread_id="t", last_seq=0, epoch=1, created_at=0)
-    )
+    first = recorded(TaskCreated(task_id=RUN, input="?"), 1)
+    await log.create(NewRun(run_id=RUN, agent="a", thread_id="t", public=encode_event(first)))
+    state = State()
+    state.apply(first)
     pipeline = Pipeline(log, LocalBus())
-    emitter = pipeline.writer(RUN)
-    emitter.emit(TaskCreated(task_id=RUN, input="?"))
+    emitter = pipeline.writer(RUN, state=state)
     emitter.emit(TaskInProgress(task_id=RUN))
     yield TaskWriter(emitter, RUN)
     await emitter.drain()

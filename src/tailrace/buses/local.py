@@ -1,71 +1,245 @@
-"""The bus inside one process: a bounded queue for each reader."""
+"""The bus inside one process: one ring for each followed run, a cursor for each of its readers.
+
+A run's readers share what was published: nothing is copied for the thousandth of them. A ring lets
+go of what everybody has read, and of the oldest when it is full: a reader that was still there is
+told to look at the log.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 
 from tailrace.core.events import Recorded
 from tailrace.ports import Subscription
 
 MAX_QUEUED = 10_000
-"""Events that may wait for one slow reader; past that it is sent to the log."""
+"""Events that may wait for one run's slowest reader; past that it is sent to the log."""
+
+MAX_BYTES = 16 * 1024 * 1024
+"""The same in bytes: one event may be as large as thousands of others."""
+
+REST_PER_READER = 5e-6
+"""Seconds for which a ring rests after waking one reader: a thousand are woken every 5 ms at most.
+
+The first event goes out at once, and the few readers of an ordinary run never wait.
+"""
+
+CROWD = 20
+"""So many readers woken at once are worth a rest: fewer cost less than the timer."""
 
 
 class LocalSubscription:
-    """A queue that forgets instead of growing: the log has it all."""
+    """One reader's place in the ring of its run."""
 
-    def __init__(self, bus: LocalBus, run_id: str) -> None:
+    def __init__(self, bus: LocalBus, run_id: str, ring: Ring) -> None:
         self._bus = bus
         self._run_id = run_id
-        self._queue: list[Recorded] = []
-        self._wake = asyncio.Event()
+        self._ring = ring
+        self._closed = False
+        self._misses = ring.misses
+        self.cursor = ring.join()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to tell this reader."""
+        return self.cursor == self._ring.end and self._misses == self._ring.misses
 
     async def get(self, wait: float) -> list[Recorded]:
-        """What was published since the last call, waiting for it if need be."""
-        if not self._wake.is_set():
+        """What was published since the last call, waiting for it if need be.
+
+        The list is shared with the other readers: look, don't touch.
+        """
+        ring = self._ring
+        if self.idle and not self._closed:
+            loop = asyncio.get_running_loop()
+            # A bare timer: `asyncio.timeout` would cost more than the rest of the wake-up.
+            ring.waiting[self] = woken = loop.create_future()
+            timer = loop.call_later(wait, _finish, woken)
             try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                return []
-        self._wake.clear()
-        queue, self._queue = self._queue, []
-        return queue
+                await woken
+            finally:
+                timer.cancel()
+                ring.waiting.pop(self, None)
+        if self._closed:
+            return []
+        if self._misses != ring.misses:
+            self._misses = ring.misses
+            return []
+        events, self.cursor = ring.take(self.cursor)
+        return events
 
     def close(self) -> None:
-        """Stop listening."""
-        self._bus.drop(self._run_id, self)
+        """Stop listening; a call of `get` that still waits returns."""
+        if not self._closed:
+            self._closed = True
+            self._ring.leave(self.cursor)
+            if (woken := self._ring.waiting.pop(self, None)) is not None:
+                _finish(woken)
+            self._bus.drop(self._run_id, self)
+
+
+def _finish(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+class Ring:
+    """The newest events of one run, as lists in the order in which they were published.
+
+    Lists are counted from the beginning of the ring's life: `first` is the oldest that is kept,
+    `end` the one that comes next. A cursor is such a number, so falling behind is `cursor < first`.
+    """
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.misses = 0
+        self.readers: set[LocalSubscription] = set()
+        self.waiting: dict[LocalSubscription, asyncio.Future[None]] = {}
+        self._first = 0
+        self._lists: deque[tuple[list[Recorded], int]] = deque()
+        self._queued = 0
+        self._bytes = 0
+        self._readers_at: Counter[int] = Counter()
+        self._joined: tuple[int, int, list[Recorded]] = (0, 0, [])
+        self._resting: asyncio.Handle | None = None
+        self._owed = False
+
+    def join(self) -> int:
+        """A new reader's cursor: it gets what is published from now on."""
+        self._readers_at[self.end] += 1
+        return self.end
+
+    def leave(self, cursor: int) -> None:
+        """Take a reader from its place; what nobody waits for any more is let go."""
+        if cursor < self._first:
+            return
+        self._readers_at[cursor] -= 1
+        if self._readers_at[cursor] == 0:
+            del self._readers_at[cursor]
+        while self._lists and self._first not in self._readers_at:
+            self._forget_oldest()
+
+    def take(self, cursor: int) -> tuple[list[Recorded], int]:
+        """Everything from a cursor on, and the cursor after it; nothing if it fell behind."""
+        events: list[Recorded] = []
+        if self._first <= cursor < self.end:
+            # The others that were woken want the same: join the lists once for all of them.
+            start, end, events = self._joined
+            if (start, end) != (cursor, self.end):
+                events = self._join_from(cursor)
+                self._joined = (cursor, self.end, events)
+        moved = self.join()
+        self.leave(cursor)
+        if not self._lists:
+            self._joined = (0, 0, [])
+        return events, moved
 
     def put(self, events: list[Recorded]) -> None:
-        """Take events, or drop them all: the reader sees the hole and reads the log."""
-        if len(self._queue) + len(events) > MAX_QUEUED:
-            self._queue.clear()
-        else:
-            self._queue.extend(events)
-        self._wake.set()
+        """Add events and wake the readers."""
+        size = sum(len(one.public) for one in events)
+        self._lists.append((events, size))
+        self.end += 1
+        self._queued += len(events)
+        self._bytes += size
+        while self._queued > MAX_QUEUED or self._bytes > MAX_BYTES:
+            self._forget_oldest()
+        self._wake()
+
+    def miss(self) -> None:
+        """Tell every reader to look at the log: something may have passed unheard.
+
+        What is here stays: it reaches them afterwards.
+        """
+        self.misses += 1
+        self._wake()
+
+    def stop(self) -> None:
+        """No reader is left."""
+        if self._resting is not None:
+            self._resting.cancel()
+
+    def _join_from(self, cursor: int) -> list[Recorded]:
+        skipped = cursor - self._first
+        if skipped + 1 == len(self._lists):
+            return self._lists[-1][0]
+        lists = list(self._lists)[skipped:]
+        return [one for events, _ in lists for one in events]
+
+    def _forget_oldest(self) -> None:
+        events, size = self._lists.popleft()
+        self._queued -= len(events)
+        self._bytes -= size
+        self._readers_at.pop(self._first, None)
+        self._first += 1
+
+    def _wake(self) -> None:
+        if self._resting is not None:
+            self._owed = True
+            return
+        woken = [one for reader, one in self.waiting.items() if not reader.idle]
+        for one in woken:
+            _finish(one)
+        if len(woken) >= CROWD:
+            # Behind the readers in the loop's queue: the rest is counted from when they have run.
+            loop = woken[0].get_loop()
+            self._resting = loop.call_soon(self._rest, loop, len(woken) * REST_PER_READER)
+
+    def _rest(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._resting = loop.call_later(seconds, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        if self._owed:
+            self._owed = False
+            self._wake()
 
 
 class LocalBus:
     """Hands published events to the readers of this process."""
 
     def __init__(self) -> None:
-        self._readers: dict[str, set[LocalSubscription]] = {}
+        self._readers: dict[str, Ring] = {}
+
+    def __len__(self) -> int:
+        """How many runs are followed."""
+        return len(self._readers)
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._readers
 
     def publish(self, run_id: str, events: list[Recorded]) -> None:
         """Give the events to every reader of the run."""
-        for reader in self._readers.get(run_id, ()):
-            reader.put(events)
+        ring = self._readers.get(run_id)
+        if ring is not None and events:
+            ring.put(events)
+
+    def miss(self, run_id: str | None = None) -> None:
+        """Tell the readers of a run, or of all, to look at the log."""
+        for one in list(self._readers) if run_id is None else [run_id]:
+            if (ring := self._readers.get(one)) is not None:
+                ring.miss()
 
     def subscribe(self, run_id: str) -> Subscription:
         """A new reader."""
-        reader = LocalSubscription(self, run_id)
-        self._readers.setdefault(run_id, set()).add(reader)
+        ring = self._readers.get(run_id)
+        if ring is None:
+            ring = self._readers[run_id] = Ring()
+        reader = LocalSubscription(self, run_id, ring)
+        ring.readers.add(reader)
         return reader
 
     def drop(self, run_id: str, reader: LocalSubscription) -> None:
         """Forget a reader, and the run when it was the last."""
-        readers = self._readers.get(run_id)
-        if readers is not None:
-            readers.discard(reader)
-            if not readers:
+        ring = self._readers.get(run_id)
+        if ring is not None:
+            ring.readers.discard(reader)
+            if not ring.readers:
+                ring.stop()
                 del self._readers[run_id]
+
+    async def close(self) -> None:
+        """Let every reader go; those that wait return."""
+        for ring in list(self._readers.values()):
+            for reader in list(ring.readers):
+                reader.close()

@@ -1,70 +1,199 @@
 """From a cursor to the end of the run: history, then live, on one path. No gap, no repeat.
 
-Subscribe first, then read the log, then take what the bus brings and drop what was seen. A hole, a
-silence or a lost publish all have the same answer: read the log.
+A reader takes what it lacks from the run's tail (`tailrace.runtime.tail`), or from the log when the
+tail does not reach back that far. That is all: a late joiner, a slow reader, a hole and a silent
+bus differ only in how often the answer is "the log".
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import NamedTuple
 
-from tailrace.core.errors import NotFound
+from tailrace.core.errors import InvalidCursor, NotFound
 from tailrace.core.events import TERMINAL, Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import restore
-from tailrace.ports import Bus, EventLog
+from tailrace.ports import Bus, EventLog, RunInfo, Trimmed
+from tailrace.runtime import hints
+from tailrace.runtime.retry import patiently
+from tailrace.runtime.tail import Tail, Tails
+from tailrace.wire.base import whole_number
 
-POLL_SECONDS = 1.0
-"""How long a reader trusts a silent bus before it looks at the log itself."""
+BUSY_THREAD_SECONDS = 0.5
+IDLE_THREAD_SECONDS = 5.0
+"""How long the follower of a thread without news trusts a silent bus: after a run a short time,
+then ever longer. There are many threads in which nothing will ever happen again."""
 
 
-async def follow(
-    log: EventLog, bus: Bus, run_id: str, after: int = 0
-) -> AsyncIterator[list[Recorded]]:
-    """The run's events after number `after`, in lists, until its last one.
+class Place(NamedTuple):
+    """Where a thread's follower stands: after event `seq` of the thread's run number `ordinal`."""
 
-    An empty list means that nothing came for a while: a chance to send a heartbeat.
+    ordinal: int = 0
+    seq: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> Place:
+        """`ordinal:seq`, or `0` for the start."""
+        if text == "0":
+            return cls()
+        ordinal, colon, seq = text.partition(":")
+        if not colon:
+            raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
+        return cls(whole_number(ordinal), whole_number(seq))
+
+    def __str__(self) -> str:
+        return f"{self.ordinal}:{self.seq}"
+
+
+START = Place()
+
+
+class RunTrimmed(Trimmed):
+    """A thread's follower came to a run whose events are gone; `run` says which.
+
+    Whoever can show its final state instead goes on after `Place(run.ordinal, run.last_seq)`.
     """
-    subscription = bus.subscribe(run_id)
-    try:
-        seen = after
-        live: list[Recorded] = []
-        while True:
-            fresh = [one for one in live if one.event.sequence_number > seen]
-            if not _joins(fresh, seen):
-                fresh = await log.read(run_id, seen)
-            if fresh:
-                yield fresh
-                seen = fresh[-1].event.sequence_number
-                if _is_end(fresh[-1], run_id):
+
+    def __init__(self, run: RunInfo) -> None:
+        super().__init__(f"The events of run {run.run_id} were taken by retention.")
+        self.run = run
+
+
+class Reader:
+    """Everything in this process that follows runs of one store."""
+
+    def __init__(self, log: EventLog, bus: Bus, poll: float | None = None) -> None:
+        self.log = log
+        self.bus = bus
+        self.tails = Tails(log, bus, poll)
+
+    async def follow(
+        self, run_id: str, after: int | State = 0
+    ) -> AsyncGenerator[list[Recorded], None]:
+        """The run's events after number `after` (or after a state), until its last one.
+
+        An empty list means that nothing came for a while: a chance to send a heartbeat. Raises
+        `Trimmed` when the log does not go back that far, `NotFound` for a run that is not there or
+        not any more, and `StorageError` when the store stays away.
+        """
+        seen = after.sequence_number if isinstance(after, State) else after
+        tail = self.tails.take(run_id)
+        try:
+            while True:
+                fresh = await self.fetch(tail, seen)
+                if fresh:
+                    yield fresh
+                    seen = fresh[-1].event.sequence_number
+                    if is_end(fresh[-1], run_id):
+                        return
+                    continue
+                if tail.ended and seen >= tail.last:
                     return
-            elif await _is_over(log, run_id, seen):
-                return
-            elif not live:
-                yield []
-            if not fresh or live:
-                live = await subscription.get(POLL_SECONDS)
-    finally:
-        subscription.close()
+                if tail.failure is not None:
+                    raise tail.failure
+                await tail.moved()
+                if tail.last <= seen:
+                    yield []
+        finally:
+            self.tails.give_back(tail)
+
+    async def fetch(self, tail: Tail, seen: int) -> list[Recorded]:
+        """What follows `seen`, as far as it is there; nothing means that this is the end so far."""
+        # Twice: what is written after the log was read and before its end is asked for is known
+        # to the tail then, and only the log has it.
+        for _ in range(2):
+            fresh = tail.since(seen)
+            if fresh is None:
+                fresh = await patiently(lambda: self.log.read(tail.run_id, seen))
+                if not fresh:
+                    await tail.find_end()
+                    continue
+            return fresh
+        return tail.since(seen) or []
+
+    async def ended(self, run_id: str, within: float) -> bool:
+        """Wait for a run's end, for so many seconds at most; whether it came."""
+        tail = self.tails.take(run_id)
+        try:
+            async with asyncio.timeout(within):
+                await tail.find_end()
+                while not tail.ended and tail.failure is None:
+                    await tail.moved()
+        except TimeoutError:
+            pass
+        finally:
+            self.tails.give_back(tail)
+        return tail.ended
+
+    async def follow_thread(
+        self, thread_id: str, after: Place | str = START, *, owner: str | None = None
+    ) -> AsyncGenerator[tuple[RunInfo, list[Recorded]], None]:
+        """A thread's runs, one after another in their order, each to its end; then the next one.
+
+        It never ends by itself: it waits between the runs, and before the first one. The cursor
+        after an event is `Place(run.ordinal, seq)`. A run that was deleted is passed over; one that
+        was trimmed raises `RunTrimmed`. An empty list means that nothing came for a while.
+        """
+        place = Place.read(after) if isinstance(after, str) else after
+        ear = self.bus.subscribe(hints.of_thread(thread_id))
+        try:
+            last: RunInfo | None = None
+            pause = BUSY_THREAD_SECONDS
+            while True:
+                look = partial(self._runs_after, thread_id, owner, last, place)
+                found = await patiently(look)
+                for run in found:
+                    last = run
+                    pause = BUSY_THREAD_SECONDS
+                    seq = place.seq if run.ordinal == place.ordinal else 0
+                    try:
+                        async with aclosing(self.follow(run.run_id, seq)) as batches:
+                            async for batch in batches:
+                                yield run, batch
+                    except Trimmed as gone:
+                        raise RunTrimmed(run) from gone
+                    except NotFound:
+                        continue
+                if not found and not await ear.get(pause):
+                    pause = min(pause * 1.5, IDLE_THREAD_SECONDS)
+                    if last is not None:
+                        yield last, []
+        finally:
+            ear.close()
+
+    async def _runs_after(
+        self, thread_id: str, owner: str | None, last: RunInfo | None, place: Place
+    ) -> list[RunInfo]:
+        """The next runs of a thread: from the cursor's on, or those behind the last one seen."""
+        first = place.ordinal if last is None else last.ordinal + 1
+        after = last.run_id if last is not None else None
+        while True:
+            try:
+                page = await self.log.runs(thread_id=thread_id, owner=owner, after=after)
+            except NotFound:  # the last one was deleted: look from the start
+                after = None
+                continue
+            found = [run for run in page if run.ordinal >= first]
+            if found or not page:
+                return found
+            after = page[-1].run_id
+
+    async def state(self, run_id: str, seq: int | None = None) -> State:
+        """The run's public state after event `seq` (or now), from the nearest snapshot."""
+        return await patiently(lambda: state_at(self.log, run_id, seq))
+
+    async def close(self) -> None:
+        """Send every follower away."""
+        await self.tails.close()
 
 
-def _joins(events: list[Recorded], seen: int) -> bool:
-    """Whether these events follow what was seen without a hole."""
-    return (
-        bool(events)
-        and events[0].event.sequence_number == seen + 1
-        and (events[-1].event.sequence_number == seen + len(events))
-    )
-
-
-def _is_end(recorded: Recorded, run_id: str) -> bool:
+def is_end(recorded: Recorded, run_id: str) -> bool:
+    """Whether this is the run's last event."""
     return isinstance(recorded.event, TERMINAL) and recorded.event.task_id == run_id
-
-
-async def _is_over(log: EventLog, run_id: str, seen: int) -> bool:
-    """Whether a reader that finds nothing has in fact seen the end."""
-    info = await log.info(run_id)
-    return info is None or (info.ended_at is not None and seen >= info.last_seq)
 
 
 async def state_at(log: EventLog, run_id: str, seq: int | None = None) -> State:
@@ -75,7 +204,7 @@ async def state_at(log: EventLog, run_id: str, seq: int | None = None) -> State:
     target = info.last_seq if seq is None else seq
     found = await log.snapshot(run_id, target)
     state = restore(found.state) if found is not None else State()
-    while state.sequence_number < target:
+    while state.sequence_number < min(target, info.last_seq):
         events = await log.read(run_id, state.sequence_number)
         if not events:
             break
@@ -84,3 +213,12 @@ async def state_at(log: EventLog, run_id: str, seq: int | None = None) -> State:
                 break
             state.absorb(one.event)
     return state
+
+
+async def epoch_at(log: EventLog, run_id: str, seq: int) -> int | None:
+    """The epoch of the writer of event `seq`; None when the log has no such event any more."""
+    try:
+        found = await log.read(run_id, seq - 1, 1)
+    except Trimmed:
+        return None
+    return found[0].epoch if found and found[0].event.sequence_number == seq else None

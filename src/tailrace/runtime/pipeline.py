@@ -9,12 +9,19 @@ is the backpressure: it returns when everything emitted so far is durable.
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import TYPE_CHECKING
 
 from tailrace.core import snapshot
 from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded, recorded
 from tailrace.core.fold import State
 from tailrace.ports import Batch, Bus, EventLog
+from tailrace.runtime import crash
+from tailrace.runtime.retry import FIRST_PAUSE, LONGEST_PAUSE, passing
+
+if TYPE_CHECKING:
+    from tailrace.runtime.inbox import Inputs
 
 MIN_SNAPSHOT_BYTES = 64 * 1024
 """A run shorter than this is replayed faster than a snapshot is read."""
@@ -27,12 +34,15 @@ class Emitter:
         self.run_id = run_id
         self.epoch = epoch
         self.state = state
+        self.inputs: Inputs | None = None
+        self.failure: Exception | None = None
         self._pipeline = pipeline
         self._events: list[Recorded] = []
         self._privates: list[bytes] = []
+        self._durable = state.sequence_number
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._tail_bytes = 0
         self._snapshot_bytes = MIN_SNAPSHOT_BYTES
-        self.failure: Exception | None = None
 
     def emit(self, event: Event, private: Private | None = None) -> None:
         """Record the next event of the run; it is shown to nobody before it is durable.
@@ -53,14 +63,13 @@ class Emitter:
 
     async def drain(self) -> None:
         """Wait until everything emitted so far is durable, or raise what prevents it."""
-        await self._pipeline.settled(self)
+        last = self.state.sequence_number
+        if self.failure is None and self._durable < last:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append((last, waiting))
+            await waiting
         if self.failure is not None:
             raise self.failure
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits to be written."""
-        return not self._events
 
     def take(self) -> tuple[Batch, list[Recorded]]:
         """What has gathered, as one batch."""
@@ -86,17 +95,45 @@ class Emitter:
         )
         return batch, events
 
+    def written(self, last: int) -> None:
+        """Everything up to `last` is durable."""
+        self._durable = last
+        while self._waiting and self._waiting[0][0] <= last:
+            _, waiting = self._waiting.pop(0)
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def fail(self, failure: Exception) -> None:
+        """Nothing more of this writer will be durable: what it holds back is dropped."""
+        if self.failure is None:
+            self.failure = failure
+        self._events.clear()
+        self._privates.clear()
+        for _, waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be written."""
+        return not self._events
+
 
 class Pipeline:
-    """Writes and publishes for all runs of the process."""
+    """Writes and publishes for all runs of the process.
 
-    def __init__(self, log: EventLog, bus: Bus) -> None:
+    A store that is away is asked again for `patience` seconds with the very same batches, which
+    it takes once, however often they arrive; meanwhile the next ones gather.
+    """
+
+    def __init__(self, log: EventLog, bus: Bus, patience: float = 0.0) -> None:
         self._log = log
         self._bus = bus
-        self._dirty: dict[str, Emitter] = {}
+        self._patience = patience
+        # By writer, not by run: one that lost its run may still be there beside its successor.
+        self._dirty: dict[Emitter, None] = {}
         self._flushing: asyncio.Task[None] | None = None
-        self._in_flight: set[str] = set()
-        self._flushed = asyncio.Condition()
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
         """The writer of a run that exists in the log, which goes on after `state`."""
@@ -104,19 +141,9 @@ class Pipeline:
 
     def wake(self, emitter: Emitter) -> None:
         """Note that a run has something to write."""
-        self._dirty[emitter.run_id] = emitter
+        self._dirty[emitter] = None
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
-
-    async def settled(self, emitter: Emitter) -> None:
-        """Wait until nothing of a run waits or is being written."""
-        async with self._flushed:
-            await self._flushed.wait_for(
-                lambda: (
-                    emitter.run_id not in self._in_flight
-                    and (emitter.idle or emitter.failure is not None)
-                )
-            )
 
     async def close(self) -> None:
         """Write what is left."""
@@ -127,22 +154,35 @@ class Pipeline:
         try:
             while self._dirty:
                 dirty, self._dirty = self._dirty, {}
-                self._in_flight = set(dirty)
-                await self._write(list(dirty.values()))
-                self._in_flight = set()
-                async with self._flushed:
-                    self._flushed.notify_all()
+                await self._write([emitter for emitter in dirty if not emitter.idle])
         finally:
             self._flushing = None
 
     async def _write(self, emitters: list[Emitter]) -> None:
-        taken = [(emitter, *emitter.take()) for emitter in emitters]
+        left = [(emitter, *emitter.take()) for emitter in emitters]
+        deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        while left:
+            again: list[tuple[Emitter, Batch, list[Recorded]]] = []
+            answers = await self._append([batch for _, batch, _ in left])
+            for (emitter, batch, events), failure in zip(left, answers, strict=True):
+                if failure is None:
+                    self._bus.publish(emitter.run_id, events)
+                    crash.point("publish.after")
+                    emitter.written(batch.last_seq)
+                elif passing(failure) and time.monotonic() + pause < deadline:
+                    again.append((emitter, batch, events))
+                else:
+                    emitter.fail(failure)
+            left = again
+            if left:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _append(self, batches: list[Batch]) -> list[Exception | None]:
+        crash.point("append.before")
         try:
-            answers = await self._log.append([batch for _, batch, _ in taken])
+            answers = await self._log.append(batches)
         except Exception as error:  # noqa: BLE001  # whatever it is, the writers must learn of it
-            answers = [error] * len(taken)
-        for (emitter, _, events), failure in zip(taken, answers, strict=True):
-            if failure is not None:
-                emitter.failure = failure
-            else:
-                self._bus.publish(emitter.run_id, events)
+            return [error] * len(batches)
+        crash.point("append.after")
+        return answers

@@ -1,50 +1,73 @@
-"""Runs and the agents that make them, inside one process.
+"""Starts runs, finds them, stops them: from any process that shares the database.
 
-An agent here is an async function that writes its run through a `TaskWriter`. It lives apart from
-every connection: closing a request stops nothing.
+Who works on a run is decided in the store. So a server may have a worker of its own, or leave the
+work to other processes; a cancel reaches a run wherever it is, also one whose worker is dead.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from tailrace.core.errors import CallerError, NotFound, TailraceError
-from tailrace.core.events import Recorded, TaskCreated, TaskInProgress
+import msgspec
+
+from tailrace.core.codec import check_value, encode_event
+from tailrace.core.errors import CallerError, NotFound, SeqConflict
+from tailrace.core.events import Recorded, TaskCreated, TaskInputReceived, recorded
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo
-from tailrace.ports import Bus, EventLog, RunInfo
-from tailrace.runtime.follow import follow, state_at
+from tailrace.ports import Bus, NewRun, RunInfo, Store
+from tailrace.runtime import crash, hints, recovery
+from tailrace.runtime.agents import Agent
+from tailrace.runtime.follow import START, Place, Reader
+from tailrace.runtime.live import CANCELLED
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.shared import Streams
+from tailrace.runtime.worker import LEASE_SECONDS, Worker
 
-Agent = Callable[[TaskWriter], Awaitable[None]]
-"""What a user declares: an async function that writes one run."""
+CANCEL_SECONDS = 2.0
+"""How long a run's writer has to end it; then the canceller does so itself."""
 
-logger = logging.getLogger("tailrace")
+CLOSED_SECONDS = 5.0
+"""Within this time after a cancel the whole tree has ended, whoever did it."""
+
+PAGE = 1000
 
 
 class Runs:
-    """Starts runs, and finds those that were started."""
+    """The runs of one store, as this process sees them."""
 
     def __init__(
         self,
-        log: EventLog,
+        store: Store,
         bus: Bus,
         agents: Mapping[str, Agent],
         *,
         new_id: Callable[[], str],
         now: Callable[[], float],
+        worker: bool = True,
+        lease: float = LEASE_SECONDS,
     ) -> None:
-        self.log = log
+        self.store = store
         self.bus = bus
         self.agents = agents
-        self._pipeline = Pipeline(log, bus)
+        self.name = f"tailrace_{new_id()}"
+        self.reader = Reader(store, bus)
+        self.streams = Streams(self.reader)
+        self._pipeline = Pipeline(store, bus, patience=lease)
+        self._lease = lease
+        self.worker: Worker | None = None
+        if worker:
+            self.worker = Worker(
+                store, bus, agents, name=self.name, pipeline=self._pipeline, lease=lease
+            )
         self._new_id = new_id
         self._now = now
-        self._live: dict[str, asyncio.Task[None]] = {}
+
+    def open(self) -> None:
+        """Let this process's worker, if it has one, look for work."""
+        if self.worker is not None:
+            self.worker.start()
 
     async def start(
         self,
@@ -55,85 +78,138 @@ class Runs:
         run_id: str | None = None,
         options: Any = None,
         metadata: Any = None,
+        owner: str = "",
     ) -> str:
-        """Begin a run and return its id, once its first event is durable."""
+        """Begin a run and return its id, once its first event is durable.
+
+        It waits from then on for a worker, here or elsewhere.
+        """
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none at all"
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
         run_id = run_id or f"run_{self._new_id()}"
+        earlier = await self.latest(thread_id) if thread_id else None
         thread_id = thread_id or f"thread_{self._new_id()}"
-        earlier = await self.log.runs(thread_id)
-        info = RunInfo(
-            run_id=run_id,
-            agent=agent,
-            thread_id=thread_id,
-            last_seq=0,
-            epoch=1,
-            created_at=self._now(),
-        )
-        if not await self.log.create(info):
-            raise CallerError(f"There is a run {run_id} already; choose another id.")
-        emitter = self._pipeline.writer(run_id)
-        emitter.emit(
+        previous = earlier.run_id if earlier is not None else None
+        created = recorded(
             TaskCreated(
                 task_id=run_id,
                 agent=agent,
                 thread_id=thread_id,
-                previous_run_id=earlier[-1].run_id if earlier else None,
-                created_at=info.created_at,
+                previous_run_id=previous,
+                created_at=self._now(),
                 input=input,
                 options=options,
                 metadata=metadata,
-            )
+            ),
+            1,
         )
-        emitter.emit(TaskInProgress(task_id=run_id))
-        await emitter.drain()
-        task = TaskWriter(emitter, run_id)
-        work = asyncio.get_running_loop().create_task(self._work(agent, task), name=run_id)
-        self._live[run_id] = work
-        work.add_done_callback(lambda _: self._live.pop(run_id, None))
+        # Checked before it is stored: what the protocol forbids must leave no run behind.
+        State().apply(created)
+        run = NewRun(
+            run_id=run_id,
+            agent=agent,
+            thread_id=thread_id,
+            public=encode_event(created),
+            previous_run_id=previous,
+            owner=owner,
+        )
+        crash.point("create.before")
+        if await self.store.create(run) is None:
+            raise CallerError(f"There is a run {run_id} already; choose another id.")
+        crash.point("create.after")
+        hints.tell(self.bus, hints.of_thread(thread_id), run_id)
+        self._wake_workers(run_id)
         return run_id
 
-    async def _work(self, agent: str, task: TaskWriter) -> None:
-        try:
-            await self.agents[agent](task)
-            task.complete()
-        except asyncio.CancelledError:
-            task.cancel("The server stopped.")
-        except TailraceError as error:
-            logger.exception("run %s failed", task.task_id)
-            task.fail(ErrorInfo(code=error.code, message=str(error)))
-        except Exception:
-            # What an agent raises may hold a secret: clients learn that it failed, the log why.
-            logger.exception("run %s failed", task.task_id)
-            task.fail(ErrorInfo(code="agent_error", message="The agent failed."))
-        await task.drain()
+    def _wake_workers(self, run_id: str) -> None:
+        if self.worker is not None:
+            self.worker.wake()
+        hints.tell(self.bus, hints.WORKERS, run_id)
+
+    async def latest(self, thread_id: str) -> RunInfo | None:
+        """A thread's last run, if it has one."""
+        last: RunInfo | None = None
+        while True:
+            after = last.run_id if last is not None else None
+            page = await self.store.runs(thread_id=thread_id, after=after, limit=PAGE)
+            last = page[-1] if page else last
+            if len(page) < PAGE:
+                return last
 
     async def info(self, run_id: str) -> RunInfo:
         """What is known of a run, or `NotFound`."""
-        found = await self.log.info(run_id)
+        found = await self.store.info(run_id)
         if found is None:
             raise NotFound(f"There is no run {run_id}.")
         return found
 
     async def state(self, run_id: str, seq: int | None = None) -> State:
         """The state after event `seq`, or now."""
-        return await state_at(self.log, run_id, seq)
+        return await self.reader.state(run_id, seq)
 
-    def follow(self, run_id: str, after: int = 0) -> AsyncIterator[list[Recorded]]:
+    def follow(self, run_id: str, after: int | State = 0) -> AsyncIterator[list[Recorded]]:
         """The events after number `after`, as they become durable."""
-        return follow(self.log, self.bus, run_id, after)
+        return self.reader.follow(run_id, after)
 
-    async def cancel(self, run_id: str) -> None:
-        """Stop a run of this process; what it had put out is kept."""
-        work = self._live.get(run_id)
-        if work is not None:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+    def follow_thread(
+        self, thread_id: str, after: Place | str = START
+    ) -> AsyncIterator[tuple[RunInfo, list[Recorded]]]:
+        """The events of a thread's runs, one run after another, without end."""
+        return self.reader.follow_thread(thread_id, after)
+
+    async def send(self, run_id: str, value: Any) -> None:
+        """Hand something to a running agent; `{"request_id": …}` answers a request of it."""
+        check_value(value)
+        if isinstance(value, dict) and "request_id" in value:
+            try:
+                msgspec.convert({**value, "task_id": run_id}, TaskInputReceived)
+            except msgspec.ValidationError as error:
+                raise CallerError(f"That answers no request: {error}.") from error
+        if await self._post(run_id, "input", value) is None:
+            await self.info(run_id)
+            raise CallerError(f"Run {run_id} has ended; nobody would read it.")
+
+    async def cancel(self, run_id: str, reason: str = CANCELLED) -> None:
+        """Stop a run, wherever it is; what it had put out is kept. A second time changes nothing.
+
+        Returns when the run has ended: its writer ended it or, where nobody reads its letters, we
+        did.
+        """
+        deadline = time.monotonic() + CLOSED_SECONDS
+        if await self._post(run_id, "cancel", {"reason": reason}) is None:
+            return
+        if not await self.reader.ended(run_id, CANCEL_SECONDS):
+            await self._close_run(run_id, reason, deadline)
+
+    async def _post(self, run_id: str, kind: Any, value: Any) -> int | None:
+        crash.point("post.before")
+        number = await self.store.post(run_id, kind, msgspec.json.encode(value))
+        crash.point("post.after")
+        if number is not None:
+            self._wake_workers(run_id)
+        return number
+
+    async def _close_run(self, run_id: str, reason: str, deadline: float) -> None:
+        """End a run that its writer did not end: from here on that writer is refused."""
+        claim = await self.store.take_over(run_id, self.name, self._lease)
+        if claim is None:
+            return
+        crash.point("take_over.after")
+        state = await recovery.whole_state(self.store, run_id)
+        task = recovery.writer(self._pipeline.writer(run_id, claim.epoch, state))
+        try:
+            task.cancel(reason)
+            await task.drain()
+        except SeqConflict:
+            # Another canceller was quicker, or slower and came after us: it ends the run.
+            await self.reader.ended(run_id, max(deadline - time.monotonic(), 0.0))
 
     async def close(self) -> None:
-        """Stop what runs, write what is left, close the log."""
-        for run_id in list(self._live):
-            await self.cancel(run_id)
+        """Stop what runs here, write what is left, close the store and the bus."""
+        if self.worker is not None:
+            await self.worker.stop()
         await self._pipeline.close()
-        await self.log.close()
+        await self.reader.close()
+        await self.bus.close()
+        await self.store.close()

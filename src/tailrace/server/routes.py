@@ -43,6 +43,7 @@ class Server:
             Route("/runs/{run_id}", answering(self.show), methods=["GET"]),
             Route("/runs/{run_id}/events", answering(self.events), methods=["GET"]),
             Route("/runs/{run_id}/cancel", answering(self.cancel), methods=["POST"]),
+            Route("/runs/{run_id}/input", answering(self.input), methods=["POST"]),
             Route("/v1/responses", answering(self.create_response), methods=["POST"]),
             Route("/v1/responses/{response_id}", answering(self.get_response), methods=["GET"]),
             Route("/api/chat", answering(self.chat), methods=["POST"]),
@@ -69,6 +70,7 @@ class Server:
             "     ?after=CURSOR (or Last-Event-ID)  go on after an event",
             "     ?snapshot=true                the state so far, then the rest",
             "POST /runs/{id}/cancel             stop it",
+            "POST /runs/{id}/input {…}          hand it an answer",
             "POST /v1/responses, GET /v1/responses/{id}      for OpenAI clients",
             "POST /api/chat, GET /api/chat/{id}/stream       for the Vercel AI SDK",
         ]
@@ -128,6 +130,11 @@ class Server:
         await self.runs.cancel(run_id)
         return json_response(client_view(await self.runs.state(run_id)))
 
+    async def input(self, request: Request) -> Response:
+        """Hand something to a run; 202 once it is durable, its agent reads it when it asks."""
+        await self.runs.send(request.path_params["run_id"], await read_json(request))
+        return json_response({"status": "accepted"}, 202)
+
     # --- OpenAI Responses ----------------------------------------------------------------------
 
     async def create_response(self, request: Request) -> object:
@@ -180,10 +187,10 @@ class Server:
 
     async def resume_chat(self, request: Request) -> object:
         """The chat's last answer from its first chunk, or 204 when there is nothing to resume."""
-        found = await self.runs.log.runs(request.path_params["chat_id"])
-        if not found or _is_over(found[-1].ended_at):
+        found = await self.runs.latest(request.path_params["chat_id"])
+        if found is None or _is_over(found.ended_at):
             return Response(status_code=204)
-        return self._stream(vercel_ui.FORMAT, found[-1].run_id, snapshot=True)
+        return self._stream(vercel_ui.FORMAT, found.run_id, snapshot=True)
 
 
 def _run_id_of(response_id: str) -> str:

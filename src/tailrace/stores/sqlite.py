@@ -1,325 +1,330 @@
-"""The embedded log: one SQLite file, one thread that writes, one that reads.
+"""The embedded store: one SQLite file, in the process that uses it, or in several.
 
-While one transaction is being written the next requests gather, and go together: group commit. What
-one flush wrote of one run is one row, because a row costs the same whether it holds one event or a
-hundred.
+    store = await SqliteLog.open("tailrace.db")
+    store = await SqliteLog.open("sqlite:///tailrace.db?synchronous=full")
+
+Nothing is kept in memory between two calls: where a run ends, who writes it and which letter comes
+next are read in the transaction that goes on from there. So another process, a kill or a full disk
+leave no hole.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
+import hashlib
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote
 
 import apsw
 import msgspec
 
-from tailrace.core.codec import decode_event
-from tailrace.core.errors import SeqConflict, StorageError
+from tailrace.core.errors import CallerError, NotFound, StorageError
 from tailrace.core.events import Recorded
-from tailrace.ports import Batch, RunInfo, Snapshot
+from tailrace.ports import Batch, Claim, Head, Letter, NewRun, RunInfo, Snapshot
+from tailrace.stores import sqlite_batches as batches_of
+from tailrace.stores import sqlite_queue as queue_of
+from tailrace.stores.sqlite_schema import Synchronous, connect
+from tailrace.stores.sqlite_threads import Checkpointer, Worker
 
-T = TypeVar("T")
+MEMORY = ":memory:"
 
-SCHEMA = """
-create table if not exists runs (
-    run_id     text primary key,
-    agent      text not null,
-    thread_id  text not null,
-    last_seq   integer not null default 0,
-    epoch      integer not null default 1,
-    created_at real not null,
-    ended_at   real
-);
-create index if not exists runs_by_thread on runs (thread_id, created_at);
-create table if not exists batches (
-    run_id    text not null,
-    first_seq integer not null,
-    last_seq  integer not null,
-    epoch     integer not null,
-    public    blob not null,
-    private   blob,
-    checksum  integer not null
-);
-create unique index if not exists batches_in_order on batches (run_id, first_seq);
-create table if not exists snapshots (
-    run_id text not null,
-    seq    integer not null,
-    state  blob not null,
-    primary key (run_id, seq)
-);
-"""
+EXPIRED_AT_ONCE = 1000
+"""How many runs one call of `expired` names at most; the next call names the next."""
 
-INFO = "run_id, agent, thread_id, last_seq, epoch, created_at, ended_at"
-
-
-class _Worker:
-    """One thread with one connection. Jobs that wait together run in one transaction."""
-
-    def __init__(self, connect: Callable[[], apsw.Connection], *, writes: bool) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Any, Any, Any] | None] = queue.SimpleQueue()
-        self._connect = connect
-        self._writes = writes
-        self._ready: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="tailrace-sqlite", daemon=True)
-        self._thread.start()
-        failure = self._ready.get()
-        if failure is not None:
-            raise StorageError(f"The database could not be opened: {failure}") from failure
-
-    def call(self, job: Callable[[apsw.Connection], T]) -> asyncio.Future[T]:
-        """Run a job on the thread; the result comes after its transaction is durable."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put((job, future, loop))
-        return future
-
-    def stop(self) -> None:
-        """Finish the jobs that wait, then end."""
-        self._jobs.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        try:
-            connection = self._connect()
-        except BaseException as failure:  # noqa: BLE001  # handed to whoever opened us
-            self._ready.put(failure)
-            return
-        self._ready.put(None)
-        running = True
-        while running:
-            jobs = [self._jobs.get()]
-            while not self._jobs.empty():
-                jobs.append(self._jobs.get())
-            if jobs[-1] is None:
-                running = False
-            work = [job for job in jobs if job is not None]
-            if work:
-                self._run(connection, work)
-        connection.close()
-
-    def _run(self, connection: apsw.Connection, jobs: list[tuple[Any, Any, Any]]) -> None:
-        results: list[tuple[Any, Any]] = []
-        try:
-            # `begin immediate` takes the write lock before we look, so nobody can append
-            # between our reading the last seq and our writing the next.
-            connection.execute("begin immediate" if self._writes else "begin")
-            try:
-                for job, _, _ in jobs:
-                    results.append((job(connection), None))
-            except BaseException:
-                connection.execute("rollback")
-                raise
-            connection.execute("commit")
-        except Exception as failure:  # noqa: BLE001  # it belongs to those who wait
-            error = StorageError(f"The database could not do it: {failure}")
-            error.__cause__ = failure
-            results = [(None, error)] * len(jobs)
-        by_loop: dict[Any, list[tuple[Any, Any, Any]]] = {}
-        for (_, future, loop), (value, error_or_none) in zip(jobs, results, strict=True):
-            by_loop.setdefault(loop, []).append((future, value, error_or_none))
-        for loop, done in by_loop.items():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_settle, done)
-
-
-def _settle(done: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    for future, value, error in done:
-        if future.done():
-            continue
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+_INFO = ", ".join(RunInfo.__struct_fields__)
 
 
 class SqliteLog:
-    """An `EventLog` in a file, or in `:memory:` for tests."""
+    """A `Store` in a file, or in `:memory:` for tests.
 
-    def __init__(self, path: str | Path, now: Callable[[], float] = time.time) -> None:
+    `now` dates runs and is for people and retention; leases go by `boot_time` and `boot_id`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        now: Callable[[], float] = time.time,
+        *,
+        synchronous: Synchronous = "normal",
+        readers: int = 2,
+        boot_time: Callable[[], float] = queue_of.boot_time,
+        boot_id: str | None = None,
+    ) -> None:
         self.path = str(path)
         self._now = now
-        self._writer = _Worker(self._open, writes=True)
-        # A database in memory belongs to its one connection, so there the writer also reads.
-        in_memory = self.path == ":memory:"
-        self._reader = self._writer if in_memory else _Worker(self._open, writes=False)
+        self._boot_time = boot_time
+        self._boot_id = queue_of.boot_id() if boot_id is None else boot_id
+        self._synchronous = synchronous
+        self._checkpointer: Checkpointer | None = None
+        if self.path == MEMORY:
+            # A database in memory belongs to its one connection, so there the writer also reads.
+            self._writer = self._reader = Worker(self._connect, writes=True)
+            return
+        self._checkpointer = checkpointer = Checkpointer(self._connect)
+        try:
+            self._writer = Worker(lambda: checkpointer.watch(self._connect()), writes=True)
+            self._reader = Worker(self._connect, writes=False, threads=readers)
+        except BaseException:
+            self._stop()
+            raise
 
-    def _open(self) -> apsw.Connection:
-        connection = apsw.Connection(self.path)
-        connection.set_busy_timeout(5_000)
-        connection.execute("pragma journal_mode = wal")
-        # NORMAL survives the death of the process; a power cut may take the last moments.
-        connection.execute("pragma synchronous = normal")
-        connection.execute(SCHEMA)
-        return connection
+    @classmethod
+    async def open(cls, url_or_path: str | Path, **options: Any) -> SqliteLog:
+        """The store at a path or at an URL like `sqlite:///file.db?synchronous=full`."""
+        path, found = _parsed(str(url_or_path))
+        options = found | options
+        return await asyncio.to_thread(cls, path, **options)
 
-    async def create(self, info: RunInfo) -> bool:
-        """Make a run; False if there is one of that id."""
+    def _connect(self) -> apsw.Connection:
+        return connect(self.path, self._synchronous)
 
-        def job(db: apsw.Connection) -> bool:
+    # --- the log -------------------------------------------------------------------------------
+
+    async def create(self, run: NewRun) -> RunInfo | None:
+        """Make a run with its first event."""
+
+        def job(db: apsw.Connection) -> RunInfo | None:
+            if _one(db, "select 1 from runs where run_id = ?", run.run_id) is not None:
+                return None
+            (ordinal,) = _one(
+                db,
+                "insert into threads values (?, ?, 1) on conflict do update"
+                " set last_ordinal = last_ordinal + 1 returning last_ordinal",
+                run.owner,
+                run.thread_id,
+            ) or (1,)
+            info = RunInfo(
+                run_id=run.run_id,
+                agent=run.agent,
+                thread_id=run.thread_id,
+                owner=run.owner,
+                ordinal=ordinal,
+                previous_run_id=run.previous_run_id,
+                metadata=run.metadata,
+                last_seq=1,
+                epoch=1,
+                attempts=0,
+                created_at=self._now(),
+                ended_at=None,
+                trimmed_to=0,
+            )
             db.execute(
-                f"insert or ignore into runs ({INFO}) values (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                f"insert into runs ({_INFO}, last_letter)"  # noqa: S608
+                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
                 msgspec.structs.astuple(info),
             )
-            return db.changes() == 1
+            batches_of.first(db, run.run_id, run.public, run.private)
+            return info
 
         return await self._writer.call(job)
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write the batches; each run is accepted or refused on its own."""
-        return await self._writer.call(
-            lambda db: [_append(db, batch, self._now()) for batch in batches]
-        )
+        return await self._writer.call(lambda db: batches_of.append(db, batches, self._now()))
 
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
-        """Events after `after`."""
-
-        def job(db: apsw.Connection) -> list[tuple[int, int, bytes, bytes | None, int]]:
-            # Start at the batch that holds the cursor: batches are found by their first event.
-            rows = db.execute(
-                "select first_seq, epoch, public, private, checksum from batches where run_id = ?1"
-                " and first_seq >= coalesce((select max(first_seq) from batches where run_id = ?1"
-                " and first_seq <= ?2 + 1), 0) and last_seq > ?2 order by first_seq",
-                (run_id, after),
-            )
-            found: list[Any] = []
-            count = 0
-            for row in rows:
-                found.append(row)
-                count += row[2].count(b"\n") + 1
-                if count >= limit:
-                    break
-            return found
-
-        events: list[Recorded] = []
-        for first_seq, epoch, public, private, checksum in await self._reader.call(job):
-            _verify(run_id, first_seq, public, private, checksum)
-            lines = public.split(b"\n")
-            wanted = lines[max(0, after + 1 - first_seq) :]
-            events.extend(Recorded(decode_event(line), line, epoch) for line in wanted)
-        return events
+        """Events after `after`; decoded on the reader's thread, so the loop goes on."""
+        return await self._reader.call(lambda db: batches_of.read(db, run_id, after, limit))
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
-        rows = await self._reader.call(
-            lambda db: list(
-                db.execute(
-                    "select first_seq, private from batches where run_id = ? and last_seq > ?"
-                    " and private is not null order by first_seq",
-                    (run_id, after),
-                )
-            )
-        )
-        return {
-            number: line
-            for first_seq, private in rows
-            for number, line in enumerate(private.split(b"\n"), first_seq)
-            if line and number > after
-        }
+        return await self._reader.call(lambda db: batches_of.read_private(db, run_id, after))
 
     async def info(self, run_id: str) -> RunInfo | None:
         """One run's row."""
-        found = await self._infos("run_id = ?", run_id)
+        found = await self._infos("run_id = ?", [run_id])
         return found[0] if found else None
 
-    async def runs(self, thread_id: str) -> list[RunInfo]:
-        """A thread's runs, oldest first."""
-        return await self._infos("thread_id = ? order by created_at, rowid", thread_id)
-
-    async def _infos(self, where: str, value: str) -> list[RunInfo]:
-        rows = await self._reader.call(
-            lambda db: list(db.execute(f"select {INFO} from runs where {where}", (value,)))  # noqa: S608
+    async def heads(self, run_ids: list[str]) -> dict[str, Head]:
+        """How far these runs' logs go."""
+        rows = await self._select(
+            "select run_id, last_seq, epoch, ended_at is not null from runs"
+            " where run_id in (select value from json_each(?))",
+            queue_of.listed(run_ids),
         )
-        names = INFO.split(", ")
-        return [RunInfo(**dict(zip(names, row, strict=True))) for row in rows]
+        return {run_id: Head(seq, epoch, bool(ended)) for run_id, seq, epoch, ended in rows}
+
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[RunInfo]:
+        """A thread's runs, an owner's, or all."""
+        scope = [("thread_id = ?", thread_id), ("owner = ?", owner)]
+        where = " and ".join(text for text, value in scope if value is not None) or "true"
+        values: list[Any] = [value for _, value in scope if value is not None]
+        order = "number" if thread_id is None else "ordinal, number"
+        if after is not None:
+            place = await self._select(
+                f"select {order} from runs where run_id = ? and {where}",  # noqa: S608
+                after,
+                *values,
+            )
+            if not place:
+                raise NotFound(f"There is no run {after} in this listing; begin again.")
+            where += f" and ({order}) > ({', '.join('?' * len(place[0]))})"
+            values += place[0]
+        return await self._infos(f"{where} order by {order} limit ?", [*values, limit])
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
-        rows = await self._reader.call(
-            lambda db: list(
-                db.execute(
-                    "select seq, state from snapshots where run_id = ? and seq <= ?"
-                    " order by seq desc limit 1",
-                    (run_id, 2**62 if at_most is None else at_most),
-                )
-            )
+        rows = await self._select(
+            "select seq, state from snapshots where run_id = ? and seq <= ?"
+            " order by seq desc limit 1",
+            run_id,
+            2**62 if at_most is None else at_most,
         )
         return Snapshot(*rows[0]) if rows else None
 
+    async def repack(self, run_id: str) -> None:
+        """Join the rows of an ended run; a run that is being written is left alone."""
+        await self._writer.call(lambda db: batches_of.repack(db, run_id))
+
+    async def trim(self, run_id: str, snapshot: bytes) -> None:
+        """Keep only the final state of an ended run."""
+        await self._writer.call(lambda db: batches_of.trim(db, run_id, snapshot))
+
+    async def delete(self, run_id: str) -> bool:
+        """Forget a run. Blobs stay: another run may refer to the same bytes."""
+        return await self._writer.call(lambda db: batches_of.delete(db, run_id))
+
+    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
+        """Ended runs to trim and to delete, those that ended first."""
+        now = self._now()
+        query = (
+            "select run_id from runs where ended_at <= ?1 and (trimmed_to = 0 or ?2)"
+            " and ended_at > ?3 order by ended_at limit ?4"
+        )
+        old, older = now - full_for, now - snapshot_for
+        to_trim = await self._select(query, old, False, older, EXPIRED_AT_ONCE)
+        to_delete = await self._select(query, older, True, float("-inf"), EXPIRED_AT_ONCE)
+        return [run_id for (run_id,) in to_trim], [run_id for (run_id,) in to_delete]
+
+    # --- claims --------------------------------------------------------------------------------
+
+    async def claim(
+        self, worker: str, agents: list[str], lease: float, limit: int = 1
+    ) -> list[Claim]:
+        """Take waiting runs, oldest first."""
+        return await self._writer.call(
+            lambda db: queue_of.claim(
+                db, worker, agents, lease, limit, self._boot_time(), self._boot_id
+            )
+        )
+
+    async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
+        """Claim one run, whoever holds it."""
+        return await self._writer.call(
+            lambda db: queue_of.take_over(
+                db, run_id, worker, self._boot_time() + lease, self._boot_id
+            )
+        )
+
+    async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
+        """Keep leases alive; those that are lost."""
+        return await self._writer.call(
+            lambda db: queue_of.extend(db, worker, claims, self._boot_time() + lease, self._boot_id)
+        )
+
+    async def release(self, run_id: str, epoch: int) -> None:
+        """Give a claim up."""
+        await self._writer.call(lambda db: queue_of.release(db, run_id, epoch))
+
+    # --- letters -------------------------------------------------------------------------------
+
+    async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
+        """Leave a letter for a run's writer."""
+        return await self._writer.call(lambda db: queue_of.post(db, run_id, kind, body))
+
+    async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
+        """What was not acknowledged."""
+        return await self._reader.call(lambda db: queue_of.letters(db, run_ids))
+
+    async def acknowledge(self, run_id: str, number: int) -> None:
+        """Forget the letters up to this one."""
+        await self._writer.call(
+            lambda db: db.execute(
+                "delete from letters where run_id = ? and number <= ?", (run_id, number)
+            ).close()
+        )
+
+    # --- blobs ---------------------------------------------------------------------------------
+
+    async def put_blob(self, data: bytes, mime_type: str) -> str:
+        """Keep bytes once; hashed beside the loop and before the writer's turn."""
+        digest = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
+        await self._writer.call(
+            lambda db: db.execute(
+                "insert or ignore into blobs values (?, ?, ?)", (digest, mime_type, data)
+            ).close()
+        )
+        return digest
+
+    async def blob(self, sha256: str) -> tuple[bytes, str] | None:
+        """Bytes by their hash, which is also looked at: damage is never passed on."""
+
+        def job(db: apsw.Connection) -> tuple[bytes, str] | None:
+            found: tuple[bytes, str] | None = _one(
+                db, "select data, mime_type from blobs where sha256 = ?", sha256
+            )
+            if found is not None and hashlib.sha256(found[0]).hexdigest() != sha256:
+                raise StorageError(f"Blob {sha256} is damaged. Restore the file from a backup.")
+            return found
+
+        return await self._reader.call(job)
+
+    # --- the rest ------------------------------------------------------------------------------
+
     async def close(self) -> None:
-        """Write what waits, then close the file."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._stop)
+        """Write what waits, then close the file; a second time changes nothing."""
+        await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
-        self._writer.stop()
-        if self._reader is not self._writer:
-            self._reader.stop()
+        for worker in ("_writer", "_reader"):
+            if hasattr(self, worker):
+                getattr(self, worker).stop()
+        if self._checkpointer is not None:
+            self._checkpointer.stop()
+
+    async def _select(self, query: str, *values: Any) -> list[Any]:
+        return await self._reader.call(lambda db: db.execute(query, values).fetchall())
+
+    async def _infos(self, where: str, values: list[Any]) -> list[RunInfo]:
+        rows = await self._select(f"select {_INFO} from runs where {where}", *values)  # noqa: S608
+        names = RunInfo.__struct_fields__
+        return [RunInfo(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
-    row = next(
-        iter(db.execute("select last_seq, epoch from runs where run_id = ?", (batch.run_id,))), None
-    )
-    if row is None:
-        return SeqConflict(f"There is no run {batch.run_id}.")
-    last_seq, epoch = row
-    public = b"\n".join(batch.publics)
-    private = b"\n".join(batch.privates) if any(batch.privates) else None
-    if epoch != batch.epoch or last_seq + 1 != batch.first_seq:
-        if _is_there(db, batch, public, private):
-            return None
-        return SeqConflict(
-            f"Run {batch.run_id} ends at {last_seq} in epoch {epoch}; this batch begins at "
-            f"{batch.first_seq} in epoch {batch.epoch}. Another worker writes the run."
+def _one(db: apsw.Connection, query: str, *values: Any) -> Any:
+    return db.execute(query, values).fetchone()
+
+
+def _parsed(url: str) -> tuple[str, dict[str, Any]]:
+    """The path and the options in an URL; a plain path is one."""
+    if not url.startswith("sqlite:"):
+        return url, {}
+    rest, _, query = url.partition("?")
+    options = dict(parse_qsl(query))
+    if options.keys() - {"synchronous"} or options.get("synchronous", "full") not in (
+        "normal",
+        "full",
+    ):
+        raise CallerError(
+            f"{url!r} has an option that SQLite's URL does not know; it may be"
+            " ?synchronous=normal (the default) or ?synchronous=full."
         )
-    db.execute(
-        "insert into batches values (?, ?, ?, ?, ?, ?, ?)",
-        (
-            batch.run_id,
-            batch.first_seq,
-            batch.last_seq,
-            batch.epoch,
-            public,
-            private,
-            _checksum(public, private),
-        ),
-    )
-    db.execute(
-        "update runs set last_seq = ?, ended_at = coalesce(ended_at, ?) where run_id = ?",
-        (batch.last_seq, now if batch.ended else None, batch.run_id),
-    )
-    if batch.snapshot is not None:
-        db.execute(
-            "insert or replace into snapshots values (?, ?, ?)",
-            (batch.run_id, batch.last_seq, batch.snapshot),
+    if rest in (f"sqlite://{MEMORY}", f"sqlite:///{MEMORY}"):
+        return MEMORY, options
+    path = unquote(rest.removeprefix("sqlite:///"))
+    if not rest.startswith("sqlite:///") or not path:
+        raise CallerError(
+            f"{url!r} names no file; write sqlite:///file.db, sqlite:////folder/file.db or"
+            " sqlite://:memory:."
         )
-    return None
-
-
-def _is_there(db: apsw.Connection, batch: Batch, public: bytes, private: bytes | None) -> bool:
-    rows = db.execute(
-        "select 1 from batches where run_id = ? and first_seq = ? and epoch = ? and public = ?"
-        " and private is ?",
-        (batch.run_id, batch.first_seq, batch.epoch, public, private),
-    )
-    return next(iter(rows), None) is not None
-
-
-def _checksum(public: bytes, private: bytes | None) -> int:
-    return zlib.crc32(private or b"", zlib.crc32(public))
-
-
-def _verify(
-    run_id: str, first_seq: int, public: bytes, private: bytes | None, checksum: int
-) -> None:
-    if _checksum(public, private) != checksum:
-        raise StorageError(
-            f"The log of run {run_id} is damaged at event {first_seq}: its checksum does not fit."
-            " Restore the file from a backup."
-        )
+    return path, options

@@ -2,6 +2,8 @@
 
 * `tailrace.testing.runs`: random legal runs, as a Hypothesis strategy. Whatever reads events (a
   fold, a wire format, a store) can be tried on runs that nobody thought of.
+* `tailrace.testing.log`: `EventLogKit`, what every store has to keep, as tests to inherit.
+* `tailrace.testing.follow`: `FollowKit`, what a store and a bus have to give together.
 
 Each module names the packages that it needs beyond Tailrace when it is imported without them.
 """

@@ -1,4 +1,4 @@
-"""Durable before visible; and a follower gets each event once, whatever the bus does."""
+"""Durable before visible, and batched; the state at any place."""
 
 from __future__ import annotations
 
@@ -9,26 +9,40 @@ from typing import Any
 
 import pytest
 
-from tailrace.buses import local
 from tailrace.buses.local import LocalBus
+from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent, NotFound, SeqConflict, StorageError
-from tailrace.core.events import Notice, Recorded, TaskCompleted, TaskCreated, TaskInProgress
+from tailrace.core.events import (
+    Notice,
+    Recorded,
+    TaskCancelled,
+    TaskCompleted,
+    TaskCreated,
+    TaskInProgress,
+    recorded,
+)
+from tailrace.core.fold import State
 from tailrace.core.snapshot import save
-from tailrace.ports import Batch, RunInfo
-from tailrace.runtime import follow as following
-from tailrace.runtime.follow import follow, state_at
+from tailrace.ports import Batch, NewRun
+from tailrace.runtime.follow import state_at
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.stores.sqlite import SqliteLog
 
 RUN = "run_1"
+FIRST = recorded(TaskCreated(task_id=RUN), 1)
+
+
+def writer(pipeline: Pipeline) -> Emitter:
+    """The writer of the run, which goes on after its first event."""
+    state = State()
+    state.apply(FIRST)
+    return pipeline.writer(RUN, state=state)
 
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
     made = SqliteLog(tmp_path / "log.db")
-    await made.create(
-        RunInfo(run_id=RUN, agent="a", thread_id="t", last_seq=0, epoch=1, created_at=0)
-    )
+    await made.create(NewRun(run_id=RUN, agent="a", thread_id="t", public=encode_event(FIRST)))
     yield made
     await made.close()
 
@@ -48,13 +62,12 @@ class Watching(LocalBus):
 
 
 def begin(emitter: Emitter) -> None:
-    emitter.emit(TaskCreated(task_id=RUN))
     emitter.emit(TaskInProgress(task_id=RUN))
 
 
 async def test_nothing_is_published_before_it_is_durable(log: SqliteLog) -> None:
     bus = Watching(log)
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     for n in range(50):
         emitter.emit(Notice(task_id=RUN, message=str(n)))
@@ -68,7 +81,7 @@ async def test_nothing_is_published_before_it_is_durable(log: SqliteLog) -> None
 
 async def test_a_fast_writer_pays_for_few_transactions(log: SqliteLog) -> None:
     bus = Watching(log)
-    emitter = Pipeline(log, bus).writer(RUN)
+    emitter = writer(Pipeline(log, bus))
     begin(emitter)
     for n in range(1000):
         emitter.emit(Notice(task_id=RUN, message=str(n)))
@@ -78,7 +91,7 @@ async def test_a_fast_writer_pays_for_few_transactions(log: SqliteLog) -> None:
 
 
 async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -> None:
-    emitter = Pipeline(log, LocalBus()).writer(RUN)
+    emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     with pytest.raises(IllegalEvent, match="task-known"):
         emitter.emit(Notice(task_id="somebody_else", message="x"))
@@ -88,10 +101,10 @@ async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -
 
 
 async def test_a_second_writer_is_refused_and_stays_refused(log: SqliteLog) -> None:
-    first, second = (Pipeline(log, LocalBus()).writer(RUN) for _ in range(2))
+    first, second = (writer(Pipeline(log, LocalBus())) for _ in range(2))
     begin(first)
     await first.drain()
-    second.emit(TaskCreated(task_id=RUN, agent="other"))
+    second.emit(TaskCancelled(task_id=RUN))
     with pytest.raises(SeqConflict):
         await second.drain()
     with pytest.raises(SeqConflict):
@@ -110,7 +123,7 @@ async def test_what_could_not_be_written_is_never_shown() -> None:
     ear = bus.subscribe(RUN)
     broken: Any = Broken()
     pipeline = Pipeline(broken, bus)
-    emitter = pipeline.writer(RUN)
+    emitter = writer(pipeline)
     begin(emitter)
     with pytest.raises(StorageError, match="no disk"):
         await emitter.drain()
@@ -118,95 +131,52 @@ async def test_what_could_not_be_written_is_never_shown() -> None:
     assert await ear.get(0.01) == []
 
 
-async def numbers(source: AsyncIterator[list[Recorded]]) -> list[int]:
-    return [one.event.sequence_number async for batch in source for one in batch]
-
-
-@pytest.mark.parametrize("after", [0, 1, 5, 11, 12])
-async def test_a_follower_gets_everything_after_its_cursor_once(log: SqliteLog, after: int) -> None:
-    bus = LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
-    begin(emitter)
-    for n in range(4):
-        emitter.emit(Notice(task_id=RUN, message=str(n)))
-    await emitter.drain()
-    reading = asyncio.ensure_future(numbers(follow(log, bus, RUN, after)))
-    for n in range(6):
-        await asyncio.sleep(0.002)
-        emitter.emit(Notice(task_id=RUN, message=str(n)))
-    emitter.emit(TaskCompleted(task_id=RUN))
-    assert await asyncio.wait_for(reading, 5) == list(range(after + 1, 14))
-
-
-async def test_a_follower_whose_bus_is_silent_reads_the_log(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+async def test_a_store_that_is_away_for_a_moment_gets_the_same_batches_again(
+    log: SqliteLog,
 ) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
-    deaf, bus = LocalBus(), LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
-    begin(emitter)
-    reading = asyncio.ensure_future(numbers(follow(log, deaf, RUN)))
-    await asyncio.sleep(0.05)
-    emitter.emit(TaskCompleted(task_id=RUN))
-    assert await asyncio.wait_for(reading, 5) == [1, 2, 3]
+    sent: list[list[Batch]] = []
+
+    class Shaky:
+        async def append(self, batches: list[Batch]) -> list[Exception | None]:
+            sent.append(batches)
+            if len(sent) == 1:
+                raise StorageError("away")
+            answers = await log.append(batches)
+            if len(sent) == 2:
+                raise StorageError("the answer was lost")
+            return answers
+
+    bus = LocalBus()
+    ear = bus.subscribe(RUN)
+    shaky: Any = Shaky()
+    emitter = writer(Pipeline(shaky, bus, patience=10))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    await emitter.drain()
+    assert sent[0] == sent[1] == sent[2]
+    assert [one.event.sequence_number for one in await ear.get(1)] == [2]
+    assert [one.event.sequence_number for one in await log.read(RUN, 0)] == [1, 2]
 
 
-async def test_a_bus_that_repeats_and_forgets_costs_nothing(log: SqliteLog) -> None:
-    class Bad(LocalBus):
-        def publish(self, run_id: str, events: list[Recorded]) -> None:
-            super().publish(run_id, events[-1:])
-            super().publish(run_id, events)
-
-    bus = Bad()
-    emitter = Pipeline(log, bus).writer(RUN)
-    begin(emitter)
-    reading = asyncio.ensure_future(numbers(follow(log, bus, RUN)))
-    for n in range(9):
-        emitter.emit(Notice(task_id=RUN, message=str(n)))
-        if n % 3 == 0:
-            await asyncio.sleep(0.003)
-    emitter.emit(TaskCompleted(task_id=RUN))
-    assert await asyncio.wait_for(reading, 5) == list(range(1, 13))
-
-
-async def test_a_slow_follower_is_bounded_and_misses_nothing(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+async def test_a_drain_waits_for_what_was_emitted_before_it_and_not_for_more(
+    log: SqliteLog,
 ) -> None:
-    monkeypatch.setattr(local, "MAX_QUEUED", 10)
-    bus = LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
-    begin(emitter)
-    await emitter.drain()
-    source = follow(log, bus, RUN)
-    first = await anext(source)
-    for n in range(100):
+    emitter = writer(Pipeline(log, LocalBus()))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    draining = [asyncio.ensure_future(emitter.drain()) for _ in range(3)]
+    for n in range(200):
         emitter.emit(Notice(task_id=RUN, message=str(n)))
-        if n % 8 == 0:
-            await emitter.drain()
-    emitter.emit(TaskCompleted(task_id=RUN))
+        await asyncio.sleep(0)
+        if all(one.done() for one in draining):
+            break
+    await asyncio.gather(*draining)
+    assert (await log.read(RUN, 0))[1].event.sequence_number == 2
     await emitter.drain()
-    rest = await numbers(source)
-    assert [one.event.sequence_number for one in first] + rest == list(range(1, 104))
-
-
-async def test_a_follower_that_leaves_is_forgotten(log: SqliteLog) -> None:
-    bus = LocalBus()
-    emitter = Pipeline(log, bus).writer(RUN)
-    begin(emitter)
-    await emitter.drain()
-    source = follow(log, bus, RUN)
-    await anext(source)
-    assert bus._readers
-    await source.aclose()  # type: ignore[attr-defined]
-    assert not bus._readers
-    bus.subscribe(RUN).close()
-    bus.drop(RUN, bus.subscribe("other"))  # type: ignore[arg-type]
 
 
 async def test_the_state_at_any_place_is_the_fold_up_to_it(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emitter = Pipeline(log, LocalBus()).writer(RUN)
+    emitter = writer(Pipeline(log, LocalBus()))
     monkeypatch.setattr(emitter, "_snapshot_bytes", 200)
     begin(emitter)
     saved = []
@@ -226,7 +196,7 @@ async def test_the_state_of_an_unknown_run_is_not_found(log: SqliteLog) -> None:
 
 
 async def test_a_place_beyond_the_end_is_the_end(log: SqliteLog) -> None:
-    emitter = Pipeline(log, LocalBus()).writer(RUN)
+    emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     await emitter.drain()
     assert (await state_at(log, RUN, 99)).sequence_number == 2

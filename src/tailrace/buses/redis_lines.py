@@ -1,0 +1,409 @@
+"""The two connections of the Redis bus: one that writes, one that waits; neither ever raises.
+
+Redis may be away at any time. Then what should be sent is dropped, and the one that waits comes
+back by itself, after pauses that grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from tailrace.buses.local import LocalBus
+from tailrace.core.errors import CallerError
+
+try:
+    from redis.asyncio import ConnectionPool
+    from redis.asyncio.connection import AbstractConnection
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import ResponseError
+except ModuleNotFoundError as missing:
+    raise CallerError(
+        "The Redis bus needs the `redis` package: pip install 'tailrace[redis]'."
+    ) from missing
+
+MAX_QUEUED_COMMANDS = 10_000
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
+"""What may wait to be sent while Redis is slow; past that the oldest is dropped."""
+
+FLUSH_COMMANDS = 200
+FLUSH_BYTES = 256 * 1024
+"""What is sent in one go, about: more only fills buffers and is slower."""
+
+READ_ENTRIES = 64
+BREATH_EVENTS = 500
+"""After decoding so many, the loop gets its turn."""
+
+BLOCK_SECONDS = 1.0
+"""How long one `XREAD` waits, and how often the places in the streams are checked."""
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+"""Seconds between attempts to reach a Redis that is away, at first and at most."""
+
+NOWHERE = b"0-0"
+"""The place before any entry."""
+
+Command: TypeAlias = tuple[str | bytes | int, ...]
+
+Pool: TypeAlias = ConnectionPool
+"""How to make connections to one server."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Health:
+    """Says once that Redis went away, and once that it is back."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._away: set[str] = set()
+
+    def away(self, who: str, why: Exception) -> None:
+        """One of the connections is lost."""
+        if not self._away:
+            logger.warning(
+                "Redis at %s is away (%s); readers look at the log meanwhile.",
+                self._name,
+                said(why),
+            )
+        self._away.add(who)
+
+    def back(self, who: str) -> None:
+        """One of the connections works."""
+        if who in self._away:
+            self._away.remove(who)
+            if not self._away:
+                logger.info("Redis at %s is back.", self._name)
+
+
+class Line:
+    """One connection. The driver's own would reconnect in silence: here one has to know."""
+
+    def __init__(self, pool: Pool, patience: float) -> None:
+        self._connection = _connection(pool)
+        self._patience = patience
+
+    async def ask(self, commands: Sequence[Command], blocking: float = 0.0) -> list[Any]:
+        """Send commands in one go; their answers, a refusal as the exception that it is.
+
+        `blocking` is how long they may take by themselves, beyond what is usual.
+        """
+        connection = self._connection
+        try:
+            async with asyncio.timeout(self._patience + blocking):
+                await connection.connect()  # type: ignore[no-untyped-call]
+                packed = connection.pack_commands(commands)
+                await connection.send_packed_command(packed, check_health=False)
+                return [await self._answer() for _ in commands]
+        except BaseException:
+            # Answers may still be under way: whoever came next would take them for its own.
+            await self.hang_up()
+            raise
+
+    async def hang_up(self) -> None:
+        """Close the connection; the next question makes a new one."""
+        with suppress(Exception):
+            await self._connection.disconnect(nowait=True)
+
+    async def _answer(self) -> Any:
+        try:
+            return await self._connection.read_response(disable_decoding=True)
+        except ResponseError as refusal:
+            return refusal
+
+
+class Writer:
+    """Sends what was published, in the background; drops it while nobody takes it."""
+
+    def __init__(self, line: Line, health: Health) -> None:
+        self.line = line
+        self._health = health
+        self._queue: deque[tuple[Command, int]] = deque()
+        self._bytes = 0
+        self._open = True
+        self._filled = asyncio.Event()
+        self._sent = asyncio.Event()
+        self._sent.set()
+
+    def put(self, command: Command) -> None:
+        """Queue a command; never waits."""
+        if not self._open:
+            return
+        size = sum(len(part) for part in command if not isinstance(part, int))
+        self._queue.append((command, size))
+        self._bytes += size
+        while len(self._queue) > MAX_QUEUED_COMMANDS or self._bytes > MAX_QUEUED_BYTES:
+            self._bytes -= self._queue.popleft()[1]
+        self._filled.set()
+        self._sent.clear()
+
+    async def sent(self) -> None:
+        """Wait until nothing waits to be sent."""
+        await self._sent.wait()
+
+    async def try_to(self, commands: Sequence[Command]) -> Exception | None:
+        """Send commands; why it failed, if all of it did."""
+        try:
+            answers = await self.line.ask(commands)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the runtime must not suffer
+            return error
+        refusals = [one for one in answers if isinstance(one, ResponseError)]
+        if refusals and len(refusals) < len(answers):
+            logger.debug("Redis refused %d of %d: %s", len(refusals), len(answers), refusals[0])
+        return refusals[0] if len(refusals) == len(answers) else None
+
+    async def run(self) -> None:
+        """Send for ever; while Redis is away, drop what comes and knock after growing pauses."""
+        failures = 0
+        while True:
+            await self._filled.wait()
+            commands = self._take()
+            failure = await self.try_to(commands)
+            if failure is not None and not isinstance(failure, ResponseError):
+                # Redis may have been restarted while the connection was idle: only now one knows.
+                failure = await self.try_to(commands)
+            if failure is None:
+                failures = 0
+                self._health.back("writer")
+                if not self._queue:
+                    self._sent.set()
+                continue
+            self._health.away("writer", failure)
+            self._shut()
+            reached = False
+            while not reached:
+                await asyncio.sleep(_pause(failures))
+                failures += 1
+                reached = await self.try_to([("PING",)]) is None
+            self._open = True
+            # One that answers but refused the entries is back when it takes some.
+            if not isinstance(failure, ResponseError):
+                self._health.back("writer")
+
+    def _take(self) -> list[Command]:
+        taken: list[Command] = []
+        room = FLUSH_BYTES
+        while self._queue and room > 0 and len(taken) < FLUSH_COMMANDS:
+            command, size = self._queue.popleft()
+            taken.append(command)
+            self._bytes -= size
+            room -= size
+        if not self._queue:
+            self._filled.clear()
+        return taken
+
+    def _shut(self) -> None:
+        self._open = False
+        self._queue.clear()
+        self._bytes = 0
+        self._filled.clear()
+        self._sent.set()
+
+
+class Reader:
+    """Waits in one `XREAD` for all the shards that somebody here listens to.
+
+    A place is the id of the last entry that was heard of a shard: `$` would forget what came
+    between two calls. Each time places have to be found anew, the readers are told to look at the
+    log, after that: what was published before is there, what is published later will be heard.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        health: Health,
+        shards: dict[bytes, LocalBus],
+        hear: Callable[[LocalBus, list[bytes]], int],
+        *,
+        wake_key: bytes,
+        generation_key: bytes,
+    ) -> None:
+        self.line = line
+        self._health = health
+        self._shards = shards
+        self._hear = hear
+        self._wake_key = wake_key
+        self._wake_place = NOWHERE
+        self._generation_key = generation_key
+        self._generation = b""
+        self._places: dict[bytes, bytes] = {}
+        self._checked = 0.0
+        self._wanted = asyncio.Event()
+        self._waiting = False
+
+    def want(self, key: bytes) -> bool:
+        """Note that a shard has a reader; whether the `XREAD` under way must be interrupted."""
+        if key in self._places:
+            return False
+        self._wanted.set()
+        interrupt, self._waiting = self._waiting, False
+        return interrupt
+
+    async def run(self) -> None:
+        """Listen for ever; while Redis is away, try again after growing pauses."""
+        failures = 0
+        while True:
+            try:
+                if await self._listen():
+                    failures = 0
+                    self._health.back("reader")
+            except Exception as error:  # noqa: BLE001  # a bus that is away is only silent
+                self._waiting = False
+                self._places.clear()
+                await self.line.hang_up()
+                self._health.away("reader", error)
+                await asyncio.sleep(_pause(failures))
+                failures += 1
+
+    async def _listen(self) -> bool:
+        """One round; whether Redis answered."""
+        self._wanted.clear()
+        wanted = {key for key, shard in self._shards.items() if len(shard)}
+        for key in self._places.keys() - wanted:
+            del self._places[key]
+        if not wanted:
+            # No connection to keep alive, and none that dies unnoticed.
+            await self.line.hang_up()
+            await self._wanted.wait()
+            return False
+        await self._check()
+        if missing := sorted(wanted - self._places.keys()):
+            await self._find_places(missing)
+        # Somebody may have come while Redis was asked.
+        if not self._wanted.is_set():
+            before = dict(self._places)
+            full = await self._read()
+            if full:
+                await self._check_trimmed({key: before[key] for key in full})
+        return True
+
+    async def _read(self) -> list[bytes]:
+        """Wait for entries and pass them on; the shards that may have more."""
+        keys = (self._wake_key, *self._places.keys())
+        places = (self._wake_place, *self._places.values())
+        options = ("COUNT", READ_ENTRIES, "BLOCK", int(BLOCK_SECONDS * 1000))
+        self._waiting = True
+        (answer,) = await self._ask([("XREAD", *options, "STREAMS", *keys, *places)], BLOCK_SECONDS)
+        self._waiting = False
+        full = []
+        # A mapping in RESP 3, pairs in RESP 2; nothing when the time is up.
+        for key, entries in answer.items() if isinstance(answer, dict) else answer or ():
+            if key == self._wake_key:
+                self._wake_place = entries[-1][0]
+                continue
+            self._places[key] = entries[-1][0]
+            await self._pass_on(self._shards[key], entries)
+            if len(entries) == READ_ENTRIES:
+                full.append(key)
+        return full
+
+    async def _pass_on(self, shard: LocalBus, entries: list[Any]) -> None:
+        decoded = 0
+        for _, fields in entries:
+            decoded += self._hear(shard, fields)
+            if decoded > BREATH_EVENTS:
+                decoded = 0
+                await asyncio.sleep(0)
+
+    async def _find_places(self, keys: list[bytes]) -> None:
+        answers = await self._ask([("XREVRANGE", key, "+", "-", "COUNT", 1) for key in keys])
+        for key, newest in zip(keys, answers, strict=True):
+            self._places[key] = newest[0][0] if newest else NOWHERE
+            self._shards[key].miss()
+
+    async def _check(self) -> None:
+        """Once a second: are these still the streams in which the places were taken?
+
+        After a FLUSHALL, ids may begin anew below the old places, and nothing would be heard ever
+        again. The generation tells; so does a stream that is empty.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._places and now - self._checked < BLOCK_SECONDS:
+            return
+        self._checked = now
+        keys = list(self._places)
+        ours = secrets.token_hex(8)
+        _, generation, *lengths = await self._ask(
+            [
+                ("SET", self._generation_key, ours, "NX"),
+                ("GET", self._generation_key),
+                *(("XLEN", key) for key in keys),
+            ]
+        )
+        if generation != self._generation:
+            self._generation = generation
+            self._wake_place = NOWHERE
+            self._places.clear()
+            return
+        for key, length in zip(keys, lengths, strict=True):
+            if length == 0 and self._places[key] != NOWHERE:
+                self._places[key] = NOWHERE
+                self._shards[key].miss()
+
+    async def _check_trimmed(self, places: dict[bytes, bytes]) -> None:
+        """Whoever reads as much as it may is behind, and could have been overtaken by trimming.
+
+        `XREAD` passes over what is gone in silence. Trimming takes the oldest first: where the
+        entry of the last place is still there, nothing after it is missing.
+        """
+        answers = await self._ask([("XRANGE", key, place, place) for key, place in places.items()])
+        for key, entry in zip(places, answers, strict=True):
+            if not entry:
+                self._shards[key].miss()
+
+    async def _ask(self, commands: Sequence[Command], blocking: float = 0.0) -> list[Any]:
+        answers = await self.line.ask(commands, blocking)
+        for one in answers:
+            if isinstance(one, ResponseError):
+                raise one
+        return answers
+
+
+def dial(url: str, patience: float) -> tuple[Pool, str]:
+    """How to reach the server of a URL, and its name without the password."""
+    # Neither the URL nor the driver's words are repeated: both may hold the password.
+    failure = CallerError(
+        "Not a Redis URL: write redis://[user:password@]host[:port][/db], rediss://… or unix://path."
+    )
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("redis", "rediss", "unix") or "://" not in url:
+            raise failure
+        pool = ConnectionPool.from_url(
+            url,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=patience,
+        )
+        # `Line.ask` counts the time. The driver's `wait_for` may swallow a cancellation.
+        pool.connection_kwargs["socket_timeout"] = None
+        _connection(pool)
+        port = f":{parts.port}" if parts.port else ""
+    except (ValueError, TypeError):
+        raise failure from None
+    where = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
+    return pool, f"{parts.scheme}://{where}"
+
+
+def _connection(pool: Pool) -> AbstractConnection:
+    made: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]
+    return made
+
+
+def _pause(failures: int) -> float:
+    longest = min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
+    return longest * random.uniform(0.5, 1)  # noqa: S311  # so that not everybody comes at once
+
+
+def said(error: Exception) -> str:
+    """What an error says, as a part of a sentence."""
+    return str(error).rstrip(".") or type(error).__name__

@@ -1,0 +1,89 @@
+"""How a run goes on that its writer left in the middle: nothing dangles, and nothing is made up.
+
+The log is all there is to go by. What was open is closed as what it is, `incomplete` or
+interrupted; children before parents.
+"""
+
+from __future__ import annotations
+
+from tailrace.core import closing
+from tailrace.core import events as ev
+from tailrace.core.codec import decode_private
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo, ToolCall, ToolResult
+from tailrace.core.references import Pool
+from tailrace.core.snapshot import restore
+from tailrace.core.state import TaskNode
+from tailrace.ports import Store
+from tailrace.runtime.pipeline import Emitter
+from tailrace.runtime.retry import patiently
+from tailrace.runtime.task import TaskWriter
+
+INTERRUPTED = ErrorInfo(
+    code="interrupted", message="Its worker was lost, and the agent can't go on in the middle."
+)
+TOO_MANY_ATTEMPTS = ErrorInfo(
+    code="too_many_attempts", message="Its workers were lost again and again; it was given up."
+)
+
+
+async def whole_state(store: Store, run_id: str) -> State:
+    """The state that the run's log makes, private parts included."""
+
+    async def read() -> State:
+        found = await store.snapshot(run_id)
+        state = restore(found.state) if found is not None else State()
+        privates = await store.read_private(run_id, state.sequence_number)
+        while events := await store.read(run_id, state.sequence_number):
+            for one in events:
+                hidden = privates.get(one.event.sequence_number)
+                state.absorb(one.event, decode_private(hidden) if hidden else None)
+        return state
+
+    return await patiently(read)
+
+
+def writer(emitter: Emitter) -> TaskWriter:
+    """A writer of the root task that issues no number that the log has already."""
+    node = emitter.state.tasks[emitter.run_id]
+    contents = (item.private.get("content") for item in node.items.values())
+    pool = Pool(node.reference_start, [content for content in contents if content is not None])
+    for number in node.numbers:
+        pool.reserve(number)
+    return TaskWriter(emitter, emitter.run_id, pool)
+
+
+def begin_again(task: TaskWriter) -> None:
+    """Close what the lost writer left open, and say that it does not count."""
+    node = task.node
+    left = [item for item in node.items.values() if item.is_open]
+    for event in closing.closing(node):
+        task.emit(event)
+    for call_id in _unanswered(node):
+        result = ToolResult(id=task.new_id("fco"), call_id=call_id, block_list=[])
+        index = task.add(result)
+        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
+        task.done(index, ToolResult(id=result.id, call_id=call_id, status="failed", error=error))
+    superseded = [item.id for item in left if item.item.status == "incomplete"]
+    task.emit(
+        ev.TaskAttempt(
+            task_id=task.task_id,
+            attempt=(node.attempt or 1) + 1,
+            reason="worker_lost",
+            superseded=superseded,
+        )
+    )
+
+
+def _unanswered(node: TaskNode) -> list[str]:
+    """Calls of ours whose tool may have run: nobody knows, so they must not run again."""
+    return [
+        call_id
+        for call_id, item in node.calls.items()
+        if call_id not in node.call_results
+        and isinstance(item.item, ToolCall)
+        and item.item.executor == "server"
+        and item.item.status == "completed"
+        and not item.is_open
+        and not item.superseded
+    ]

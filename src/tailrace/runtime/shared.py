@@ -1,0 +1,208 @@
+"""One run in one format, encoded once for all who are near its end.
+
+An encoder is a pure function of the state (`tailrace.wire.base`), so it does not matter whose
+encoder made a frame. Each follower encodes its own way through history. Where the run's tail
+begins it drops its encoder and takes the shared frames; the first one to come there leaves its
+encoder for that. There is no task behind it: of the followers that wake, the first one encodes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator
+from itertools import islice
+
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.runtime.follow import Reader, is_end
+from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
+from tailrace.wire.base import Encoder, Format
+
+HISTORY_EVENTS = 1024
+"""How many events of history are encoded at a stretch, before other tasks get their turn."""
+
+
+class Shared:
+    """The newest frames of a run in a format: a bounded ring, one entry per event."""
+
+    def __init__(self) -> None:
+        self.encoder: Encoder | None = None
+        self.last = 0
+        self.readers = 0
+        self._ring: deque[bytes] = deque()
+        self._bytes = 0
+        self._joined: tuple[int, int, bytes] = (-1, -1, b"")
+
+    def begin(self, encoder: Encoder, last: int) -> None:
+        """Take an encoder that stands after event `last`."""
+        self.encoder = encoder
+        self.last = last
+        self._ring.clear()
+        self._bytes = 0
+
+    def advance(self, tail: Tail) -> None:
+        """Encode what the tail has got since."""
+        if self.encoder is None or self.last >= tail.last:
+            return
+        fresh = tail.since(self.last)
+        if fresh is None:
+            # Nobody looked for so long that the tail moved on: whoever catches up begins anew.
+            self.encoder = None
+            return
+        for one in fresh:
+            frame = b"".join(self.encoder.encode(one))
+            self._ring.append(frame)
+            self._bytes += len(frame)
+        self.last = tail.last
+        while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
+            self._bytes -= len(self._ring.popleft())
+
+    def holds(self, seen: int) -> bool:
+        """Whether a follower that has seen so much can go on here."""
+        return self.encoder is not None and self.last - len(self._ring) <= seen <= self.last
+
+    def since(self, seen: int) -> bytes:
+        """The frames after `seen`; those who are equally far get the very same bytes."""
+        if self._joined[:2] != (seen, self.last):
+            missing = list(islice(reversed(self._ring), self.last - seen))
+            missing.reverse()
+            self._joined = (seen, self.last, b"".join(missing))
+        return self._joined[2]
+
+
+class Streams:
+    """The shared frames of a process, by run and format, as long as somebody follows."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self._shared: dict[tuple[str, str], Shared] = {}
+
+    def __len__(self) -> int:
+        return len(self._shared)
+
+    def stream(
+        self,
+        wire: Format,
+        run_id: str,
+        encoder: Encoder,
+        after: int,
+        *,
+        skip: int = 0,
+        private: bool = False,
+    ) -> Stream:
+        """A follower whose encoder stands after event `after`.
+
+        It drops the first `skip` frames. A `private` encoder is one that `at` would not have made,
+        so its frames are nobody else's.
+        """
+        return Stream(self, wire, run_id, encoder, after, skip=skip, private=private)
+
+    def take(self, run_id: str, name: str) -> Shared:
+        """The ring of a run in a format, for one more follower, who gives it back."""
+        shared = self._shared.setdefault((run_id, name), Shared())
+        shared.readers += 1
+        return shared
+
+    def give_back(self, run_id: str, name: str) -> None:
+        """One follower less; without any, the ring is forgotten."""
+        shared = self._shared[run_id, name]
+        shared.readers -= 1
+        if not shared.readers:
+            del self._shared[run_id, name]
+
+
+class Stream:
+    """What one follower is sent, in pieces as large as what has gathered; iterate it once."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        wire: Format,
+        run_id: str,
+        encoder: Encoder,
+        after: int,
+        *,
+        skip: int,
+        private: bool,
+    ) -> None:
+        self._streams = streams
+        self._wire = wire
+        self._run_id = run_id
+        self._encoder: Encoder | None = encoder
+        self._skip = skip
+        self._private = private and wire.stateful
+        self._shared: Shared | None = None
+        self.seen = after
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        """Frames, joined; nothing when a beat passed in silence."""
+        reader, run_id, name = self._streams.reader, self._run_id, self._wire.name
+        tail = reader.tails.take(run_id)
+        self._shared = shared = self._streams.take(run_id, name)
+        try:
+            while True:
+                shared.advance(tail)
+                if self._rides(tail, shared):
+                    if self.seen < shared.last:
+                        frames, self.seen = shared.since(self.seen), shared.last
+                        yield frames
+                        continue
+                else:
+                    encoder = self._encoder = self._encoder or await self._own()
+                    fresh = await reader.fetch(tail, self.seen)
+                    for start in range(0, len(fresh), HISTORY_EVENTS):
+                        yield self._encode(encoder, fresh[start : start + HISTORY_EVENTS])
+                    if fresh and is_end(fresh[-1], run_id):
+                        return
+                    if fresh or self._rides(tail, shared):
+                        continue
+                if tail.ended and self.seen >= tail.last:
+                    return
+                if tail.failure is not None:
+                    raise tail.failure
+                await tail.moved()
+                if tail.last <= self.seen:
+                    yield b""
+        finally:
+            self._streams.give_back(run_id, name)
+            reader.tails.give_back(tail)
+
+    def _rides(self, tail: Tail, shared: Shared) -> bool:
+        """Whether the shared frames are the ones to send from here on."""
+        if self._private or self._skip:
+            return False
+        if shared.encoder is None and self._encoder and tail.since(self.seen) is not None:
+            if self.seen > tail.last:
+                return False
+            shared.begin(self._encoder, self.seen)
+            shared.advance(tail)
+        if not shared.holds(self.seen):
+            return False
+        self._encoder = None
+        return True
+
+    def _encode(self, encoder: Encoder, events: list[Recorded]) -> bytes:
+        frames: list[bytes] = []
+        for one in events:
+            frames += encoder.encode(one)
+        # The skipped frames all belong to the first event after the cursor.
+        frames, self._skip = frames[self._skip :], 0
+        self.seen = events[-1].event.sequence_number
+        return b"".join(frames)
+
+    async def _own(self) -> Encoder:
+        """An encoder of its own, for a follower that fell out of the ring."""
+        wire = self._wire
+        if not wire.stateful:
+            return wire.at(State())
+        return wire.at(await self._streams.reader.state(self._run_id, self.seen))
+
+    def closing(self, reason: str) -> bytes:
+        """What ends the stream for a client that is sent away before the run's end."""
+        if self._encoder is not None:
+            return b"".join(self._encoder.close(reason))
+        shared = self._shared
+        if shared is None or shared.encoder is None or not shared.holds(self.seen):
+            return b""
+        rest = shared.since(self.seen) if self.seen < shared.last else b""
+        return rest + b"".join(shared.encoder.close(reason))

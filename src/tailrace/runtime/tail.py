@@ -1,0 +1,274 @@
+"""The end of each run that this process follows: one ear, one bounded ring, any number of readers.
+
+The bus fills a tail; so does the log, whenever the bus left a hole. One poller for the whole
+process asks the store how far the followed runs go, in one query, while their bus is silent: that
+covers a lost publish, other processes on one SQLite file, and Postgres without Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+
+from tailrace.core.errors import NotFound, StorageError, TailraceError
+from tailrace.core.events import TERMINAL, Recorded
+from tailrace.ports import Bus, EventLog, Head
+from tailrace.runtime.retry import PATIENCE_SECONDS, patiently
+
+POLL_SECONDS = 0.5
+"""How long a silent bus is trusted before the store is asked."""
+
+BEAT_SECONDS = 5.0
+"""How often a reader of a silent run is woken all the same, so that it can send a heartbeat."""
+
+REST_PER_READER = 5e-6
+LONGEST_REST = 0.005
+CROWD = 20
+"""The first event is passed on at once. After waking a crowd of readers the run rests, and what
+comes meanwhile is passed on together: waking a thousand costs the same for one event or fifty."""
+
+RING_EVENTS = 4096
+RING_BYTES = 4 * 1024 * 1024
+"""What a run's ring may hold. A reader that is further behind reads the log."""
+
+EAR_SECONDS = 60.0
+
+logger = logging.getLogger("tailrace")
+
+
+class Tail:
+    """What this process has of the end of one run.
+
+    `last` is the number of the newest event known here; -1 until somebody looked. `waiting` counts
+    the readers that have seen it. Whatever fills the ring goes through `feed`, which takes only
+    what joins, so it may come twice or late.
+    """
+
+    def __init__(self, run_id: str, log: EventLog, bus: Bus) -> None:
+        self.run_id = run_id
+        self.last = -1
+        self.ended = False
+        self.failure: TailraceError | None = None
+        self.readers = 0
+        self.waiting = 0
+        self.heard = time.monotonic()
+        self._log = log
+        self._ring: deque[Recorded] = deque()
+        self._bytes = 0
+        self.overheard = False
+        self._moved = asyncio.Event()
+        # Before anybody reads the log: what becomes durable from now on is heard, or polled for.
+        self._ear = bus.subscribe(run_id)
+        self._pump = asyncio.get_running_loop().create_task(self._listen(), name=f"tail {run_id}")
+
+    def since(self, seen: int) -> list[Recorded] | None:
+        """The events after `seen`, none if that is the end; None if only the log has them."""
+        if self.last < 0:
+            return None
+        missing = self.last - seen
+        if missing <= 0:
+            return []
+        if missing > len(self._ring):
+            return None
+        # From the end: mostly little is missing, and a deque is walked from one of its ends.
+        fresh = list(islice(reversed(self._ring), missing))
+        fresh.reverse()
+        return fresh
+
+    async def moved(self) -> None:
+        """Wait until there is something new, or for one beat."""
+        self.waiting += 1
+        try:
+            await self._moved.wait()
+        finally:
+            self.waiting -= 1
+
+    def feed(self, events: Iterable[Recorded]) -> bool:
+        """Take the events that follow what is here; whether they left no hole."""
+        before, joined = self.last, True
+        if before < 0:
+            self.overheard = True
+            return True
+        for one in events:
+            number = one.event.sequence_number
+            if number <= self.last:
+                continue
+            if number != self.last + 1:
+                joined = False
+                break
+            self._ring.append(one)
+            self._bytes += len(one.public)
+            self.last = number
+            if isinstance(one.event, TERMINAL) and one.event.task_id == self.run_id:
+                self.ended = True
+        while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
+            self._bytes -= len(self._ring.popleft().public)
+        if self.last != before:
+            self.wake()
+        return joined
+
+    def wake(self) -> None:
+        """Let every reader look."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def fail(self, failure: TailraceError) -> None:
+        """Nothing more will come: every reader gets this error."""
+        self.failure = failure
+        self.wake()
+
+    async def find_end(self) -> None:
+        """Ask the store how far the run goes, and read what is missing here."""
+        heads = await patiently(lambda: self._log.heads([self.run_id]))
+        await self.meet(heads.get(self.run_id))
+
+    async def meet(self, head: Head | None) -> None:
+        """Take in how far the store says that the run goes."""
+        if head is None:
+            self.fail(NotFound(f"There is no run {self.run_id}, or not any more."))
+            return
+        if self.last < 0:
+            self.last = head.last_seq
+        # What was heard while the store was being asked may be newer than its answer.
+        if self.last < head.last_seq or self.overheard:
+            self.overheard = False
+            await self.catch_up()
+        if head.ended and self.last >= head.last_seq and not self.ended:
+            self.ended = True
+            self.wake()
+
+    async def catch_up(self) -> None:
+        """Fill a hole from the log."""
+        while True:
+            events = await patiently(lambda: self._log.read(self.run_id, self.last))
+            before = self.last
+            self.feed(events)
+            if self.last == before:
+                return
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._pump.cancel()
+        self._ear.close()
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                asked = time.monotonic()
+                events = await self._ear.get(EAR_SECONDS)
+                if events:
+                    self.heard = time.monotonic()
+                    if not self.feed(events):
+                        await self.catch_up()
+                    if self.readers >= CROWD:
+                        await asyncio.sleep(min(REST_PER_READER * self.readers, LONGEST_REST))
+                elif self.last >= 0:
+                    # Some were dropped, or it was silent for long: the log knows.
+                    await self.catch_up()
+                    if time.monotonic() - asked < POLL_SECONDS:
+                        await asyncio.sleep(POLL_SECONDS / 10)  # an ear that is deaf, maybe
+        except TailraceError as error:
+            self.fail(error)
+        except Exception:  # a reader must not wait for ever because of our bug
+            logger.exception("following run %s", self.run_id)
+            self.fail(StorageError("The run can't be followed here; connect again."))
+
+
+class Tails:
+    """The tails of a process and their one poller."""
+
+    def __init__(self, log: EventLog, bus: Bus, poll: float | None = None) -> None:
+        self._log = log
+        self._bus = bus
+        self._every = POLL_SECONDS if poll is None else poll
+        self._tails: dict[str, Tail] = {}
+        self._poller: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._tails)
+
+    def get(self, run_id: str) -> Tail | None:
+        """The run's tail, if anybody follows it here."""
+        return self._tails.get(run_id)
+
+    def take(self, run_id: str) -> Tail:
+        """The run's tail, for one more reader, who gives it back."""
+        tail = self._tails.get(run_id)
+        if tail is None or tail.failure is not None:
+            tail = self._tails[run_id] = Tail(run_id, self._log, self._bus)
+        tail.readers += 1
+        if self._poller is None:
+            self._poller = asyncio.get_running_loop().create_task(self._poll(), name="poller")
+        return tail
+
+    def give_back(self, tail: Tail) -> None:
+        """One reader less; without any, the run is forgotten here."""
+        tail.readers -= 1
+        if tail.readers:
+            return
+        tail.close()
+        if self._tails.get(tail.run_id) is tail:
+            del self._tails[tail.run_id]
+        if not self._tails and self._poller is not None:
+            self._poller.cancel()
+            self._poller = None
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for tail in list(self._tails.values()):
+            tail.fail(StorageError("The server is stopping; connect again."))
+            tail.close()
+        self._tails.clear()
+        if self._poller is not None:
+            self._poller.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._poller
+            self._poller = None
+
+    async def _poll(self) -> None:
+        answered = beat = time.monotonic()
+        while True:
+            await asyncio.sleep(self._every)
+            now = time.monotonic()
+            silent = [
+                tail
+                for tail in self._tails.values()
+                if tail.last >= 0 and not tail.ended and now - tail.heard >= self._every
+            ]
+            try:
+                await self._ask(silent)
+                answered = time.monotonic()
+            except StorageError as error:
+                if time.monotonic() - answered > PATIENCE_SECONDS:
+                    for tail in silent:
+                        tail.fail(error)
+            except Exception:
+                logger.exception("asking how far the followed runs go")
+            if now - beat >= BEAT_SECONDS:
+                beat = now
+                for tail in list(self._tails.values()):
+                    if now - tail.heard >= BEAT_SECONDS:
+                        tail.wake()
+
+    async def _ask(self, silent: list[Tail]) -> None:
+        if not silent:
+            return
+        heads = await self._log.heads([tail.run_id for tail in silent])
+        behind = [
+            tail
+            for tail in silent
+            if (head := heads.get(tail.run_id)) is None or head.ended or head.last_seq > tail.last
+        ]
+        answers = await asyncio.gather(
+            *(tail.meet(heads.get(tail.run_id)) for tail in behind), return_exceptions=True
+        )
+        for tail, answer in zip(behind, answers, strict=True):
+            if isinstance(answer, TailraceError):
+                tail.fail(answer)
+            elif isinstance(answer, BaseException):
+                raise answer

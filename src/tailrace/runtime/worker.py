@@ -1,0 +1,235 @@
+"""Works on the runs that wait: claims them, keeps the claims alive, reads their letters.
+
+A worker holds a run only as long as the store says so. It may die at any line: another one claims
+the run when the lease has ended, and finds in the log all there is to know. It may also only seem
+dead and come back: then its writes are refused, and it lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from tailrace.core.errors import StorageError
+from tailrace.ports import MAX_ATTEMPTS, Bus, Claim, Store
+from tailrace.runtime import crash, hints, recovery
+from tailrace.runtime.agents import Agent, is_restartable
+from tailrace.runtime.inbox import Inputs
+from tailrace.runtime.live import STOPPED, Live
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.retry import patiently
+
+LEASE_SECONDS = 10.0
+"""How long a run stays with a worker of which nothing is heard."""
+
+POLL_SECONDS = 0.5
+"""How often a worker that heard no hint looks for runs and letters."""
+
+MAX_RUNS = 256
+"""How many runs one worker has at a time; the others wait, or another worker takes them."""
+
+CLAIM_AT_ONCE = 32
+
+STOP_SECONDS = 5.0
+"""How long a worker that is stopped may take to close and release its runs."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Worker:
+    """Takes waiting runs of the agents that it has, and works on them until it is stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        agents: Mapping[str, Agent],
+        *,
+        name: str,
+        pipeline: Pipeline | None = None,
+        lease: float = LEASE_SECONDS,
+        poll: float = POLL_SECONDS,
+        max_runs: int = MAX_RUNS,
+    ) -> None:
+        self.name = name
+        self._store = store
+        self._bus = bus
+        self._agents = agents
+        self._pipeline = pipeline or Pipeline(store, bus, patience=lease)
+        self._lease = lease
+        self._poll = poll
+        self._max_runs = max_runs
+        self._live: dict[str, Live] = {}
+        self._working: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._awake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that it has now."""
+        return list(self._live)
+
+    def start(self) -> None:
+        """Begin to look for work."""
+        loop = asyncio.get_running_loop()
+        self._loops = [
+            loop.create_task(self._look(), name="worker"),
+            loop.create_task(self._keep(), name="worker's leases"),
+            loop.create_task(self._listen(), name="worker's ear"),
+        ]
+
+    def wake(self) -> None:
+        """Look now: there is a run or a letter."""
+        self._awake.set()
+
+    async def stop(self) -> None:
+        """Let go of everything, soon: what can go on elsewhere is released, the rest cancelled."""
+        self._stopping = True
+        for live in list(self._live.values()):
+            if not live.was_called or is_restartable(self._agents[live.claim.agent]):
+                live.release()
+            else:
+                live.cancel(STOPPED)
+        self.wake()
+        # The leases are kept until the last run is closed.
+        if self._working:
+            await asyncio.wait(self._working, timeout=STOP_SECONDS)
+        # Whatever is left by now waits for a store that is away: the leases will end by themselves.
+        left = [*self._loops, *self._working]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        self._loops = []
+
+    async def _listen(self) -> None:
+        ear = self._bus.subscribe(hints.WORKERS)
+        try:
+            while True:
+                if await ear.get(60.0):
+                    self.wake()
+                else:
+                    await asyncio.sleep(self._poll)
+        finally:
+            ear.close()
+
+    async def _look(self) -> None:
+        """Claim what waits and read the letters, whenever there is a hint or nothing was heard."""
+        while not self._stopping:
+            self._awake.clear()
+            claims: list[Claim] = []
+            try:
+                claims = await self._claim()
+                await self._read_letters()
+            except StorageError as error:
+                logger.warning("worker %s can't reach the store: %s", self.name, error)
+            except Exception:
+                logger.exception("worker %s", self.name)
+            if len(claims) < CLAIM_AT_ONCE:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._poll):
+                        await self._awake.wait()
+
+    async def _claim(self) -> list[Claim]:
+        free = min(self._max_runs - len(self._live), CLAIM_AT_ONCE)
+        if free <= 0 or self._stopping:
+            return []
+        until = time.monotonic() + self._lease
+        claims = await self._store.claim(self.name, list(self._agents), self._lease, free)
+        if claims:
+            crash.point("claim.after")
+        for claim in claims:
+            live = self._live[claim.run_id] = Live(claim, until)
+            task = asyncio.get_running_loop().create_task(self._work(live), name=claim.run_id)
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+        return claims
+
+    async def _read_letters(self) -> None:
+        if self._live:
+            found = await self._store.letters(list(self._live))
+            for run_id, letters in found.items():
+                if (live := self._live.get(run_id)) is not None:
+                    live.take(letters)
+
+    async def _keep(self) -> None:
+        """Extend the leases at a third of their time, so that two failures cost nothing."""
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            held = list(self._live.values())
+            if not held:
+                continue
+            until = time.monotonic() + self._lease
+            lost: set[str] = set()
+            try:
+                pairs = [(live.claim.run_id, live.claim.epoch) for live in held]
+                lost = await self._store.extend(self.name, pairs, self._lease)
+            except StorageError as error:
+                logger.warning("worker %s can't keep its leases: %s", self.name, error)
+                lost = {live.claim.run_id for live in held if live.until < time.monotonic()}
+            else:
+                for live in held:
+                    live.until = until
+            for live in held:
+                if live.claim.run_id in lost:
+                    logger.warning("run %s is somebody else's now", live.claim.run_id)
+                    live.lose()
+
+    async def _work(self, live: Live) -> None:
+        run_id = live.claim.run_id
+        try:
+            await self._prepare(live)
+            await live.finish()
+            if live.is_released:
+                crash.point("release.before")
+                await self._store.release(run_id, live.claim.epoch)
+            elif live.has_ended:
+                await self._settle(live)
+        except StorageError as error:
+            # Whoever has the run now, or claims it when the lease has ended, goes on from the log.
+            logger.warning("run %s was let go: %s", run_id, error)
+        except Exception:
+            logger.exception("run %s was let go", run_id)
+        finally:
+            if self._live.get(run_id) is live:
+                del self._live[run_id]
+            self.wake()
+
+    async def _prepare(self, live: Live) -> None:
+        """Find out how far the run is, and do what its state demands."""
+        claim, store = live.claim, self._store
+        state = await recovery.whole_state(store, claim.run_id)
+        emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
+        emitter.inputs = Inputs(lambda number: self._acknowledge(claim.run_id, number))
+        live.begin(recovery.writer(emitter))
+        letters = await patiently(lambda: store.letters([claim.run_id]))
+        live.take(letters.get(claim.run_id, []))
+        if live.is_stopping:
+            return
+        agent = self._agents[claim.agent]
+        if claim.attempt > MAX_ATTEMPTS:
+            live.task.fail(recovery.TOO_MANY_ATTEMPTS)
+        elif live.is_new:
+            live.call(agent)
+        elif is_restartable(agent):
+            recovery.begin_again(live.task)
+            await live.task.drain()
+            crash.point("recover.after")
+            live.call(agent)
+        else:
+            live.task.fail(recovery.INTERRUPTED)
+
+    async def _settle(self, live: Live) -> None:
+        """The run has ended: its letters are answered by that, and its rows can be joined."""
+        run_id = live.claim.run_id
+        if live.last_letter:
+            await self._acknowledge(run_id, live.last_letter)
+        await self._store.repack(run_id)
+
+    async def _acknowledge(self, run_id: str, number: int) -> None:
+        crash.point("acknowledge.before")
+        await patiently(lambda: self._store.acknowledge(run_id, number))
+        crash.point("acknowledge.after")

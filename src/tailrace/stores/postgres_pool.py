@@ -1,0 +1,195 @@
+"""Connections to PostgreSQL that outlive a restart of the server.
+
+A call that loses its connection is made again, on a new one, for a bounded time. It is told that it
+may have been done already: only it knows how to see that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from tailrace.core.errors import CallerError, InvalidValue, StorageError
+
+T = TypeVar("T")
+
+CONNECT_WITHIN = 10.0
+"""Seconds for one try to connect; a host that swallows packets would hold us for minutes."""
+
+LONGEST_PAUSE = 1.0
+
+
+def split_url(url: str) -> tuple[str, str | None]:
+    """The URL as the driver reads it, and the schema that it names for us: `?schema=…`."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise CallerError(f"The database's URL cannot be read: {error}.") from error
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise CallerError("A PostgreSQL URL looks like postgresql://user:password@host/database.")
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    schemas = [value for name, value in query if name == "schema"]
+    rest = urlencode([(name, value) for name, value in query if name != "schema"])
+    return urlunsplit(parts._replace(query=rest)), schemas[-1] if schemas else None
+
+
+class Pool:
+    """Some connections, and the patience to wait for a server that is coming back."""
+
+    def __init__(self, url: str, *, size: int, patience: float) -> None:
+        pg = _driver()
+        self._pg = pg
+        parts = urlsplit(url)
+        # Never the user and the password: this is said in error messages.
+        self.where = f"{parts.netloc.rpartition('@')[2] or 'localhost'}{parts.path}"
+        self._url = url
+        self._size = size
+        self._patience = patience
+        self._pool: Any = None
+        self._away = (
+            OSError,
+            TimeoutError,
+            pg.PostgresConnectionError,
+            pg.AdminShutdownError,
+            pg.CrashShutdownError,
+            pg.CannotConnectNowError,
+            pg.TooManyConnectionsError,
+            pg.ReadOnlySQLTransactionError,  # a standby that is about to be promoted
+            pg.InterfaceError,
+            pg.InternalClientError,
+        )
+        self._lost_race = (pg.TransactionRollbackError, pg.InvalidCachedStatementError)
+        self.taken = pg.UniqueViolationError
+
+    async def open(self, first: Callable[[Any], Awaitable[None]]) -> None:
+        """Connect, and do what has to be done first; a server that is not there is not awaited."""
+        pg = self._pg
+        give_up = asyncio.get_running_loop().time() + self._patience
+        while True:
+            try:
+                self._pool = await pg.create_pool(
+                    self._url,
+                    min_size=0,
+                    max_size=self._size,
+                    init=_prepare,
+                    timeout=min(CONNECT_WITHIN, self._patience),
+                    command_timeout=self._patience,
+                    reset=_nothing_to_reset,
+                )
+                async with self._pool.acquire() as db:
+                    await first(db)
+                return
+            except pg.CannotConnectNowError as error:  # it is starting up
+                await self.close()
+                if asyncio.get_running_loop().time() > give_up:
+                    raise self._failure(error) from error
+                await asyncio.sleep(0.1)
+            except BaseException as error:
+                await self.close()
+                if isinstance(error, Exception):
+                    raise self._failure_at_start(error) from error
+                raise
+
+    async def run(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
+        """Do `work(connection, again)`; `again` when an earlier try may have done it already."""
+        now = asyncio.get_running_loop().time
+        give_up = now() + self._patience
+        again = False
+        pause = 0.0
+        while True:
+            pool = self._pool
+            if pool is None:
+                raise StorageError("The store is closed.")
+            try:
+                async with pool.acquire() as db:
+                    return await work(db, again)
+            except self._pg.DataError as error:
+                raise InvalidValue(f"PostgreSQL cannot keep it: {_reason(error)}.") from error
+            except self._lost_race:
+                pass
+            except self._away as error:
+                if now() + pause > give_up:
+                    raise StorageError(
+                        f"PostgreSQL at {self.where} was away for {self._patience:g} s"
+                        f" ({_reason(error)}). Nothing that was answered is lost; see to the"
+                        " server, then try again."
+                    ) from error
+                again = True
+                # The others are as dead as this one; without this each would cost a try.
+                await pool.expire_connections()
+            except self._pg.PostgresError as error:
+                raise self._failure(error) from error
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # only spreads
+            pause = min(LONGEST_PAUSE, max(0.02, pause * 2))
+
+    async def close(self) -> None:
+        """Wait for what is under way, but not for a server that is gone."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                async with asyncio.timeout(CONNECT_WITHIN):
+                    await pool.close()
+            except self._away:
+                pool.terminate()
+
+    def _failure(self, error: Exception) -> StorageError:
+        return StorageError(f"PostgreSQL at {self.where} could not do it: {_reason(error)}.")
+
+    def _failure_at_start(self, error: Exception) -> Exception:
+        pg = self._pg
+        if isinstance(error, StorageError):
+            return error
+        if isinstance(error, pg.InvalidCatalogNameError):
+            return StorageError(
+                f"PostgreSQL at {self.where} has no such database. Create it: createdb"
+                f" {self.where.rpartition('/')[2]}"
+            )
+        if isinstance(error, pg.InvalidAuthorizationSpecificationError):
+            return StorageError(
+                f"PostgreSQL at {self.where} refuses to let us in: {_reason(error)}. Correct the"
+                " user and the password in the URL."
+            )
+        if isinstance(error, pg.InsufficientPrivilegeError):
+            return StorageError(
+                f"PostgreSQL at {self.where} does not let us make our tables: {_reason(error)}."
+                " Grant CREATE, or name a schema that the user owns with ?schema=…"
+            )
+        if isinstance(error, pg.ClientConfigurationError):
+            return CallerError(f"The database's URL cannot be read: {_reason(error)}.")
+        if isinstance(error, self._away):
+            return StorageError(
+                f"PostgreSQL at {self.where} cannot be reached ({_reason(error)}). Start it, or"
+                " correct the URL."
+            )
+        return self._failure(error) if isinstance(error, pg.PostgresError) else error
+
+
+def _driver() -> Any:
+    try:
+        import asyncpg  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise StorageError(
+            "PostgreSQL needs the driver asyncpg: pip install 'tailrace[postgres]'"
+        ) from error
+    return asyncpg
+
+
+async def _prepare(db: Any) -> None:
+    """Every statement has its index, and is planned once for the connection's life.
+
+    Planned while a table is small, it would otherwise read the whole table ever after; and
+    compiling a plan takes longer than any of ours runs.
+    """
+    await db.execute("set enable_seqscan = off; set jit = off; set application_name = 'tailrace'")
+
+
+async def _nothing_to_reset(_: Any) -> None:
+    """We leave nothing behind in a session, and asking for a reset would cost a round trip."""
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")

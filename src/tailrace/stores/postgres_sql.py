@@ -1,0 +1,268 @@
+"""Every statement of the PostgreSQL store. `@` becomes the schema; see `postgres_schema`.
+
+Rows of `runs` are locked in the order of their ids wherever more than one is, so no two
+transactions wait for each other. A statement sees what was committed when it began, except the rows
+that it had to wait for: those it sees as they are now. So where a decision needs other tables after
+a wait, it is a second statement.
+"""
+
+INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, last_seq, epoch,
+    attempts, extract(epoch from created_at)::float8 as created_at,
+    extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
+
+# $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 metadata, $7 token,
+# $8 public, $9 private, $10 and $11 their checksums. No row if the id is taken; a racer for the
+# same id fails on the primary key. Either way the thread's counter does not move.
+CREATE = f"""
+with thread as (
+    insert into @threads as t (owner, thread_id, last_ordinal)
+    select $4, $3, 1 where not exists (select from @runs where run_id = $1)
+    on conflict (owner, thread_id) do update set last_ordinal = t.last_ordinal + 1
+    returning last_ordinal
+), run as (
+    insert into @runs (run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata,
+                       created_token, last_seq)
+    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1 from thread
+    returning {INFO}
+), first_event as (
+    insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+                          private_checksum)
+    select run_id, 1, 1, epoch, $8::bytea, $9::bytea, $10::bigint, $11::bigint from run
+)
+select * from run
+"""  # noqa: S608
+
+# $1 run_id, $2 token
+CREATED = f"select {INFO} from @runs where run_id = $1 and created_token = $2"  # noqa: S608
+
+# One array for each column, one entry for each batch, at most one batch of a run. Gives back how
+# every run's log ended before, and whether its batch was written.
+APPEND = """
+with given as materialized (
+    select * from unnest(
+        $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[],
+        $7::bigint[], $8::bigint[], $9::boolean[], $10::bytea[]
+    ) as g (run_id, epoch, first_seq, last_seq, public, private, public_checksum,
+            private_checksum, ended, snapshot)
+), locked as materialized (
+    select run_id, epoch, last_seq, ended_at is not null as ended from @runs
+    where run_id = any($1::text[]) order by run_id for update
+), fitting as materialized (
+    select given.* from given join locked using (run_id)
+    where not locked.ended and locked.epoch = given.epoch
+        and locked.last_seq + 1 = given.first_seq
+), moved as (
+    update @runs as r
+    set last_seq = f.last_seq,
+        ended_at = case when f.ended then clock_timestamp() end,
+        worker = case when not f.ended then r.worker end,
+        lease_until = case when not f.ended then r.lease_until end
+    from fitting as f where r.run_id = f.run_id
+), written as (
+    insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+                          private_checksum)
+    select run_id, first_seq, last_seq, epoch, public, private, public_checksum, private_checksum
+    from fitting
+), saved as (
+    insert into @snapshots (run_id, seq, state)
+    select run_id, last_seq, snapshot from fitting where snapshot is not null
+)
+select run_id, locked.epoch, locked.last_seq, locked.ended, fitting.run_id is not null as written
+from locked left join fitting using (run_id)
+"""
+
+# $1 run_id, $2 first, $3 last: the rows that hold these events, however they were packed.
+OVERLAP = """
+select first_seq, epoch, public, private from @batches
+where run_id = $1 and last_seq >= $2 and first_seq <= $3
+    and first_seq >= coalesce(
+        (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2), 0)
+order by first_seq
+"""
+
+# $1 run_id, $2 after, $3 how many events, $4 how many bytes (and one row). Starts at the row that
+# holds the cursor, found by its first event.
+READ = """
+select first_seq, epoch, public, public_checksum
+from (
+    select first_seq, epoch, public, public_checksum,
+        sum(length(public)) over (order by first_seq) - length(public) as before
+    from @batches
+    where run_id = $1 and last_seq > $2 and first_seq <= $2 + $3
+        and first_seq >= coalesce(
+            (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2 + 1), 0)
+) as found
+where before < $4 order by first_seq
+"""
+
+READ_PRIVATE = """
+select first_seq, private, private_checksum from @batches
+where run_id = $1 and last_seq > $2 and private is not null order by first_seq
+"""
+
+RUN = f"select {INFO} from @runs where run_id = $1"  # noqa: S608
+
+HEADS = """
+select run_id, last_seq, epoch, ended_at is not null as ended from @runs
+where run_id = any($1::text[])
+"""
+
+# $1 thread_id, $2 owner (null: any), $3 the run after which to go on (null: from the start), $4
+THREAD_RUNS = f"""
+select {INFO} from @runs
+where thread_id = $1 and ($2::text is null or owner = $2)
+    and ($3::text is null
+         or (ordinal, number) > (select ordinal, number from @runs where run_id = $3))
+order by ordinal, number limit $4
+"""  # noqa: S608
+
+# $1 owner, $2 the run after which to go on (null: from the start), $3 limit
+OWNER_RUNS = f"""
+select {INFO} from @runs
+where owner = $1
+    and ($2::text is null or number > (select number from @runs where run_id = $2))
+order by number limit $3
+"""  # noqa: S608
+
+# $1 the run after which to go on (null: from the start), $2 limit
+ALL_RUNS = f"""
+select {INFO} from @runs
+where $1::text is null or number > (select number from @runs where run_id = $1)
+order by number limit $2
+"""  # noqa: S608
+
+# $1 run_id, $2 at most (null: the newest)
+SNAPSHOT = """
+select seq, state from @snapshots where run_id = $1 and seq <= coalesce($2, 9223372036854775807)
+order by seq desc limit 1
+"""
+
+# Taken before anything of a run is rewritten; appends and claims wait meanwhile.
+LOCK_RUN = """
+select last_seq, ended_at is not null as ended from @runs where run_id = $1 for update
+"""
+
+SIZES = """
+select first_seq, epoch, length(public) + coalesce(length(private), 0) as size from @batches
+where run_id = $1 order by first_seq
+"""
+
+# $1 run_id, $2 first_seq of the first row, $3 of the last
+TAKE_BATCHES = """
+delete from @batches where run_id = $1 and first_seq between $2 and $3
+returning first_seq, last_seq, epoch, public, private, public_checksum, private_checksum
+"""
+
+PUT_BATCH = """
+insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+                      private_checksum)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
+
+FORGET = (
+    "delete from @batches where run_id = $1",
+    "delete from @snapshots where run_id = $1",
+    "delete from @letters where run_id = $1",
+)
+PUT_SNAPSHOT = "insert into @snapshots (run_id, seq, state) values ($1, $2, $3)"
+MARK_TRIMMED = "update @runs set trimmed_to = last_seq where run_id = $1"
+DELETE_RUN = "delete from @runs where run_id = $1 returning run_id"
+
+# $1 seconds after which to trim, $2 after which to delete, $3 limit. `statement_timestamp` is one
+# moment, so the index can be used; the cap keeps "for ever" within what an interval holds.
+TO_TRIM = """
+select run_id from @runs
+where trimmed_to = 0
+    and ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+    and ended_at > statement_timestamp() - make_interval(secs => least($2, 3e9))
+order by ended_at limit $3
+"""
+
+# $1 seconds, $2 limit
+TO_DELETE = """
+select run_id from @runs
+where ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+order by ended_at limit $2
+"""
+
+# $1 worker, $2 agents, $3 lease, $4 limit, $5 token. `skip locked`: workers that ask at the same
+# time get different runs instead of waiting for each other.
+CLAIM = """
+with waiting as materialized (
+    select run_id from @runs
+    where ended_at is null and agent = any($2::text[])
+        and (lease_until is null or lease_until <= clock_timestamp())
+    order by number limit $4 for update skip locked
+)
+update @runs as r
+set worker = $1, epoch = epoch + 1, attempts = attempts + 1, claim_token = $5,
+    lease_until = clock_timestamp() + make_interval(secs => $3)
+from waiting where r.run_id = waiting.run_id
+returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, r.number
+"""
+
+# $1 worker, $2 agents, $3 token: what a claim got whose answer was lost.
+CLAIMED = """
+select run_id, agent, epoch, attempts, last_seq, number from @runs
+where ended_at is null and agent = any($2::text[]) and worker = $1 and claim_token = $3
+"""
+
+# $1 run_id, $2 worker, $3 lease, $4 token. The same call again moves the epoch only once.
+TAKE_OVER = """
+update @runs
+set worker = $2, claim_token = $4, lease_until = clock_timestamp() + make_interval(secs => $3),
+    epoch = epoch + (claim_token is distinct from $4)::int,
+    attempts = attempts + (claim_token is distinct from $4)::int
+where run_id = $1 and ended_at is null
+returning run_id, agent, epoch, attempts, last_seq
+"""
+
+# $1 worker, $2 run_ids, $3 epochs, $4 lease: the claims that are still held. One whose lease ended
+# but whom nobody replaced is held too: the epoch, not the clock, keeps a second writer out.
+EXTEND = """
+with held as materialized (
+    select run_id from @runs
+    where (run_id, epoch) in (select * from unnest($2::text[], $3::bigint[]))
+        and worker = $1 and ended_at is null
+    order by run_id for update
+)
+update @runs as r set lease_until = clock_timestamp() + make_interval(secs => $4)
+from held where r.run_id = held.run_id
+returning r.run_id
+"""
+
+# $1 run_id, $2 epoch
+RELEASE = """
+update @runs set worker = null, lease_until = null
+where run_id = $1 and epoch = $2 and ended_at is null
+"""
+
+# $1 run_id, $2 kind, $3 body, $4 token. The run's row counts, so letters are numbered in the order
+# in which they become visible, and none arrives after the end.
+POST = """
+with run as (
+    update @runs set last_letter = last_letter + 1 where run_id = $1 and ended_at is null
+    returning last_letter
+)
+insert into @letters (run_id, number, kind, body, token)
+select $1, last_letter, $2, $3, $4 from run returning number
+"""
+
+POSTED = "select number from @letters where run_id = $1 and token = $2"
+
+LETTERS = """
+select l.run_id, l.number, l.kind, l.body from @letters as l join @runs as r using (run_id)
+where l.run_id = any($1::text[]) and l.number > r.read_letter order by l.run_id, l.number
+"""
+
+# Read letters stay until the run goes: a `post` whose answer was lost must find its letter.
+ACKNOWLEDGE = """
+update @runs set read_letter = least($2, last_letter)
+where run_id = $1 and read_letter < least($2, last_letter)
+"""
+
+PUT_BLOB = """
+insert into @blobs (sha256, mime_type, data) values ($1, $2, $3) on conflict (sha256) do nothing
+"""
+
+BLOB = "select data, mime_type from @blobs where sha256 = $1"

@@ -1,0 +1,264 @@
+"""Batches as rows of SQLite: written, read, joined, taken away.
+
+What one flush wrote of one run is one row, because a row costs the same whether it holds one event
+or a hundred. Its events stand one per line: their JSON has no line break.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Generator
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple
+
+import apsw
+
+from tailrace.core.codec import decode_event
+from tailrace.core.errors import SeqConflict, StorageError
+from tailrace.core.events import Recorded
+from tailrace.ports import Batch, Trimmed
+from tailrace.stores.sqlite_threads import attempt
+
+ROW_BYTES = 256 * 1024
+"""How large a row `repack` makes: few rows to replay a run, little to skip for a cursor in it."""
+
+READ_BYTES = 8 * 1024 * 1024
+"""How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
+
+
+class Row(NamedTuple):
+    """A row of `batches`, with the columns in this order."""
+
+    run_id: str
+    first_seq: int
+    last_seq: int
+    epoch: int
+    public: bytes
+    private: bytes | None
+    checksum: int
+    private_checksum: int | None
+
+    def verify(self) -> None:
+        """Raise `StorageError` when the bytes are not those that were written."""
+        verify(self.run_id, self.first_seq, self.public, self.checksum)
+        if self.private is not None:
+            verify(self.run_id, self.first_seq, self.private, self.private_checksum)
+
+    def privates(self) -> list[bytes]:
+        """The private parts, one for each event."""
+        if self.private is None:
+            return [b""] * (self.last_seq - self.first_seq + 1)
+        return self.private.split(b"\n")
+
+
+def verify(run_id: str, first_seq: int, part: bytes, checksum: int | None) -> None:
+    """Raise `StorageError` when a part of a row is not what was written."""
+    if zlib.crc32(part) != checksum:
+        raise StorageError(
+            f"The log of run {run_id} is damaged at event {first_seq}: its checksum does not fit."
+            " Restore the file from a backup."
+        )
+
+
+def _row(
+    run_id: str, first_seq: int, epoch: int, publics: list[bytes], privates: list[bytes]
+) -> Row:
+    public = b"\n".join(publics)
+    private = b"\n".join(privates) if any(privates) else None
+    return Row(
+        run_id,
+        first_seq,
+        first_seq + len(publics) - 1,
+        epoch,
+        public,
+        private,
+        zlib.crc32(public),
+        zlib.crc32(private) if private is not None else None,
+    )
+
+
+def _insert(db: apsw.Connection, row: Row) -> None:
+    db.execute("insert into batches values (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def first(db: apsw.Connection, run_id: str, public: bytes, private: bytes) -> None:
+    """Write the event that a run is created with."""
+    if b"\n" in public or b"\n" in private:
+        raise StorageError(f"The first event of run {run_id} is JSON with a line break.")
+    _insert(db, _row(run_id, 1, 1, [public], [private]))
+
+
+def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
+    """Write batches; for each, None or why it was not written."""
+    answers: list[Exception | None] = []
+    for batch in batches:
+        refusal, failure = attempt(db, partial(_append, batch=batch, now=now))
+        answers.append(failure or refusal)
+    return answers
+
+
+def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
+    refusal = _malformed(batch)
+    if refusal is not None:
+        return refusal
+    found = db.execute(
+        "select number, last_seq, epoch, ended_at from runs where run_id = ?", (batch.run_id,)
+    ).fetchone()
+    if found is None:
+        return SeqConflict(f"There is no run {batch.run_id}.")
+    number, last_seq, epoch, ended_at = found
+    row = _row(batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates)
+    if epoch != batch.epoch or last_seq + 1 != batch.first_seq or ended_at is not None:
+        if _is_there(db, row):
+            return None
+        ends = "ended" if ended_at is not None else "ends"
+        return SeqConflict(
+            f"Run {batch.run_id} {ends} at {last_seq} in epoch {epoch}; this batch begins at "
+            f"{batch.first_seq} in epoch {batch.epoch}. Another worker writes the run."
+        )
+    _insert(db, row)
+    if batch.ended:
+        db.execute(
+            "update runs set last_seq = ?, ended_at = ?, worker = null, lease_boot = null,"
+            " lease_until = null where number = ?",
+            (row.last_seq, now, number),
+        )
+    else:
+        db.execute("update runs set last_seq = ? where number = ?", (row.last_seq, number))
+    if batch.snapshot is not None:
+        db.execute(
+            "insert or replace into snapshots values (?, ?, ?)",
+            (batch.run_id, row.last_seq, batch.snapshot),
+        )
+    return None
+
+
+def _malformed(batch: Batch) -> StorageError | None:
+    """What could not be read back as it was given is not written."""
+    if not batch.publics or len(batch.publics) != len(batch.privates):
+        return StorageError(
+            f"A batch of run {batch.run_id} has {len(batch.publics)} events and"
+            f" {len(batch.privates)} private parts; it needs at least one, and as many of both."
+        )
+    if any(b"\n" in line for lines in (batch.publics, batch.privates) for line in lines):
+        return StorageError(f"A batch of run {batch.run_id} holds JSON with a line break.")
+    return None
+
+
+def _is_there(db: apsw.Connection, row: Row) -> bool:
+    """Whether these very events were written before, in rows of any size."""
+    publics, privates = [], []
+    for found in _rows(db, "*", row.run_id, row.first_seq - 1):
+        there = Row(*found)
+        if there.epoch != row.epoch:
+            return False
+        start = max(0, row.first_seq - there.first_seq)
+        stop = row.last_seq + 1 - there.first_seq
+        publics += there.public.split(b"\n")[start:stop]
+        privates += there.privates()[start:stop]
+        if there.last_seq >= row.last_seq:
+            break
+    return _row(row.run_id, row.first_seq, row.epoch, publics, privates) == row
+
+
+def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generator[Any]:
+    """Columns of the rows that hold events after `after`, in order."""
+    # Start at the row that holds the cursor: rows are found by their first event.
+    found = db.execute(
+        f"select {columns} from batches where run_id = ?1 and first_seq >="  # noqa: S608
+        " coalesce((select max(first_seq) from batches where run_id = ?1 and first_seq <= ?2 + 1),"
+        " 0) and last_seq > ?2 order by first_seq",
+        (run_id, after),
+    )
+    try:
+        yield from found
+    finally:
+        found.close()  # a reader that had enough lets go of the WAL
+
+
+def read(db: apsw.Connection, run_id: str, after: int, limit: int) -> list[Recorded]:
+    """Events after `after`, row by row until there are enough."""
+    known = db.execute("select trimmed_to from runs where run_id = ?", (run_id,)).fetchone()
+    if known is not None and known[0] > after:
+        raise Trimmed(
+            f"The events of run {run_id} up to {known[0]} are no longer kept; its final state is."
+        )
+    events: list[Recorded] = []
+    size = 0
+    with closing(_rows(db, "first_seq, epoch, public, checksum", run_id, after)) as rows:
+        for first_seq, epoch, public, checksum in rows:
+            verify(run_id, first_seq, public, checksum)
+            wanted = public.split(b"\n")[max(0, after + 1 - first_seq) :]
+            events += [Recorded(decode_event(line), line, epoch) for line in wanted]
+            size += len(public)
+            if len(events) >= limit or size >= READ_BYTES:
+                break
+    return events
+
+
+def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, bytes]:
+    """The private parts after `after`, by number."""
+    hidden: dict[int, bytes] = {}
+    columns = "first_seq, private, private_checksum"
+    for first_seq, private, checksum in _rows(db, columns, run_id, after):
+        if private is not None:
+            verify(run_id, first_seq, private, checksum)
+            lines = enumerate(private.split(b"\n"), first_seq)
+            hidden |= {number: line for number, line in lines if line and number > after}
+    return hidden
+
+
+def repack(db: apsw.Connection, run_id: str) -> None:
+    """Join an ended run's rows, as far as they are of one epoch, up to `ROW_BYTES` each."""
+    ended = db.execute(
+        "select 1 from runs where run_id = ? and ended_at is not null", (run_id,)
+    ).fetchone()
+    if ended is None:
+        return
+    group: list[Row] = []
+    size = 0
+    for found in list(_rows(db, "*", run_id, 0)):
+        row = Row(*found)
+        row.verify()  # damage must not get a new checksum that fits
+        weight = len(row.public) + len(row.private or b"")
+        if group and (row.epoch != group[0].epoch or size + weight > ROW_BYTES):
+            _join(db, group)
+            group, size = [], 0
+        group.append(row)
+        size += weight
+    _join(db, group)
+
+
+def _join(db: apsw.Connection, group: list[Row]) -> None:
+    if len(group) < 2:
+        return
+    publics = [line for row in group for line in row.public.split(b"\n")]
+    privates = [line for row in group for line in row.privates()]
+    db.execute(
+        "delete from batches where run_id = ? and first_seq between ? and ?",
+        (group[0].run_id, group[0].first_seq, group[-1].last_seq),
+    )
+    _insert(db, _row(group[0].run_id, group[0].first_seq, group[0].epoch, publics, privates))
+
+
+def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:
+    """Put the final state in the place of an ended run's events."""
+    found = db.execute("select last_seq, ended_at from runs where run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        return
+    last_seq, ended_at = found
+    if ended_at is None:
+        raise StorageError(f"Run {run_id} has not ended; its events are still needed.")
+    for table in ("batches", "snapshots", "letters"):
+        db.execute(f"delete from {table} where run_id = ?", (run_id,))  # noqa: S608
+    db.execute("insert into snapshots values (?, ?, ?)", (run_id, last_seq, snapshot))
+    db.execute("update runs set trimmed_to = last_seq where run_id = ?", (run_id,))
+
+
+def delete(db: apsw.Connection, run_id: str) -> bool:
+    """Take away a run and everything of it."""
+    for table in ("batches", "snapshots", "letters"):
+        db.execute(f"delete from {table} where run_id = ?", (run_id,))  # noqa: S608
+    db.execute("delete from runs where run_id = ?", (run_id,))
+    return db.changes() == 1

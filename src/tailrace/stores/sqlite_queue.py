@@ -1,0 +1,130 @@
+"""Claims and letters in SQLite: who may write a run, and what reaches its writer.
+
+Leases are kept by the clock that counts since the machine was started, which nobody can set and
+which also runs while the machine sleeps. It means something only until the next start, so a lease
+names the boot it was given in; one of another boot has ended, because so has its worker.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+import msgspec
+
+from tailrace.ports import Claim, Letter
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+_CLAIM = (
+    "update runs set epoch = epoch + 1, attempts = attempts + 1, worker = ?, lease_boot = ?,"
+    " lease_until = ? where {} returning run_id, agent, epoch, attempts, last_seq"
+)
+_CLAIM_NUMBER = _CLAIM.format("number = ?")
+_CLAIM_RUN = _CLAIM.format("run_id = ? and ended_at is null")
+
+
+def boot_time() -> float:
+    """Seconds since the machine was started; where nobody counts them, the wall clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.time() if clock is None else time.clock_gettime(clock)
+
+
+def boot_id() -> str:
+    """Which start of the machine this is; "" where the system does not say."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def listed(values: list[str]) -> str:
+    """Strings as one parameter, for `json_each`: there may be thousands."""
+    return msgspec.json.encode(values).decode()
+
+
+def claim(
+    db: apsw.Connection,
+    worker: str,
+    agents: list[str],
+    lease: float,
+    limit: int,
+    now: float,
+    boot: str,
+) -> list[Claim]:
+    """Give waiting runs to a worker; those that were created first, first."""
+    waiting = db.execute(
+        "select number from runs where ended_at is null"
+        " and agent in (select value from json_each(?))"
+        " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
+        " order by number limit ?",
+        (listed(agents), now, boot, limit),
+    ).fetchall()
+    claims: list[Claim] = []
+    for (number,) in waiting:
+        taken: list[Any] = db.execute(_CLAIM_NUMBER, (worker, boot, now + lease, number)).fetchall()
+        claims += [Claim(*row) for row in taken]
+    return claims
+
+
+def take_over(
+    db: apsw.Connection, run_id: str, worker: str, until: float, boot: str
+) -> Claim | None:
+    """Give one run to a worker, whoever has it."""
+    found: list[Any] = db.execute(_CLAIM_RUN, (worker, boot, until, run_id)).fetchall()
+    return Claim(*found[0]) if found else None
+
+
+def extend(
+    db: apsw.Connection, worker: str, claims: list[tuple[str, int]], until: float, boot: str
+) -> set[str]:
+    """Prolong the leases of claims that still hold; the runs of those that do not."""
+    lost = set()
+    for run_id, epoch in claims:
+        db.execute(
+            "update runs set lease_boot = ?, lease_until = ?"
+            " where run_id = ? and epoch = ? and worker = ?",
+            (boot, until, run_id, epoch, worker),
+        )
+        if not db.changes():
+            lost.add(run_id)
+    return lost
+
+
+def release(db: apsw.Connection, run_id: str, epoch: int) -> None:
+    """Let a run wait again at once, unless somebody else has it already."""
+    db.execute(
+        "update runs set worker = null, lease_boot = null, lease_until = null"
+        " where run_id = ? and epoch = ?",
+        (run_id, epoch),
+    )
+
+
+def post(
+    db: apsw.Connection, run_id: str, kind: Literal["cancel", "input"], body: bytes
+) -> int | None:
+    """Number a letter and keep it."""
+    found: list[Any] = db.execute(
+        "update runs set last_letter = last_letter + 1 where run_id = ? and ended_at is null"
+        " returning last_letter",
+        (run_id,),
+    ).fetchall()
+    if not found:
+        return None
+    number: int = found[0][0]
+    db.execute("insert into letters values (?, ?, ?, ?)", (run_id, number, kind, body))
+    return number
+
+
+def letters(db: apsw.Connection, run_ids: list[str]) -> dict[str, list[Letter]]:
+    """What waits for these runs' writers."""
+    waiting: dict[str, list[Letter]] = {}
+    for run_id, *letter in db.execute(
+        "select run_id, number, kind, body from letters"
+        " where run_id in (select value from json_each(?)) order by run_id, number",
+        (listed(run_ids),),
+    ):
+        waiting.setdefault(run_id, []).append(Letter(*letter))
+    return waiting

@@ -1,0 +1,187 @@
+"""The embedded store's tables, and how an older file becomes today's.
+
+A migration is never changed once it was released: a file may have been left at any of them. They
+run by themselves when a file is opened, forward only, each file in one transaction, so a process
+that dies on the way leaves the old file and two that race do the work once.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from typing import Literal
+
+import apsw
+
+from tailrace.core.errors import StorageError
+
+Synchronous = Literal["normal", "full"]
+
+BUSY_SECONDS = 5.0
+"""How long a process waits for its turn to write before it says that the database is busy."""
+
+WAL_LIMIT = 64 * 1024 * 1024
+"""Above this the WAL is forced back to its start, however busy the writers are."""
+
+# The first files were written before versions were counted, so they say version 0 and have these
+# tables already: hence `if not exists`, here and nowhere else.
+FIRST = """
+create table if not exists runs (
+    run_id     text primary key,
+    agent      text not null,
+    thread_id  text not null,
+    last_seq   integer not null default 0,
+    epoch      integer not null default 1,
+    created_at real not null,
+    ended_at   real
+);
+create index if not exists runs_by_thread on runs (thread_id, created_at);
+create table if not exists batches (
+    run_id    text not null,
+    first_seq integer not null,
+    last_seq  integer not null,
+    epoch     integer not null,
+    public    blob not null,
+    private   blob,
+    checksum  integer not null
+);
+create unique index if not exists batches_in_order on batches (run_id, first_seq);
+create table if not exists snapshots (
+    run_id text not null,
+    seq    integer not null,
+    state  blob not null,
+    primary key (run_id, seq)
+);
+"""
+
+# Owners, claims, letters, blobs, retention. `number` is the order of creation and is never given
+# twice, nor is an ordinal of a thread: a cursor into a listing stays true when runs are deleted.
+# A run of the first version without any event was answered to nobody: it goes. The checksum was of
+# both parts; now each part has its own, so that a reader of the public one leaves the other alone.
+# A row that is damaged already keeps the old one, and is still found out.
+SECOND = """
+create table runs_new (
+    number          integer primary key autoincrement,
+    run_id          text not null unique,
+    agent           text not null,
+    thread_id       text not null,
+    owner           text not null,
+    ordinal         integer not null,
+    previous_run_id text,
+    metadata        blob not null,
+    last_seq        integer not null,
+    epoch           integer not null,
+    attempts        integer not null,
+    created_at      real not null,
+    ended_at        real,
+    trimmed_to      integer not null,
+    last_letter     integer not null,
+    worker          text,
+    lease_boot      text,
+    lease_until     real
+);
+insert into runs_new
+    select null, run_id, agent, thread_id, '', row_number() over earlier, lag(run_id) over earlier,
+           x'', last_seq, epoch, 0, created_at, ended_at, 0, 0, null, null, null
+    from runs where last_seq > 0
+    window earlier as (partition by thread_id order by created_at, rowid)
+    order by created_at, rowid;
+drop table runs;
+alter table runs_new rename to runs;
+create unique index runs_by_thread on runs (thread_id, ordinal, owner);
+create index runs_by_owner on runs (owner);
+create index runs_alive on runs (agent) where ended_at is null;
+create index runs_ended on runs (ended_at) where ended_at is not null;
+create table threads (
+    owner        text not null,
+    thread_id    text not null,
+    last_ordinal integer not null,
+    primary key (owner, thread_id)
+) without rowid;
+insert into threads select owner, thread_id, max(ordinal) from runs group by owner, thread_id;
+alter table batches add column private_checksum integer;
+update batches set checksum = crc32(public, 0), private_checksum = crc32(private, 0)
+    where private is not null and checksum = crc32(private, crc32(public, 0));
+create table letters (
+    run_id text not null,
+    number integer not null,
+    kind   text not null,
+    body   blob not null,
+    primary key (run_id, number)
+);
+create table blobs (
+    sha256    text primary key,
+    mime_type text not null,
+    data      blob not null
+);
+"""
+
+MIGRATIONS = (FIRST, SECOND)
+VERSION = len(MIGRATIONS)
+
+
+def connect(path: str, synchronous: Synchronous) -> apsw.Connection:
+    """A connection to an up-to-date file, or `StorageError`."""
+    try:
+        connection = apsw.Connection(path)
+    except apsw.Error as error:
+        raise StorageError(
+            f"The database {path} could not be opened: {error}. Is its folder there, and may it be"
+            " written to?"
+        ) from error
+    try:
+        # Some locks on the way to WAL are refused without waiting, whatever the busy timeout.
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                _prepare(connection, synchronous)
+                break
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.001, 0.02))  # noqa: S311  # only spreads the racers
+    except BaseException as error:
+        connection.close()
+        if not isinstance(error, apsw.Error):
+            raise
+        raise StorageError(f"The database {path} could not be opened: {error}") from error
+    return connection
+
+
+def _prepare(connection: apsw.Connection, synchronous: Synchronous) -> None:
+    connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+    connection.execute("pragma journal_mode = wal")
+    # NORMAL survives the death of the process; a power cut may take the last moments. FULL
+    # survives that as well, for an fsync per transaction.
+    connection.execute(f"pragma synchronous = {synchronous}")
+    # A checkpoint inside a commit is what its slowest percent waits for: a thread does it.
+    connection.execute("pragma wal_autocheckpoint = 0")
+    connection.execute(f"pragma journal_size_limit = {WAL_LIMIT}")
+    if _version(connection) != VERSION:
+        migrate(connection)
+
+
+def migrate(connection: apsw.Connection, to: int = VERSION) -> None:
+    """Bring a file to a version; the one who gets the write lock first does it for all."""
+    connection.create_scalar_function("crc32", zlib.crc32, 2)  # type: ignore[arg-type]
+    connection.execute("begin immediate")
+    try:
+        found = _version(connection)
+        if found > VERSION:
+            raise StorageError(
+                f"The database {connection.filename} has version {found}; this Tailrace knows"
+                f" versions up to {VERSION}. Install a newer Tailrace."
+            )
+        for number in range(found, to):
+            connection.execute(MIGRATIONS[number])
+            connection.execute(f"pragma user_version = {number + 1}")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+    connection.execute("commit")
+
+
+def _version(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))

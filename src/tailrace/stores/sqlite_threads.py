@@ -1,0 +1,236 @@
+"""The threads of the embedded store: one that writes, some that read, one that checkpoints.
+
+While one transaction is being written the next jobs gather, and go together: group commit. A job
+that fails is undone alone; a disk that fails undoes the group, and everybody in it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apsw
+
+from tailrace.core.errors import StorageError, TailraceError
+from tailrace.stores.sqlite_schema import BUSY_SECONDS, WAL_LIMIT
+
+T = TypeVar("T")
+Job = Callable[[apsw.Connection], T]
+Connect = Callable[[], apsw.Connection]
+
+CHECKPOINT_PAGES = 1000
+"""After so many more pages in the WAL, they are carried over to the file."""
+
+logger = logging.getLogger("tailrace")
+
+_Answer = tuple[Any, Exception | None]
+_Waiting = tuple[Job[Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+
+
+class Worker:
+    """Threads with a connection each, and one queue of jobs.
+
+    A writer has one thread and runs what has gathered in one transaction. Readers may be several:
+    each takes one job at a time, so that a long one holds up nobody.
+    """
+
+    def __init__(self, connect: Connect, *, writes: bool, threads: int = 1) -> None:
+        self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._writes = writes
+        self._closing = threading.Lock()
+        self._closed = False
+        connections: list[apsw.Connection] = []
+        try:
+            for _ in range(threads):
+                connections.append(connect())  # noqa: PERF401  # what was opened must be closed
+        except BaseException:
+            for connection in connections:
+                connection.close()
+            raise
+        self._threads = [
+            threading.Thread(
+                target=self._work, args=(connection,), name="tailrace-sqlite", daemon=True
+            )
+            for connection in connections
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def call(self, job: Job[T]) -> asyncio.Future[T]:
+        """Run a job on a thread; the result comes after its transaction is durable."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._closing:
+            if self._closed:
+                raise StorageError("The database is closed.")
+            self._jobs.put((job, future, loop))
+        return future
+
+    def stop(self) -> None:
+        """Finish the jobs that wait, then end; a second time changes nothing."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, connection: apsw.Connection) -> None:
+        running = True
+        while running:
+            jobs = [self._jobs.get()]
+            while self._writes and not self._jobs.empty():
+                jobs.append(self._jobs.get())
+            running = None not in jobs
+            work = [job for job in jobs if job is not None]
+            if work:
+                _settle_all(work, self._answers(connection, [job for job, _, _ in work]))
+        connection.close()
+
+    def _answers(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> list[_Answer]:
+        try:
+            # `begin immediate` takes the write lock before we look, so nobody can append
+            # between our reading the last seq and our writing the next.
+            connection.execute("begin immediate" if self._writes else "begin")
+            answers = [attempt(connection, job) for job in jobs]
+            connection.execute("commit")
+        except Exception as failure:  # noqa: BLE001  # it belongs to those who wait
+            # If not even that is possible, the next transaction says so to its own callers.
+            with contextlib.suppress(apsw.Error):
+                if connection.in_transaction:
+                    connection.execute("rollback")
+            return [(None, told(failure))] * len(jobs)
+        return answers
+
+
+def attempt(connection: apsw.Connection, job: Job[T]) -> tuple[T | None, Exception | None]:
+    """What one job says; its exception undoes its own work and leaves its neighbours'."""
+    connection.execute("savepoint job")
+    try:
+        value = job(connection)
+    except Exception as failure:
+        # Some failures of the disk end the whole transaction: then there is nothing to go on with.
+        if not connection.in_transaction or isinstance(failure, FATAL):
+            raise
+        connection.execute("rollback to job")
+        connection.execute("release job")
+        return None, told(failure)
+    connection.execute("release job")
+    return value, None
+
+
+FATAL = (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError, apsw.NoMemError)
+"""What one job meets and its whole group has to suffer."""
+
+
+def told(failure: Exception) -> Exception:
+    """A failure as the store's callers know it: whose fault it is, and what to do."""
+    if isinstance(failure, TailraceError):
+        return failure
+    if isinstance(failure, apsw.BusyError):
+        text = (
+            f"The database is busy: others have been writing for {BUSY_SECONDS:g} s. Nothing was"
+            " written; try again."
+        )
+    elif isinstance(failure, apsw.FullError):
+        text = f"The disk is full ({failure}). Nothing was written; free some space and try again."
+    elif isinstance(failure, apsw.IOError):
+        text = f"The disk failed ({failure}). Nothing was written; try again when it is well."
+    elif isinstance(failure, apsw.CorruptError | apsw.NotADBError):
+        text = f"The database is damaged ({failure}). Restore the file from a backup."
+    else:
+        text = f"The database could not do it: {failure}"
+    error = StorageError(text)
+    error.__cause__ = failure
+    return error
+
+
+def _settle_all(jobs: list[_Waiting], answers: list[_Answer]) -> None:
+    """Tell everybody, with one wake-up per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], _Answer]]] = {}
+    for (_, future, loop), answer in zip(jobs, answers, strict=True):
+        by_loop.setdefault(loop, []).append((future, answer))
+    for loop, done in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, done)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            continue
+
+
+def _settle(done: list[tuple[asyncio.Future[Any], _Answer]]) -> None:
+    for future, (value, error) in done:
+        if future.done():
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+
+class Checkpointer:
+    """A thread that carries the WAL over to the file, so that no commit has to.
+
+    PASSIVE waits for nobody and cannot finish while others write; above `WAL_LIMIT` one RESTART
+    holds the writers up for a moment, so that the WAL starts again instead of growing for ever.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connection = connect()
+        # A RESTART that waits for a reader holds the write lock all the while.
+        self._connection.set_busy_timeout(500)
+        self._limit = WAL_LIMIT // int(self._connection.pragma("page_size"))
+        self._due = threading.Event()
+        self._stopping = False
+        self._pages = 0
+        self._carried = 0
+        self.restarts = 0
+        self._thread = threading.Thread(target=self._work, name="tailrace-checkpoint", daemon=True)
+        self._thread.start()
+
+    def watch(self, connection: apsw.Connection) -> apsw.Connection:
+        """Hear of a writer's commits."""
+        connection.set_wal_hook(self._committed)
+        return connection
+
+    def stop(self) -> None:
+        """End; what is left in the WAL is carried over by whoever closes the file last."""
+        self._stopping = True
+        self._due.set()
+        self._thread.join()
+
+    def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._pages = pages
+        if pages < self._carried:  # the WAL started again
+            self._carried = 0
+        if pages - self._carried >= CHECKPOINT_PAGES:
+            self._due.set()
+        return apsw.SQLITE_OK
+
+    def _work(self) -> None:
+        while True:
+            self._due.wait()
+            if self._stopping:
+                break
+            self._due.clear()
+            try:
+                self._checkpoint()
+            except apsw.BusyError:
+                self._carried = self._pages  # somebody is in the way: later, not at every commit
+            except apsw.Error as failure:
+                # The log is whole without it; the disk may be well again at the next commit.
+                logger.warning("The WAL could not be carried over to the file: %s", failure)
+        self._connection.close()
+
+    def _checkpoint(self) -> None:
+        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
+        if self._pages > self._limit:
+            mode = apsw.SQLITE_CHECKPOINT_RESTART
+            self.restarts += 1
+        in_wal, _ = self._connection.wal_checkpoint(mode=mode)
+        self._carried = max(in_wal, 0)

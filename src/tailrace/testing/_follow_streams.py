@@ -1,0 +1,176 @@
+"""The follow kit, second part: a run in a format for a crowd, and a thread from run to run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.ports import Bus, Store
+from tailrace.runtime import shared, tail
+from tailrace.runtime.follow import Place, Reader, RunTrimmed
+from tailrace.runtime.shared import Streams
+from tailrace.testing._follow import (
+    FollowTests,
+    all_seen,
+    begun,
+    end,
+    trimmed,
+    write,
+    write_slowly,
+)
+from tailrace.wire import openai_responses, task
+from tailrace.wire.base import Encoder
+
+
+class StreamTests(FollowTests):
+    """One run in a format: encoded once, for everybody."""
+
+    @pytest.mark.parametrize("wire", [task.FORMAT, openai_responses.FORMAT])
+    async def test_a_crowd_gets_the_same_bytes_and_each_event_is_encoded_once(
+        self, store: Store, bus: Bus, wire: Any
+    ) -> None:
+        emitter = await begun(store, bus)
+        counted = CountingFormat(wire)
+        streams = Streams(Reader(store, bus))
+        crowd = [
+            asyncio.ensure_future(_bytes(streams, counted, "run_1", after=0)) for _ in range(100)
+        ]
+        await all_seen(streams.reader, "run_1", len(crowd))
+        before = counted.encoded
+        last = await write_slowly(emitter, 60)
+        whole = {await found for found in crowd}
+        encoder = wire.at(State())
+        events = await store.read("run_1", 0)
+        assert whole == {b"".join(frame for one in events for frame in encoder.encode(one))}
+        assert counted.encoded - before == last - 2
+        assert not len(streams)
+
+    async def test_any_cursor_joins_the_ring_without_a_seam(
+        self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shared, "RING_EVENTS", 16)
+        emitter = await begun(store, bus)
+        streams = Streams(Reader(store, bus))
+        wire: Any = openai_responses.FORMAT
+        following = []
+        for after in range(40):
+            joined = emitter.state.sequence_number if after > 2 else 0
+            cut = min(after, joined)
+            following.append(
+                (cut, asyncio.ensure_future(_bytes(streams, wire, "run_1", after=cut)))
+            )
+            write(emitter, 2)
+            await emitter.drain()
+        await end(emitter)
+        events = await store.read("run_1", 0)
+        encoder = wire.at(State())
+        frames = [b"".join(encoder.encode(one)) for one in events]
+        for cut, found in following:
+            assert await found == b"".join(frames[cut:])
+
+    async def test_a_client_that_falls_out_of_the_ring_goes_on_through_the_log(
+        self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shared, "RING_EVENTS", 8)
+        monkeypatch.setattr(tail, "RING_EVENTS", 8)
+        emitter = await begun(store, bus)
+        wire: Any = openai_responses.FORMAT
+        streams = Streams(Reader(store, bus))
+        slow = aiter(streams.stream(wire, "run_1", wire.at(State()), 0))
+        pieces = [await anext(slow)]
+        quick = asyncio.ensure_future(_bytes(streams, wire, "run_1", after=0))
+        for _ in range(3):
+            write(emitter, 2)
+            await emitter.drain()
+            pieces.append(await anext(slow))
+            for _ in range(5):
+                write(emitter, 10)
+                await emitter.drain()
+        await end(emitter)
+        pieces += [piece async for piece in slow]
+        assert b"".join(pieces) == await quick
+
+
+class ThreadTests(FollowTests):
+    """The runs of a thread, one after another."""
+
+    async def test_a_thread_is_followed_from_run_to_run_and_from_any_cursor(
+        self, store: Store, bus: Bus
+    ) -> None:
+        reader = Reader(store, bus)
+        early = asyncio.ensure_future(_places(reader, "t", "0", 18))
+        for n in (1, 2, 3):
+            emitter = await begun(store, bus, f"run_{n}")
+            # Another thread's run, and one that begins before this one has ended.
+            await end(await begun(store, bus, f"other_{n}", thread_id="other"))
+            await write_slowly(emitter, 3)
+        every = [f"{run}:{seq}" for run in (1, 2, 3) for seq in range(1, 7)]
+        assert await early == every
+        for place, cursor in enumerate(every[:-1], 1):
+            assert await _places(reader, "t", cursor, len(every) - place) == every[place:]
+
+    async def test_a_thread_with_several_live_runs_keeps_their_order(
+        self, store: Store, bus: Bus
+    ) -> None:
+        emitters = [await begun(store, bus, f"run_{n}") for n in (1, 2)]
+        found = asyncio.ensure_future(_places(Reader(store, bus), "t", "0", 8))
+        await write_slowly(emitters[1], 1)
+        await write_slowly(emitters[0], 1)
+        assert await found == [f"{run}:{seq}" for run in (1, 2) for seq in (1, 2, 3, 4)]
+
+    async def test_a_trimmed_run_of_a_thread_is_told_and_can_be_passed(
+        self, store: Store, bus: Bus
+    ) -> None:
+        for n in (1, 2):
+            await write_slowly(await begun(store, bus, f"run_{n}"), 1)
+        await trimmed(store, "run_1")
+        reader = Reader(store, bus)
+        with pytest.raises(RunTrimmed) as told:
+            await _places(reader, "t", "0", 1)
+        gone = told.value.run
+        rest = await _places(reader, "t", str(Place(gone.ordinal, gone.last_seq)), 4)
+        assert rest == ["2:1", "2:2", "2:3", "2:4"]
+
+
+class CountingFormat:
+    """A format that counts what its encoders do."""
+
+    def __init__(self, wire: Any) -> None:
+        self._wire = wire
+        self.encoded = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+    def at(self, state: State) -> Encoder:
+        """An encoder that is counted."""
+        inner: Encoder = self._wire.at(state)
+        outer = self
+
+        class Counted:
+            def encode(self, recorded: Recorded) -> list[bytes]:
+                outer.encoded += 1
+                return inner.encode(recorded)
+
+            def close(self, reason: str) -> list[bytes]:
+                return inner.close(reason)
+
+        return Counted()
+
+
+async def _bytes(streams: Streams, wire: Any, run_id: str, after: int) -> bytes:
+    state = await streams.reader.state(run_id, after) if after else State()
+    return b"".join([piece async for piece in streams.stream(wire, run_id, wire.at(state), after)])
+
+
+async def _places(reader: Reader, thread_id: str, after: str, count: int) -> list[str]:
+    found: list[str] = []
+    async for run, batch in reader.follow_thread(thread_id, after):
+        found += [str(Place(run.ordinal, one.event.sequence_number)) for one in batch]
+        if len(found) >= count:
+            break
+    return found

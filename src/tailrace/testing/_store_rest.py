@@ -1,0 +1,330 @@
+"""The store kit, second part: listings, retention, claims, letters and blobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+
+import pytest
+
+from tailrace.core.errors import NotFound, SeqConflict, TailraceError
+from tailrace.ports import Claim, Store, Trimmed
+from tailrace.testing._store import StoreTests, batch, created, ended, numbers, public, written
+
+LEASE = 0.25
+"""Seconds of a lease that a test lets end."""
+
+
+class KeepingTests(StoreTests):
+    """Listings, and what retention takes."""
+
+    @pytest.mark.parametrize("limit", [1, 3, 100])
+    async def test_pages_of_a_listing_show_each_run_once(self, store: Store, limit: int) -> None:
+        for n in range(7):
+            await created(store, f"r{n}", thread_id=f"t{n % 2}", owner=f"o{n % 3}")
+
+        async def listed(thread_id: str | None = None, owner: str | None = None) -> str:
+            seen: list[str] = []
+            while True:
+                page = await store.runs(
+                    thread_id=thread_id,
+                    owner=owner,
+                    after=seen[-1] if seen else None,
+                    limit=limit,
+                )
+                assert len(page) <= limit
+                if not page:
+                    return "".join(seen)
+                seen += [one.run_id for one in page]
+
+        assert await listed() == "r0r1r2r3r4r5r6"
+        assert await listed(thread_id="t1") == "r1r3r5"
+        assert await listed(owner="o0") == "r0r3r6"
+        assert await listed(thread_id="t0", owner="o0") == "r0r6"
+        assert await listed(thread_id="t0", owner="nobody") == ""
+
+    async def test_a_listing_cannot_go_on_after_a_run_that_is_not_in_it(self, store: Store) -> None:
+        await created(store, "mine", owner="me")
+        await created(store, "theirs", owner="they")
+        for after in ("nobody", "theirs"):
+            with pytest.raises(NotFound):
+                await store.runs(owner="me", after=after)
+
+    async def test_repacking_keeps_every_byte(self, store: Store) -> None:
+        await created(store, "r", private=b"1")
+        for seq in range(2, 40):
+            await written(store, batch("r", seq, private=b"%d" % seq if seq % 3 else b""))
+        before = await store.read("r", 0), await store.read_private("r")
+        await store.repack("r")  # not while it is written
+        await written(store, batch("r", 40, ended=True))
+        before = [*before[0], *await store.read("r", 39)], before[1]
+        info = await store.info("r")
+        for _ in range(3):
+            await store.repack("r")
+            assert (await store.read("r", 0), await store.read_private("r")) == before
+            assert await store.info("r") == info
+        for after in range(42):
+            assert await numbers(store, "r", after) == list(range(after + 1, 41))
+
+    async def test_trimming_leaves_the_final_state_and_a_typed_gap(self, store: Store) -> None:
+        await created(store, "r", metadata=b"m")
+        await written(store, batch("r", 2, 3, private=b"p", snapshot=b"early"))
+        await written(store, batch("r", 5, ended=True))
+        await store.trim("r", b"final")
+        await store.trim("r", b"final")
+        for after in range(5):
+            with pytest.raises(Trimmed):
+                await store.read("r", after)
+        assert await store.read("r", 5) == []
+        assert await store.read_private("r") == {}
+        assert await store.snapshot("r", 4) is None
+        kept = await store.snapshot("r")
+        assert kept is not None
+        assert (kept.seq, kept.state) == (5, b"final")
+        info = await store.info("r")
+        assert info is not None
+        assert (info.last_seq, info.trimmed_to, info.metadata) == (5, 5, b"m")
+        await store.repack("r")
+
+    async def test_a_run_that_is_written_is_not_trimmed(self, store: Store) -> None:
+        await created(store, "r")
+        with contextlib.suppress(TailraceError):  # whether it says so or not
+            await store.trim("r", b"final")
+        assert await numbers(store, "r") == [1]
+
+    async def test_a_deleted_run_leaves_nothing(self, store: Store) -> None:
+        await created(store, "r")
+        await written(store, batch("r", 2, 2, private=b"p", snapshot=b"s"))
+        await store.post("r", "input", b"x")
+        await created(store, "other")
+        assert await store.delete("r")
+        assert not await store.delete("r")
+        assert await store.info("r") is None
+        assert [one.run_id for one in await store.runs()] == ["other"]
+        (answer,) = await store.append([batch("r", 4)])
+        assert isinstance(answer, SeqConflict)
+        await created(store, "r")
+        assert await numbers(store, "r") == [1]
+        assert await store.read_private("r") == {}
+        assert await store.snapshot("r") is None
+        assert await store.letters(["r"]) == {}
+        assert await store.post("r", "input", b"y") == 1
+
+    async def test_retention_names_ended_runs_by_their_age(self, store: Store) -> None:
+        await created(store, "live")
+        await ended(store, "old")
+        await ended(store, "trimmed")
+        await store.trim("trimmed", b"final")
+        hour = 3600.0
+        assert await store.expired(full_for=hour, snapshot_for=hour) == ([], [])
+        assert await store.expired(full_for=-1, snapshot_for=hour) == (["old"], [])
+        assert await store.expired(full_for=-1, snapshot_for=-1) == ([], ["old", "trimmed"])
+        assert await store.expired(full_for=hour, snapshot_for=-1) == ([], ["old", "trimmed"])
+        forever = float("inf")
+        assert await store.expired(full_for=forever, snapshot_for=forever) == ([], [])
+
+
+class ClaimTests(StoreTests):
+    """Who may write a run."""
+
+    async def one(self, store: Store, worker: str = "w", lease: float = 60.0) -> Claim:
+        """The only run that waits."""
+        (claim,) = await store.claim(worker, ["a"], lease, limit=9)
+        return claim
+
+    async def test_waiting_runs_are_claimed_oldest_first(self, store: Store) -> None:
+        for run_id in ("z", "y", "x"):
+            await created(store, run_id)
+        first = await store.claim("w", ["a"], 60, limit=2)
+        assert [(claim.run_id, claim.epoch, claim.attempt) for claim in first] == [
+            ("z", 2, 1),
+            ("y", 2, 1),
+        ]
+        assert [claim.run_id for claim in await store.claim("w", ["a"], 60)] == ["x"]
+        assert await store.claim("w", ["a"], 60) == []
+
+    async def test_a_worker_gets_only_runs_of_its_agents(self, store: Store) -> None:
+        await created(store, "r", agent="b")
+        await created(store, "s", agent="c")
+        assert await store.claim("w", ["a"], 60, 9) == []
+        assert await store.claim("w", [], 60, 9) == []
+        (claim,) = await store.claim("w", ["a", "b"], 60, 9)
+        assert (claim.run_id, claim.agent, claim.last_seq) == ("r", "b", 1)
+
+    async def test_a_hundred_claimers_get_different_runs(self, store: Store) -> None:
+        for n in range(150):
+            await created(store, f"r{n}")
+        got = await asyncio.gather(*(store.claim(f"w{n}", ["a"], 60) for n in range(100)))
+        got += await asyncio.gather(*(store.claim(f"w{n}", ["a"], 60, 20) for n in range(10)))
+        run_ids = [claim.run_id for claims in got for claim in claims]
+        assert len(run_ids) == len(set(run_ids)) == 150
+
+    async def test_claimers_that_share_a_store_get_different_runs(
+        self, store: Store, second: Store
+    ) -> None:
+        for n in range(60):
+            await created(store, f"r{n}")
+        got = await asyncio.gather(
+            *(one.claim(f"w{n}", ["a"], 60, 3) for n in range(15) for one in (store, second))
+        )
+        run_ids = [claim.run_id for claims in got for claim in claims]
+        assert len(run_ids) == len(set(run_ids))
+
+    async def test_a_claim_fences_every_earlier_writer_off(self, store: Store) -> None:
+        await created(store, "r")
+        first = await self.one(store)
+        await written(store, batch("r", 2, epoch=first.epoch))
+        taken = await store.take_over("r", "other", 60)
+        assert taken is not None
+        assert (taken.epoch, taken.attempt, taken.last_seq) == (first.epoch + 1, 2, 2)
+        (stale,) = await store.append([batch("r", 3, epoch=first.epoch)])
+        assert isinstance(stale, SeqConflict)
+        await written(store, batch("r", 3, epoch=taken.epoch))
+        info = await store.info("r")
+        assert info is not None
+        assert (info.epoch, info.attempts, info.last_seq) == (taken.epoch, 2, 3)
+
+    async def test_of_a_take_over_and_an_append_that_race_the_log_stays_dense(
+        self, store: Store
+    ) -> None:
+        await created(store, "r")
+        _, taken = await asyncio.gather(
+            store.append([batch("r", 2)]), store.take_over("r", "other", 60)
+        )
+        assert taken is not None
+        await written(store, batch("r", taken.last_seq + 1, epoch=taken.epoch))
+        assert await numbers(store, "r") == list(range(1, taken.last_seq + 2))
+
+    async def test_a_lease_that_ends_lets_the_run_wait_again(self, store: Store) -> None:
+        await created(store, "r")
+        first = await self.one(store, lease=LEASE)
+        await self.wait(LEASE + 0.1)
+        second = await self.one(store, "other")
+        assert (second.epoch, second.attempt) == (first.epoch + 1, 2)
+        assert await store.extend("w", [("r", first.epoch)], 60) == {"r"}
+        (stale,) = await store.append([batch("r", 2, epoch=first.epoch)])
+        assert isinstance(stale, SeqConflict)
+
+    async def test_a_lease_that_is_kept_alive_holds(self, store: Store) -> None:
+        await created(store, "r")
+        claim = await self.one(store, lease=LEASE)
+        assert await store.extend("w", [("r", claim.epoch)], 60) == set()
+        await self.wait(LEASE + 0.1)
+        assert await store.claim("other", ["a"], 60) == []
+
+    async def test_extending_tells_which_claims_are_lost(self, store: Store) -> None:
+        for run_id in ("kept", "taken", "over", "released", "strange"):
+            await created(store, run_id)
+        claims = {claim.run_id: claim.epoch for claim in await store.claim("w", ["a"], 60, 9)}
+        await store.take_over("taken", "other", 60)
+        await written(store, batch("over", 2, epoch=claims["over"], ended=True))
+        await store.release("released", claims["released"])
+        await store.take_over("strange", "stranger", 60)
+        held = [*claims.items(), ("nobody", 2)]
+        held = [(run_id, 3 if run_id == "strange" else epoch) for run_id, epoch in held]
+        lost = await store.extend("w", held, 60)
+        assert lost == {"taken", "over", "released", "strange", "nobody"}
+
+    async def test_a_released_run_waits_again_at_once(self, store: Store) -> None:
+        await created(store, "r")
+        first = await self.one(store)
+        await store.release("r", first.epoch)
+        second = await self.one(store, "other")
+        assert second.epoch == first.epoch + 1
+        await store.release("r", first.epoch)  # an old claim gives up nobody else's
+        assert await store.claim("third", ["a"], 60) == []
+
+    async def test_an_ended_run_is_claimed_by_nobody(self, store: Store) -> None:
+        await created(store, "r")
+        claim = await self.one(store, lease=LEASE)
+        await written(store, batch("r", 2, epoch=claim.epoch, ended=True))
+        await store.release("r", claim.epoch)
+        await self.wait(LEASE + 0.1)
+        assert await store.claim("w", ["a"], 60) == []
+        assert await store.take_over("r", "w", 60) is None
+        assert await store.take_over("nobody", "w", 60) is None
+
+    async def test_every_claim_is_counted(self, store: Store) -> None:
+        await created(store, "r")
+        for attempt in range(1, 9):
+            claim = await self.one(store)
+            assert (claim.attempt, claim.epoch) == (attempt, attempt + 1)
+            await store.release("r", claim.epoch)
+
+
+class LetterTests(StoreTests):
+    """What reaches a run's writer."""
+
+    async def test_letters_wait_in_order_until_they_are_acknowledged(self, store: Store) -> None:
+        await created(store, "r")
+        await created(store, "other")
+        assert await store.post("r", "input", b"\x00\xff any bytes") == 1
+        assert await store.post("other", "input", b"") == 1
+        assert await store.post("r", "cancel", b"") == 2
+        waiting = await store.letters(["r", "other", "nobody"])
+        assert [(one.number, one.kind, one.body) for one in waiting["r"]] == [
+            (1, "input", b"\x00\xff any bytes"),
+            (2, "cancel", b""),
+        ]
+        assert set(waiting) == {"r", "other"}
+        await store.acknowledge("r", 1)
+        assert [one.number for one in (await store.letters(["r"]))["r"]] == [2]
+        await store.acknowledge("r", 99)
+        assert await store.letters(["r"]) == {}
+        assert list(await store.letters(["r", "other"])) == ["other"]
+        assert await store.letters([]) == {}
+
+    async def test_numbers_go_on_after_an_acknowledgement(self, store: Store) -> None:
+        await created(store, "r")
+        await store.post("r", "input", b"1")
+        await store.acknowledge("r", 7)
+        assert await store.post("r", "input", b"2") == 2
+        assert [one.number for one in (await store.letters(["r"]))["r"]] == [2]
+
+    async def test_letters_that_are_posted_at_once_are_numbered_without_holes(
+        self, store: Store
+    ) -> None:
+        await created(store, "r")
+        posted = await asyncio.gather(*(store.post("r", "input", b"%d" % n) for n in range(50)))
+        assert sorted(number or 0 for number in posted) == list(range(1, 51))
+        waiting = (await store.letters(["r"]))["r"]
+        assert [one.number for one in waiting] == list(range(1, 51))
+        assert {one.number: int(one.body) for one in waiting} == {
+            number: n for n, number in enumerate(posted)
+        }
+
+    async def test_letters_wait_for_the_next_writer(self, store: Store) -> None:
+        await created(store, "r")
+        await store.take_over("r", "w", 60)
+        await store.post("r", "input", b"x")
+        await store.take_over("r", "other", 60)
+        assert [one.number for one in (await store.letters(["r"]))["r"]] == [1]
+
+    async def test_nobody_writes_to_a_run_that_is_over(self, store: Store) -> None:
+        await ended(store, "r")
+        assert await store.post("r", "cancel", b"") is None
+        assert await store.post("nobody", "cancel", b"") is None
+        assert await store.letters(["r", "nobody"]) == {}
+
+
+class BlobTests(StoreTests):
+    """Large content."""
+
+    @pytest.mark.parametrize("size", [0, 1, 5_000_000])
+    async def test_a_blob_is_found_by_its_hash(self, store: Store, size: int) -> None:
+        data = bytes(range(256)) * (size // 256 + 1)
+        data = data[:size]
+        digest = await store.put_blob(data, "image/png")
+        assert digest == hashlib.sha256(data).hexdigest()
+        assert await store.blob(digest) == (data, "image/png")
+
+    async def test_the_same_bytes_are_kept_once(self, store: Store) -> None:
+        digests = await asyncio.gather(*(store.put_blob(b"x", "text/plain") for _ in range(20)))
+        assert len(set(digests)) == 1
+        assert await store.blob(digests[0]) == (b"x", "text/plain")
+
+    async def test_there_is_no_blob_that_was_not_put(self, store: Store) -> None:
+        await store.put_blob(b"x", "text/plain")
+        for digest in ("", "0" * 64, public("r", 1).decode()):
+            assert await store.blob(digest) is None

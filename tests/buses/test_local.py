@@ -1,0 +1,99 @@
+"""The bus inside one process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tailrace.buses import local, open_bus
+from tailrace.buses.local import LocalBus
+from tailrace.core.errors import CallerError
+from tailrace.testing.bus import RUN, BusKit, heard, notices
+
+
+class TestLocalBus(BusKit):
+    async def make(self) -> LocalBus:
+        return LocalBus()
+
+
+@pytest.mark.parametrize("url", [None, "", "local:", "local://"])
+async def test_without_a_server_it_is_the_bus_inside_the_process(url: str | None) -> None:
+    assert isinstance(await open_bus(url), LocalBus)
+
+
+@pytest.mark.parametrize("url", ["kafka://secret@host", "redis", "localhost:6379", "http://x"])
+async def test_a_url_that_names_no_bus_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(CallerError, match="redis://") as caught:
+        await open_bus(url)
+    assert "secret" not in str(caught.value)
+
+
+async def test_readers_share_one_list() -> None:
+    bus = LocalBus()
+    first, second = bus.subscribe(RUN), bus.subscribe(RUN)
+    one = notices(1, 3)
+    bus.publish(RUN, one)
+    assert await first.get(0) is one
+    assert await second.get(0) is one
+    bus.publish(RUN, notices(4, 5))
+    bus.publish(RUN, notices(6, 6))
+    both = await first.get(0)
+    assert both == notices(4, 6)
+    assert await second.get(0) is both
+
+
+async def test_one_list_larger_than_the_ring_is_left_to_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "MAX_BYTES", 1000)
+    bus = LocalBus()
+    ear = bus.subscribe(RUN)
+    bus.publish(RUN, notices(1, 1, size=2000))
+    async with asyncio.timeout(5):
+        assert await ear.get(60) == []
+    bus.publish(RUN, notices(2, 2))
+    assert await heard(ear, 2) == notices(2, 2)
+
+
+async def test_a_crowd_is_woken_at_once_and_then_once_per_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "REST_PER_READER", 1 / local.CROWD)
+    bus = LocalBus()
+    ears = [bus.subscribe(RUN) for _ in range(local.CROWD)]
+    got: list[list[int]] = [[] for _ in ears]
+
+    async def read(place: int) -> None:
+        while 60 not in got[place]:
+            events = await ears[place].get(60)
+            got[place] += [len(events), events[-1].event.sequence_number]
+
+    readers = [asyncio.ensure_future(read(place)) for place in range(len(ears))]
+    await asyncio.sleep(0)
+    bus.publish(RUN, notices(1, 1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert all(one == [1, 1] for one in got)
+    for n in range(2, 61):
+        bus.publish(RUN, notices(n, n))
+        await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(*readers), 5)
+    assert all(one == [1, 1, 59, 60] for one in got)
+
+
+async def test_the_last_reader_takes_the_run_with_it() -> None:
+    bus = LocalBus()
+    ears = [bus.subscribe(RUN) for _ in range(3)]
+    other = bus.subscribe("other")
+    for ear in ears:
+        assert RUN in bus
+        ear.close()
+    assert RUN not in bus
+    assert len(bus) == 1
+    bus.miss("nobody")
+    bus.miss()
+    async with asyncio.timeout(5):
+        assert await other.get(60) == []
+    await bus.close()
+    assert len(bus) == 0

@@ -1,0 +1,485 @@
+"""The bus between processes, on a real Redis that is killed, restarted, flushed and taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis as Client
+
+from tailrace.buses import open_bus, redis_lines
+from tailrace.buses import redis as redis_bus
+from tailrace.buses.redis import BusUnavailable, RedisBus
+from tailrace.core.errors import CallerError
+from tailrace.core.events import Notice, Recorded
+from tailrace.ports import Bus
+from tailrace.testing.bus import (
+    DEADLINE,
+    PROBE,
+    RUN,
+    ServerBusKit,
+    heard,
+    notices,
+    until,
+    until_heard,
+)
+from tests.services import Redis
+
+
+@pytest.fixture
+async def client(redis: Redis) -> AsyncIterator[Any]:
+    """An outsider with a connection of its own."""
+    async with Client.from_url(redis.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def buses(redis: Redis) -> AsyncIterator[tuple[RedisBus, RedisBus]]:
+    one, other = await RedisBus.open(redis.url), await RedisBus.open(redis.url)
+    yield one, other
+    await other.close()
+    await one.close()
+
+
+class TestRedisBus(ServerBusKit):
+    server: Redis
+
+    @pytest.fixture(autouse=True)
+    def _server(self, redis: Redis) -> None:
+        self.server = redis
+
+    async def make(self) -> Bus:
+        return await RedisBus.open(self.server.url)
+
+    async def make_other(self, bus: Bus) -> Bus:
+        return await self.make()
+
+    async def stop_server(self) -> None:
+        await asyncio.to_thread(self.server.stop)
+
+    async def start_server(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    async def flush_server(self) -> None:
+        await asyncio.to_thread(self.server.flush)
+
+    async def trim_server(self) -> None:
+        async with Client.from_url(self.server.url) as client:
+            for key in await client.keys("tailrace:bus:*"):
+                if await client.type(key) == b"stream":
+                    await client.xtrim(key, maxlen=0, approximate=False)
+
+    async def on_the_server(self) -> bytes:
+        async with Client.from_url(self.server.url) as client:
+            kept = [await client.dump(key) for key in await client.keys("*")]
+            streams = [
+                await client.xrange(key)
+                for key in await client.keys("*")
+                if await client.type(key) == b"stream"
+            ]
+        return repr((kept, streams)).encode()
+
+
+async def sent(bus: RedisBus) -> None:
+    async with asyncio.timeout(DEADLINE):
+        await bus._writer.sent()
+
+
+async def test_what_was_published_together_is_one_entry_with_the_public_bytes(
+    buses: tuple[RedisBus, RedisBus], client: Any
+) -> None:
+    events = notices(7, 106)
+    buses[0].publish(RUN, events)
+    await sent(buses[0])
+    (key,) = await client.keys("tailrace:bus:*")
+    ((_, fields),) = await client.xrange(key)
+    assert fields[b"events"] == b"\n".join(one.public for one in events)
+    assert (fields[b"run"], fields[b"seq"], fields[b"epoch"]) == (RUN.encode(), b"7", b"3")
+
+
+async def test_runs_share_a_fixed_number_of_streams_that_are_trimmed(
+    redis: Redis, client: Any
+) -> None:
+    bus = await RedisBus.open(redis.url, prefix="x", shards=4, max_entries=100)
+    for n in range(40):
+        for _ in range(50):
+            bus.publish(f"run_{n}", notices(1, 1))
+    await sent(bus)
+    keys = await client.keys("*")
+    assert sorted(keys) == [f"x:bus:{n}".encode() for n in range(4)]
+    # Trimming is approximate: whole nodes of a hundred entries go.
+    assert max([await client.xlen(key) for key in keys]) <= 200
+    await bus.close()
+
+
+async def test_one_connection_waits_however_many_runs_are_followed(
+    buses: tuple[RedisBus, RedisBus], client: Any
+) -> None:
+    bus, other = buses
+    ears = [other.subscribe(f"run_{n}") for n in range(500)]
+    for n in (0, 250, 499):
+        await until_heard(bus, ears[n], f"run_{n}")
+    assert len(await client.client_list()) <= 1 + 2 + 2
+    blocked = await client.info("clients")
+    assert blocked["blocked_clients"] <= 1
+
+
+async def test_without_readers_nobody_waits(buses: tuple[RedisBus, RedisBus], client: Any) -> None:
+    bus, other = buses
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+    ear.close()
+    async with asyncio.timeout(DEADLINE):
+        while len(await client.client_list()) > 1 + 2:
+            pass
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+
+
+async def test_listening_to_one_more_shard_does_not_wait_for_the_read_to_end(
+    buses: tuple[RedisBus, RedisBus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_lines, "BLOCK_SECONDS", 4 * DEADLINE)
+    bus, other = buses
+    for n in range(40):
+        await until_heard(bus, other.subscribe(f"run_{n}"), f"run_{n}")
+
+
+async def test_a_flushed_server_whose_ids_begin_anew_is_heard_again(
+    buses: tuple[RedisBus, RedisBus], client: Any, redis: Redis
+) -> None:
+    bus, other = buses
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+    (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
+    # A clock far ahead: after the flush all ids are smaller than the place of the reader.
+    await client.xadd(key, {"run": RUN, "events": ""}, id="9999999999999-1")
+    bus.publish(RUN, notices(1, 1))
+    await heard(ear, 1)
+    await client.flushall()
+    bus.publish(RUN, notices(2, 2))
+    await sent(bus)
+    assert await client.xlen(key)
+    await until_heard(bus, ear)
+
+
+async def test_a_stream_that_was_deleted_is_heard_again(
+    buses: tuple[RedisBus, RedisBus], client: Any
+) -> None:
+    bus, other = buses
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+    (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
+    await client.xadd(key, {"run": RUN, "events": ""}, id="9999999999999-1")
+    bus.publish(RUN, notices(1, 1))
+    await heard(ear, 1)
+    await client.delete(key)
+    async with asyncio.timeout(DEADLINE):
+        while await ear.get(10 * DEADLINE):
+            pass
+    bus.publish(RUN, notices(2, 2))
+    assert (await heard(ear, 2))[-1:] == notices(2, 2)
+
+
+async def test_a_reader_that_was_overtaken_by_trimming_is_told(
+    redis: Redis, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_lines, "READ_ENTRIES", 10)
+    bus = await RedisBus.open(redis.url)
+    ear = bus.subscribe(RUN)
+    await until_heard(bus, ear)
+    await sent(bus)
+    (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
+    async with asyncio.timeout(DEADLINE):
+        while bus._reader._places.get(key) != (await client.xrevrange(key, count=1))[0][0]:
+            pass
+    while await ear.get(0):
+        pass
+    # Of another run: nothing tells the reader that it missed something, except the check.
+    async with client.pipeline(transaction=True) as together:
+        for n in range(50):
+            together.xadd(key, {"run": "x", "n": str(n)})
+        together.xtrim(key, maxlen=10, approximate=False)
+        await together.execute()
+    async with asyncio.timeout(DEADLINE):
+        while await ear.get(10 * DEADLINE):
+            pass
+    await bus.close()
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"events": "no json"},
+        {"seq": "9"},
+        {"seq": "x"},
+        {"epoch": ""},
+        {"events": '{"type":"task.notice"}'},
+        {"events": '{"type":"task.notice","task_id":"r","sequence_number":1,"message":"\udcff"}'},
+    ],
+)
+async def test_an_entry_that_is_not_ours_sends_the_reader_to_the_log(
+    buses: tuple[RedisBus, RedisBus], client: Any, spoilt: dict[str, str]
+) -> None:
+    bus, other = buses
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+    (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
+    good = {"run": RUN, "seq": "0", "epoch": "3", "events": PROBE.public.decode()}
+    fields = {name: text.encode(errors="surrogateescape") for name, text in (good | spoilt).items()}
+    await client.xadd(key, fields)
+    async with asyncio.timeout(DEADLINE):
+        while await ear.get(10 * DEADLINE):
+            pass
+    await client.xadd(key, {"nothing": "of ours"})
+    bus.publish(RUN, notices(1, 1))
+    assert (await heard(ear, 1))[-1:] == notices(1, 1)
+
+
+async def test_away_and_back_are_said_once_each(
+    buses: tuple[RedisBus, RedisBus], redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tailrace")
+    bus, other = buses
+    ears = [other.subscribe(f"run_{n}") for n in range(20)]
+    await until_heard(bus, ears[0], "run_0")
+    await asyncio.to_thread(redis.stop)
+    await until(lambda: len(caplog.messages) == 1)
+    for n in range(200):
+        other.publish(RUN, notices(n, n))
+        await asyncio.sleep(0.001)
+    assert len(caplog.messages) == 1
+    assert f"127.0.0.1:{redis.port}" in caplog.messages[0]
+    await asyncio.to_thread(redis.start)
+    await until_heard(other, other.subscribe(RUN))
+    await until(lambda: len(caplog.messages) == 2)
+    assert caplog.messages[1].endswith("is back.")
+    await bus.close()
+
+
+async def test_what_is_published_first_after_a_restart_is_not_lost(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = await RedisBus.open(redis.url)
+    await asyncio.to_thread(redis.restart)
+    bus.publish(RUN, notices(1, 1))
+    await sent(bus)
+    async with Client.from_url(redis.url) as client:
+        assert len(await client.keys("tailrace:bus:*")) == 1
+    assert not caplog.messages
+    await bus.close()
+
+
+async def test_gone_for_good_it_knocks_ever_more_rarely_and_keeps_nothing(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+
+    def pause(failures: int) -> float:
+        pauses.append(failures)
+        return 0.0005
+
+    monkeypatch.setattr(redis_lines, "_pause", pause)
+    bus = await RedisBus.open(redis.url)
+    ear = bus.subscribe(RUN)
+    await until_heard(bus, ear)
+    await asyncio.to_thread(redis.stop)
+    for n in range(1, 100):
+        bus.publish(RUN, notices(n, n))
+        assert await heard(ear, n)
+    await until(lambda: max(pauses, default=0) > 20)
+    assert not bus._writer._queue
+    assert bus._writer._bytes == 0
+    async with asyncio.timeout(5):
+        await bus.close()
+
+
+def test_pauses_grow_are_jittered_and_end_somewhere() -> None:
+    for failures in (0, 1, 5, 10, 10_000):
+        longest = min(redis_lines.FIRST_PAUSE * 2.0 ** min(failures, 10), 2.0)
+        pauses = {redis_lines._pause(failures) for _ in range(50)}
+        assert len(pauses) > 40
+        assert all(longest / 2 <= one <= longest for one in pauses)
+
+
+async def test_a_stalled_server_bounds_what_waits(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert redis._process is not None
+    monkeypatch.setattr(redis_lines, "MAX_QUEUED_COMMANDS", 10)
+    monkeypatch.setattr(redis_lines, "MAX_QUEUED_BYTES", 5000)
+    bus = await RedisBus.open(redis.url)
+    redis._process.send_signal(signal.SIGSTOP)
+    for n in range(1, 200):
+        bus.publish(RUN, notices(n, n, size=n))
+        await asyncio.sleep(0)
+        assert len(bus._writer._queue) <= 10
+        assert 0 <= bus._writer._bytes <= 5000
+    redis._process.send_signal(signal.SIGCONT)
+    await sent(bus)
+    assert bus._writer._bytes == 0
+    await bus.close()
+
+
+async def test_a_stalled_server_is_given_up_after_a_while_and_found_again(
+    redis: Redis, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert redis._process is not None
+    bus = await RedisBus.open(redis.url, patience=0.05)
+    redis._process.send_signal(signal.SIGSTOP)
+    bus.publish(RUN, notices(1, 1))
+    await until(lambda: bool(caplog.messages))
+    redis._process.send_signal(signal.SIGCONT)
+    async with asyncio.timeout(DEADLINE):
+        while not await client.keys("tailrace:bus:*"):
+            bus.publish(RUN, notices(2, 2))
+            await asyncio.sleep(0.01)
+    await bus.close()
+
+
+async def test_a_server_that_refuses_entries_is_away_until_it_takes_some(
+    redis: Redis, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tailrace")
+    bus = await RedisBus.open(redis.url)
+    await client.config_set("maxmemory", "1")
+    try:
+        for _ in range(100):
+            bus.publish(RUN, notices(1, 1))
+            await asyncio.sleep(0.005)
+        assert len(caplog.messages) == 1
+        assert "memory" in caplog.messages[0]
+    finally:
+        await client.config_set("maxmemory", "0")
+    async with asyncio.timeout(DEADLINE):
+        while len(caplog.messages) < 2:
+            bus.publish(RUN, notices(1, 1))
+            await asyncio.sleep(0.01)
+    await bus.close()
+
+
+def envelope(run_id: str, one: Recorded) -> list[dict[str, str]]:
+    """Notices only, in the thread `t`."""
+    if not isinstance(one.event, Notice):
+        return []
+    data = msgspec.json.encode({"text": one.event.message}).decode()
+    return [{"type": "notice", "threadId": "t", "runId": run_id, "data": data}]
+
+
+async def test_the_mirror_has_one_event_in_one_entry(redis: Redis, client: Any) -> None:
+    bus = await RedisBus.open(redis.url, prefix="app", mirror=envelope)
+    bus.publish(RUN, notices(1, 2))
+    bus.publish("hint", [PROBE])
+    bus.publish(RUN, notices(3, 3))
+    await sent(bus)
+    entries = [fields for _, fields in await client.xrange("app:thread:t")]
+    assert [sorted(fields) for fields in entries] == [[b"data", b"runId", b"threadId", b"type"]] * 3
+    assert msgspec.json.decode(entries[2][b"data"]) == {"text": "3: déjà vu\n"}
+    assert 0 < await client.ttl("app:thread:t") <= redis_bus.MIRROR_SECONDS
+    await bus.close()
+
+
+async def test_a_mirror_that_fails_is_reported_once_and_the_bus_goes_on(
+    redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = await RedisBus.open(redis.url, mirror=lambda run_id, one: [{"type": "x"}])
+    other = await RedisBus.open(redis.url)
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+    for n in (1, 2, 3):
+        bus.publish(RUN, notices(n, n))
+    assert await heard(ear, 3) == notices(1, 3)
+    assert len(caplog.messages) == 1
+    await other.close()
+    await bus.close()
+
+
+async def test_one_refused_mirror_entry_does_not_stop_the_others(
+    redis: Redis, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.set("tailrace:thread:t", "taken")
+    bus = await RedisBus.open(redis.url, mirror=envelope)
+    other = await RedisBus.open(redis.url)
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+    bus.publish(RUN, notices(1, 1))
+    assert await heard(ear, 1) == notices(1, 1)
+    assert not caplog.messages
+    await other.close()
+    await bus.close()
+
+
+async def test_what_was_published_before_closing_is_still_sent(
+    buses: tuple[RedisBus, RedisBus],
+) -> None:
+    bus, other = buses
+    ear = other.subscribe(RUN)
+    await until_heard(bus, ear)
+    bus.publish(RUN, notices(1, 3))
+    await bus.close()
+    assert await heard(ear, 3) == notices(1, 3)
+
+
+@pytest.mark.parametrize("end", ["", "/0", "?db=1"])
+async def test_the_bus_is_chosen_by_its_url(redis: Redis, end: str) -> None:
+    bus = await open_bus(f"redis://127.0.0.1:{redis.port}{end}")
+    assert isinstance(bus, RedisBus)
+    await bus.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis:localhost",
+        "redis://:pa/ss@host:secret",
+        "redis://localhost:999999",
+        "redis://localhost?no_such_option=secret",
+        "redis://localhost?socket_timeout=secret",
+    ],
+)
+async def test_a_bad_url_is_one_sentence_without_its_secrets(url: str) -> None:
+    with pytest.raises(CallerError, match=r"^Not a Redis URL: .*redis://") as caught:
+        await open_bus(url)
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_server_that_is_not_there_at_the_start_is_one_sentence(redis: Redis) -> None:
+    await asyncio.to_thread(redis.stop)
+    with pytest.raises(BusUnavailable, match="start it") as caught:
+        await open_bus(f"redis://:secret@127.0.0.1:{redis.port}")
+    assert f"redis://127.0.0.1:{redis.port}" in str(caught.value)
+    with pytest.raises(BusUnavailable, match="unix:///nowhere/redis"):
+        await open_bus("unix:///nowhere/redis")
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_wrong_password_is_one_sentence(redis: Redis, client: Any) -> None:
+    await client.config_set("requirepass", "right")
+    try:
+        with pytest.raises(BusUnavailable, match="does not answer"):
+            await open_bus(f"redis://:secret@127.0.0.1:{redis.port}")
+        bus = await open_bus(f"redis://:right@127.0.0.1:{redis.port}")
+        await bus.close()
+    finally:
+        async with Client.from_url(f"redis://:right@127.0.0.1:{redis.port}") as owner:
+            await owner.config_set("requirepass", "")
+
+
+def test_without_the_driver_one_sentence_says_what_to_install() -> None:
+    code = (
+        "import sys, asyncio; sys.modules['redis'] = None\n"
+        "from tailrace.buses import open_bus\n"
+        "try: asyncio.run(open_bus('redis://localhost'))\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("CallerError ")
+    assert "pip install 'tailrace[redis]'" in done.stdout

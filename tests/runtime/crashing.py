@@ -1,0 +1,114 @@
+"""A process that ends at a crash point: `python -m tests.runtime.crashing DATABASE SCENARIO`.
+
+It prints what its own follower was shown, line by line, so that the test can hold it against the
+log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tailrace.buses.local import LocalBus
+from tailrace.core.events import TaskInProgress
+from tailrace.runtime import recovery
+from tailrace.runtime import runs as running
+from tailrace.runtime.agents import restartable
+from tailrace.runtime.inbox import receive
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.runs import Runs
+from tailrace.runtime.task import TaskWriter
+from tailrace.stores.sqlite import SqliteLog
+
+RUN = "run_1"
+LEASE = 0.5
+
+
+async def quick(task: TaskWriter) -> None:
+    with task.message() as message:
+        for word in ("One ", "two ", "three."):
+            message.text(word)
+            await task.drain()
+
+
+async def endless(task: TaskWriter) -> None:
+    with task.message() as message:
+        while True:
+            message.text("tick ")
+            await task.drain()
+            await asyncio.sleep(0.01)
+
+
+async def listening(task: TaskWriter) -> None:
+    await receive(task)
+    await quick(task)
+
+
+AGENTS = {
+    "quick": quick,
+    "endless": endless,
+    "listening": listening,
+    "again": restartable(quick),
+    "endless again": restartable(endless),
+}
+
+
+async def show(runs: Runs) -> None:
+    async for batch in runs.follow(RUN):
+        for one in batch:
+            sys.stdout.write(f"{one.event.sequence_number} {one.public.decode()}\n")
+        sys.stdout.flush()
+
+
+async def spoken(runs: Runs) -> None:
+    async for batch in runs.follow(RUN):
+        if batch and batch[-1].event.sequence_number > 4:
+            return
+
+
+async def scenario(name: str, runs: Runs) -> None:
+    agents = {"run": "quick", "answer": "listening", "recover": "again", "stop": "endless again"}
+    await runs.start(agents.get(name, "endless"), "?", run_id=RUN)
+    showing = asyncio.ensure_future(show(runs))
+    if name == "answer":
+        await runs.send(RUN, "go on")
+    elif name in ("cancel", "take over", "stop"):
+        if name != "take over":
+            await spoken(runs)
+        if name == "stop":
+            await runs.close()
+            return
+        running.CANCEL_SECONDS = 0.1 if name == "take over" else 5.0
+        await runs.cancel(RUN)
+    elif name == "recover":
+        claim = await runs.store.take_over(RUN, "the dead", 0.1)
+        assert claim is not None
+        state = await recovery.whole_state(runs.store, RUN)
+        task = TaskWriter(Pipeline(runs.store, runs.bus).writer(RUN, claim.epoch, state), RUN)
+        task.emit(TaskInProgress(task_id=RUN))
+        task.message().__enter__().text("Half")
+        await task.drain()
+        runs.open()
+    await showing
+
+
+async def main(database: str, name: str) -> None:
+    store = SqliteLog(database)
+    ids = iter(range(100))
+    runs = Runs(
+        store,
+        LocalBus(),
+        AGENTS,
+        new_id=lambda: str(next(ids)),
+        now=lambda: 1.0,
+        worker=name != "take over",
+        lease=LEASE,
+    )
+    if name != "recover":
+        runs.open()
+    await scenario(name, runs)
+    await runs.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,115 @@
+"""What a client is told whose cursor the log cannot serve any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.core.snapshot import restore, save
+from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.view import client_view
+from tailrace.runtime.task import TaskWriter
+
+
+async def agent(task: TaskWriter) -> None:
+    with task.message() as message:
+        message.text("It is sunny.")
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
+    made = Tailrace({"a": agent}, tmp_path / "log.db")
+    async with made.running():
+        yield made
+
+
+@pytest.fixture
+async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+        yield made
+
+
+async def finished(app: Tailrace) -> str:
+    run_id = await app.runs.start("a", "?")
+    assert await app.runs.reader.ended(run_id, 20)
+    return run_id
+
+
+async def frames(client: httpx.AsyncClient, run_id: str, **query: Any) -> list[SseEvent]:
+    answer = await client.get(f"/runs/{run_id}/events", params=query)
+    assert answer.status_code == 200, answer.text
+    return Parser().feed(answer.content)
+
+
+async def trim(app: Tailrace, run_id: str) -> dict[str, Any]:
+    state = await app.runs.state(run_id)
+    await app.runs.store.trim(run_id, save(state, private=True))
+    return client_view(state)
+
+
+@pytest.mark.parametrize("cursor", [None, "0", "1-1", "2-3"])
+async def test_a_cursor_into_what_retention_took_is_a_gap_and_the_final_state(
+    app: Tailrace, client: httpx.AsyncClient, cursor: str | None
+) -> None:
+    run_id = await finished(app)
+    view = await trim(app, run_id)
+    query = {} if cursor is None else {"after": cursor}
+    gap, snapshot = (json.loads(frame.data) for frame in await frames(client, run_id, **query))
+    assert (gap["type"], gap["reason"]) == ("task.gap", "trimmed")
+    assert snapshot["type"] == "task.snapshot"
+    assert client_view(restore(json.dumps(snapshot["state"]).encode())) == view
+
+
+async def test_after_the_end_of_a_trimmed_run_there_is_nothing_either(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    run_id = await finished(app)
+    last = (await frames(client, run_id))[-1].id
+    await trim(app, run_id)
+    answer = await client.get(f"/runs/{run_id}/events", params={"after": last})
+    assert answer.status_code == 204
+
+
+async def test_other_formats_replay_the_final_state_and_refuse_the_cursor(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    run_id = await finished(app)
+    await trim(app, run_id)
+    found = await frames(client, run_id, format="openai-responses")
+    assert found[-1].event == "response.completed"
+    assert "It is sunny." in found[-1].data
+    query = {"format": "openai-responses", "after": str(2 << 12)}
+    answer = await client.get(f"/runs/{run_id}/events", params=query)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_cursor")
+
+
+async def test_a_snapshots_id_is_a_cursor(app: Tailrace, client: httpx.AsyncClient) -> None:
+    run_id = await finished(app)
+    (frame,) = await frames(client, run_id, snapshot="true")
+    answer = await client.get(f"/runs/{run_id}/events", params={"after": frame.id})
+    assert answer.status_code == 204
+
+
+async def test_a_cursor_of_an_event_that_was_written_again_is_a_gap(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    """A power cut may take what one epoch had shown; the next one writes something else there."""
+    run_id = await finished(app)
+    gap, _ = (json.loads(frame.data) for frame in await frames(client, run_id, after="1-3"))
+    assert (gap["type"], gap["reason"]) == ("task.gap", "epoch")
+
+
+async def test_an_answer_can_be_sent_and_is_refused_after_the_end(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    run_id = await finished(app)
+    answer = await client.post(f"/runs/{run_id}/input", json={"value": 1})
+    assert answer.status_code == 400
+    assert (await client.post("/runs/nobody/input", json={})).status_code == 404

@@ -1,0 +1,376 @@
+"""What only a file can suffer: kills, full disks, other processes, damage, age."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import pytest
+
+from tailrace.core.errors import StorageError
+from tailrace.stores import sqlite_queue, sqlite_schema, sqlite_threads
+from tailrace.stores.sqlite import SqliteLog
+from tailrace.testing._store import batch, created, new_run, numbers, written
+
+DEADLINE = 30.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteLog]:
+    made = await SqliteLog.open(path)
+    yield made
+    await made.close()
+
+
+def execute(path: Path, statement: str) -> list[Any]:
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+# --- the disk ----------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_is_told_and_leaves_no_hole(store: SqliteLog) -> None:
+    await created(store, "r")
+    await created(store, "other")
+    pages = await store._writer.call(lambda db: int(db.pragma("page_count")))
+    await store._writer.call(lambda db: db.pragma("max_page_count", pages + 3))
+    for _ in range(2):
+        with pytest.raises(StorageError, match="disk is full"):
+            await store.append([batch("other", 2), batch("r", 2, text="x" * 100_000)])
+    assert await numbers(store, "r") == await numbers(store, "other") == [1]
+    await written(store, batch("r", 2))  # what still fits is written
+    await store._writer.call(lambda db: db.pragma("max_page_count", 1_000_000))
+    await written(store, batch("r", 3, text="x" * 100_000), batch("other", 2))
+    assert await numbers(store, "r") == [1, 2, 3]
+
+
+def test_a_disk_that_fails_for_a_while_leaves_no_hole(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.stores.sqlite_failing_disk", str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.stdout == "failed 3\n", done.stderr
+
+
+@pytest.mark.parametrize("part", ["public", "private"])
+async def test_a_damaged_row_is_noticed(store: SqliteLog, path: Path, part: str) -> None:
+    await created(store, "r")
+    await written(store, batch("r", 2, 2, text="n2", private=b"n2", ended=True))
+    execute(path, f"update batches set {part} = cast(replace({part}, 'n2', 'n3') as blob)")
+    reading = store.read("r", 1) if part == "public" else store.read_private("r")
+    with pytest.raises(StorageError, match="damaged at event 2"):
+        await reading
+    with pytest.raises(StorageError, match="damaged"):
+        await store.repack("r")
+
+
+async def test_a_damaged_file_is_told(store: SqliteLog, path: Path) -> None:
+    await created(store, "r")
+
+    def meet_damage(_: object) -> None:
+        raise apsw.CorruptError("malformed")
+
+    with pytest.raises(StorageError, match="Restore the file from a backup"):
+        await store._writer.call(meet_damage)
+    assert await numbers(store, "r") == [1]
+
+
+async def test_a_damaged_blob_is_noticed(store: SqliteLog, path: Path) -> None:
+    digest = await store.put_blob(b"right", "text/plain")
+    execute(path, "update blobs set data = x'00'")
+    with pytest.raises(StorageError, match="damaged"):
+        await store.blob(digest)
+
+
+async def test_repacking_makes_few_rows(store: SqliteLog, path: Path) -> None:
+    await created(store, "r")
+    for seq in range(2, 60):
+        await written(store, batch("r", seq))
+    await written(store, batch("r", 60, 40, text="x" * 10_000, ended=True))
+    await store.repack("r")
+    assert execute(path, "select first_seq, last_seq from batches order by 1") == [
+        (1, 59),
+        (60, 99),
+    ]
+
+
+async def test_a_reader_is_brought_so_many_bytes_at_a_time(
+    store: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.stores.sqlite_batches.READ_BYTES", 5_000)
+    await created(store, "r")
+    for seq in range(2, 12):
+        await written(store, batch("r", seq, text="x" * 2_000))
+    assert len(await store.read("r", 1)) == 3
+    assert await numbers(store, "r") == list(range(1, 12))
+
+
+# --- the WAL -----------------------------------------------------------------------------------
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
+
+
+async def fill(store: SqliteLog, megabytes: int) -> None:
+    for _ in range(megabytes * 4):
+        await store.put_blob(random.randbytes(250_000), "application/octet-stream")
+
+
+async def test_the_wal_is_carried_over_beside_the_writer(store: SqliteLog, path: Path) -> None:
+    every = await store._writer.call(lambda db: db.pragma("wal_autocheckpoint"))
+    assert every == 0
+    before = size(path)
+    await fill(store, 8)
+    async with asyncio.timeout(DEADLINE):
+        while size(path) < before + 4_000_000:
+            await fill(store, 1)
+    assert store._checkpointer is not None
+    assert store._checkpointer.restarts == 0
+
+
+async def test_a_wal_that_grows_too_large_starts_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_threads, "WAL_LIMIT", 6_000_000)
+    store = await SqliteLog.open(path)
+    # A reader that stays keeps the WAL from starting again by itself.
+    reader = apsw.Connection(str(path))
+    reader.execute("begin")
+    reader.execute("select * from runs").fetchall()
+    await fill(store, 8)
+    wal = path.with_name("log.db-wal")
+    assert size(wal) > 6_000_000
+    reader.close()
+    assert store._checkpointer is not None
+    async with asyncio.timeout(DEADLINE):
+        while not store._checkpointer.restarts:
+            await fill(store, 1)
+    grown = size(wal)
+    await fill(store, 6)
+    assert size(wal) < grown + 12_000_000
+    await created(store, "r")
+    assert await numbers(store, "r") == [1]
+    await store.close()
+
+
+@pytest.mark.parametrize("failure", [apsw.BusyError("busy"), apsw.IOError("no disk")])
+async def test_a_checkpoint_that_fails_stops_nobody(
+    store: SqliteLog,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+) -> None:
+    failed = threading.Event()
+
+    def fail(_: object) -> None:
+        failed.set()
+        raise failure
+
+    monkeypatch.setattr(sqlite_threads.Checkpointer, "_checkpoint", fail)
+    await fill(store, 6)
+    assert await asyncio.to_thread(failed.wait, DEADLINE)
+    monkeypatch.undo()
+    before = size(path)
+    async with asyncio.timeout(DEADLINE):
+        while size(path) == before:
+            await fill(store, 1)
+    assert bool(caplog.records) == isinstance(failure, apsw.IOError)
+
+
+@pytest.mark.parametrize(
+    ("query", "level"), [("", 1), ("?synchronous=normal", 1), ("?synchronous=full", 2)]
+)
+async def test_how_much_a_power_cut_may_take_is_chosen(path: Path, query: str, level: int) -> None:
+    store = await SqliteLog.open(f"sqlite:///{path}{query}")
+    assert await store._writer.call(lambda db: db.pragma("synchronous")) == level
+    await store.close()
+
+
+# --- other processes ---------------------------------------------------------------------------
+
+
+def writer(path: Path, run_id: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.stores.sqlite_writer", str(path), run_id, str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+async def test_several_processes_write_one_file(path: Path) -> None:
+    processes = [writer(path, f"r{n}", 100) for n in range(3)]  # they also race to make it
+    for process in processes:
+        await asyncio.to_thread(process.communicate, timeout=DEADLINE)
+        assert process.returncode == 0
+    store = await SqliteLog.open(path)
+    for n in range(3):
+        assert await numbers(store, f"r{n}") == list(range(1, 302))
+    await store.close()
+
+
+async def test_a_killed_writer_leaves_a_dense_log_with_all_it_was_told(path: Path) -> None:
+    chance = random.Random(3)
+    told = 1
+    for _ in range(8):
+        with writer(path, "r", 100_000) as process:
+            assert process.stdout is not None
+            for _ in range(chance.randrange(1, 40)):
+                told = int(await asyncio.to_thread(process.stdout.readline))
+            await asyncio.sleep(chance.random() * 0.01)
+            process.kill()
+            told = int(([str(told), *process.stdout.read().split()])[-1])
+        store = await SqliteLog.open(path)
+        found = await numbers(store, "r")
+        assert found == list(range(1, len(found) + 1))
+        assert len(found) >= told
+        assert (len(found) - 1) % 3 == 0  # whole batches
+        assert len(await store.read_private("r")) == len(found) - 1
+        info = await store.info("r")
+        assert info is not None
+        assert info.last_seq == len(found)
+        await store.close()
+
+
+async def test_a_file_that_stays_busy_is_one_clear_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_schema, "BUSY_SECONDS", 0.05)
+    store = await SqliteLog.open(path)
+    await created(store, "r")
+    other = apsw.Connection(str(path))
+    other.execute("begin immediate")
+    with pytest.raises(StorageError, match=r"busy.*try again"):
+        await store.append([batch("r", 2)])
+    assert await numbers(store, "r") == [1]  # readers go on
+    other.execute("rollback")
+    await written(store, batch("r", 2))
+    other.close()
+    await store.close()
+
+
+async def test_a_lease_of_another_boot_has_ended(path: Path) -> None:
+    before = SqliteLog(path, boot_id="before", boot_time=lambda: 1e9)
+    await created(before, "r")
+    assert len(await before.claim("w", ["a"], 60)) == 1
+    assert await before.claim("w", ["a"], 60) == []
+    await before.close()
+    after = SqliteLog(path, boot_id="after", boot_time=lambda: 5.0)
+    (claim,) = await after.claim("w", ["a"], 60)
+    assert claim.attempt == 2
+    await after.close()
+
+
+async def test_a_lease_without_a_boot_id_goes_by_the_clock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_queue, "_BOOT_ID", Path("/nowhere"))
+    monkeypatch.delattr("time.CLOCK_BOOTTIME", raising=False)
+    store = await SqliteLog.open(path)
+    await created(store, "r")
+    assert len(await store.claim("w", ["a"], 60)) == 1
+    assert await store.claim("w", ["a"], 60) == []
+    await store.close()
+
+
+# --- threads -----------------------------------------------------------------------------------
+
+
+async def test_a_call_that_fails_takes_no_other_with_it(store: SqliteLog) -> None:
+    await created(store, "r")
+    held = threading.Event()
+    waiting = store._writer.call(lambda _: held.wait(DEADLINE))  # the next calls gather behind it
+    together = asyncio.gather(
+        store.append([batch("r", 2), msgspec.structs.replace(batch("x", 2), run_id="\ud800")]),
+        store.create(msgspec.structs.replace(new_run("x"), run_id="\ud800")),
+        store.post("r", "input", b"x"),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0.05)
+    held.set()
+    await waiting
+    (ok, refused), failed, number = await together  # type: ignore[misc]
+    assert ok is None
+    assert isinstance(refused, StorageError)
+    assert isinstance(failed, StorageError)
+    assert number == 1
+    assert await numbers(store, "r") == [1, 2]
+
+
+async def test_json_with_a_line_break_is_refused(store: SqliteLog) -> None:
+    await created(store, "r")
+    (answer,) = await store.append([batch("r", 2, private=b"{\n}")])
+    assert isinstance(answer, StorageError)
+    with pytest.raises(StorageError, match="line break"):
+        await created(store, "s", public=b"{\n}")
+    assert await store.info("s") is None
+
+
+async def test_closing_waits_for_what_has_gathered(path: Path) -> None:
+    store = await SqliteLog.open(path)
+    await created(store, "r")
+    held = threading.Event()
+    waiting = store._writer.call(lambda _: held.wait(DEADLINE))
+    writing = asyncio.ensure_future(store.append([batch("r", 2)]))
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0.05)  # all of them are in the queue
+    held.set()
+    assert await waiting
+    assert await writing == [None]
+    await closing
+
+
+async def test_a_closed_store_says_so(path: Path) -> None:
+    store = await SqliteLog.open(path)
+    await store.close()
+    await store.close()
+    with pytest.raises(StorageError, match="closed"):
+        await store.append([batch("r", 2)])
+    with pytest.raises(StorageError, match="closed"):
+        await store.read("r", 0)
+
+
+def test_a_loop_that_went_away_stops_nobody(path: Path) -> None:
+    store = SqliteLog(path)
+    held = threading.Event()
+
+    async def leave() -> None:
+        _ = store._writer.call(lambda _: held.wait(DEADLINE))
+
+    asyncio.run(leave())
+    held.set()
+
+    async def go_on() -> None:
+        await created(store, "r")
+        await store.close()
+
+    asyncio.run(go_on())
+
+
+async def test_a_long_read_holds_up_no_other(store: SqliteLog) -> None:
+    held = threading.Event()
+    waiting = store._reader.call(lambda _: held.wait(DEADLINE))
+    await asyncio.wait_for(store.info("r"), DEADLINE)
+    held.set()
+    await waiting
