@@ -16,7 +16,7 @@ COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test check fix bench docs help clean lock
+.PHONY: demo test chaos check fix bench docs help clean lock
 
 help: ## list the targets
 	@echo "make <target>, where target is one of:"
@@ -30,6 +30,10 @@ test: $(VENV)/.dev $(VENV)/.project ## run the tests and the coverage gate; ARGS
 	@scripts/node-env tests/js
 	@scripts/services
 	@scripts/test $(ARGS)
+
+chaos: $(VENV)/.dev $(VENV)/.project ## kill processes at random and check every event; KILLS=n, SEED=n
+	@scripts/services
+	@KILLS="$(KILLS)" SEED="$(SEED)" $(BIN)/python -m tests.chaos
 
 check: $(VENV)/.dev $(VENV)/.project ## check format, style, types and architecture
 	@scripts/node-env clients/ts

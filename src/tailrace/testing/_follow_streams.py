@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,13 +14,14 @@ from tailrace.ports import Bus, Store
 from tailrace.runtime import shared, tail
 from tailrace.runtime.follow import Place, Reader, RunTrimmed
 from tailrace.runtime.shared import Streams
+from tailrace.runtime.task import MessageWriter, TaskWriter
 from tailrace.testing._follow import (
     FollowTests,
     all_seen,
     begun,
     end,
     trimmed,
-    write,
+    until,
     write_slowly,
 )
 from tailrace.wire import openai_responses, task
@@ -54,6 +56,7 @@ class StreamTests(FollowTests):
     ) -> None:
         monkeypatch.setattr(shared, "RING_EVENTS", 16)
         emitter = await begun(store, bus)
+        message = MessageWriter(TaskWriter(emitter, "run_1"))
         streams = Streams(Reader(store, bus))
         wire: Any = openai_responses.FORMAT
         following = []
@@ -63,8 +66,9 @@ class StreamTests(FollowTests):
             following.append(
                 (cut, asyncio.ensure_future(_bytes(streams, wire, "run_1", after=cut)))
             )
-            write(emitter, 2)
+            _say(message, 2)
             await emitter.drain()
+        message.finish()
         await end(emitter)
         events = await store.read("run_1", 0)
         encoder = wire.at(State())
@@ -72,26 +76,42 @@ class StreamTests(FollowTests):
         for cut, found in following:
             assert await found == b"".join(frames[cut:])
 
+    @pytest.mark.parametrize("longest", [8, 1000])
     async def test_a_client_that_falls_out_of_the_ring_goes_on_through_the_log(
-        self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch, longest: int
     ) -> None:
         monkeypatch.setattr(shared, "RING_EVENTS", 8)
-        monkeypatch.setattr(tail, "RING_EVENTS", 8)
+        monkeypatch.setattr(tail, "RING_EVENTS", longest)
         emitter = await begun(store, bus)
+        message = MessageWriter(TaskWriter(emitter, "run_1"))
         wire: Any = openai_responses.FORMAT
         streams = Streams(Reader(store, bus))
         slow = aiter(streams.stream(wire, "run_1", wire.at(State()), 0))
-        pieces = [await anext(slow)]
         quick = asyncio.ensure_future(_bytes(streams, wire, "run_1", after=0))
+        pieces: list[bytes] = []
+
+        async def waiting() -> asyncio.Future[bytes]:
+            """Read until both have seen all there is; what the slow one waits for."""
+            while True:
+                coming = asyncio.ensure_future(anext(slow))
+                await until(partial(_done_or_waiting, coming, streams.reader))
+                if not coming.done():
+                    return coming
+                pieces.append(coming.result())
+
         for _ in range(3):
-            write(emitter, 2)
+            coming = await waiting()
+            _say(message, 2)
             await emitter.drain()
-            pieces.append(await anext(slow))
+            pieces.append(await coming)
             for _ in range(5):
-                write(emitter, 10)
+                _say(message, 10)
                 await emitter.drain()
+                await all_seen(streams.reader, "run_1")
+        coming = await waiting()
+        message.finish()
         await end(emitter)
-        pieces += [piece async for piece in slow]
+        pieces += [await coming, *[piece async for piece in slow]]
         assert b"".join(pieces) == await quick
 
 
@@ -165,6 +185,17 @@ class CountingFormat:
 async def _bytes(streams: Streams, wire: Any, run_id: str, after: int) -> bytes:
     state = await streams.reader.state(run_id, after) if after else State()
     return b"".join([piece async for piece in streams.stream(wire, run_id, wire.at(state), after)])
+
+
+def _say(message: MessageWriter, words: int) -> None:
+    """Events that every format shows."""
+    for number in range(words):
+        message.text(f"word {number} ")
+
+
+def _done_or_waiting(coming: asyncio.Future[bytes], reader: Reader) -> bool:
+    found = reader.tails.get("run_1")
+    return coming.done() or (found is not None and found.waiting == 2)
 
 
 async def _places(reader: Reader, thread_id: str, after: str, count: int) -> list[str]:

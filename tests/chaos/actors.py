@@ -1,0 +1,217 @@
+"""Who takes part: processes of the product, and subscribers that come and go over plain sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.checker import Shown, Subscriber
+
+ROOT = Path(__file__).parents[2]
+ANSWER_SECONDS = 20.0
+"""How long a server that is alive may take for anything; it is cut off then, and asked again."""
+
+DEAD = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
+"""What a client sees of a server that was killed, stopped or not yet started."""
+
+
+class Zygote:
+    """The process that starts the others; see `zygote.py`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.zygote"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, **order: Any) -> Any:
+        """Give an order; its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the process that starts the others is gone")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End everything that it started, and itself."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+
+
+@dataclass
+class Actor:
+    """A server or a worker, in a process of its own that can be killed and started again."""
+
+    zygote: Zygote
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    log: Path
+    pid: int | None = None
+    stopped: bool = False
+
+    def start(self) -> None:
+        """Begin, or begin again."""
+        order = {"argv": ["tailrace", *self.argv], "env": self.env, "log": str(self.log)}
+        self.pid = self.zygote.ask(start=order)
+        self.stopped = False
+
+    def kill(self) -> None:
+        """SIGKILL: it is gone when this returns."""
+        if self.pid is not None:
+            self.zygote.ask(signal=[self.pid, signal.SIGKILL])
+            self.pid = None
+
+    def pause(self) -> None:
+        """SIGSTOP: it only seems dead."""
+        self.zygote.ask(signal=[self.pid, signal.SIGSTOP])
+        self.stopped = True
+
+    def resume(self) -> None:
+        """SIGCONT, if it was not killed meanwhile."""
+        if self.pid is not None and self.stopped:
+            self.zygote.ask(signal=[self.pid, signal.SIGCONT])
+        self.stopped = False
+
+
+@asynccontextmanager
+async def _asked(port: int, method: str, path: str, headers: str, body: bytes = b"") -> Any:
+    """Send a request; the status and the reader that stands before the body."""
+    async with asyncio.timeout(ANSWER_SECONDS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
+        writer.write(f"{head}{headers}\r\n".encode() + body)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+        yield int(lines[0].split()[1]), "transfer-encoding: chunked" in lines, reader
+    finally:
+        # Not politely: whoever disconnects at random does not say goodbye.
+        writer.transport.abort()
+
+
+async def _pieces(reader: asyncio.StreamReader, chunked: bool) -> AsyncIterator[bytes]:
+    """The body, as it comes; ends only where the server ended it properly."""
+    while chunked:
+        size = int(await reader.readline() or b"x", 16)
+        left = size
+        while left:
+            piece = await reader.read(left)
+            if not piece:
+                raise EOFError
+            left -= len(piece)
+            yield piece
+        await reader.readexactly(2)
+        if not size:
+            return
+    while piece := await reader.read(65536):
+        yield piece
+
+
+async def post(port: int, path: str, value: Any) -> tuple[int, Any]:
+    """POST JSON; the status, and the JSON that came back."""
+    body = json.dumps(value).encode()
+    headers = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    async with _asked(port, "POST", path, headers, body) as (status, chunked, reader):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answer = b"".join([piece async for piece in _pieces(reader, chunked)])
+    return status, json.loads(answer)
+
+
+@dataclass
+class Follower:
+    """Follows one run on any of the servers, and is cut after some bytes now and then."""
+
+    run_id: str
+    ports: list[int]
+    chance: random.Random
+    cursor: str = ""
+    seen: Subscriber = field(default_factory=Subscriber)
+    connections: int = 0
+    confused: bool = False
+    """Whether it was sent what does not follow: it stops then, and the checker says why."""
+    complaints: list[str] = field(default_factory=list)
+
+    async def follow(self) -> None:
+        """Read on until a server says that nothing more comes."""
+        while not self.seen.finished and not self.confused:
+            self.connections += 1
+            budget = int(self.chance.expovariate(1 / 3000)) if self.chance.random() < 0.8 else 10**9
+            try:
+                await self._connect(self.chance.choice(self.ports), budget)
+            except (*DEAD, ValueError):
+                await asyncio.sleep(self.chance.uniform(0.01, 0.15))
+
+    async def _connect(self, port: int, budget: int) -> None:
+        last = f"last-event-id: {self.cursor}\r\n" if self.cursor else ""
+        path = f"/runs/{self.run_id}/events"
+        async with _asked(port, "GET", path, last) as (status, chunked, reader):
+            if status == 204:
+                self.seen.finished = True
+            elif status == 200:
+                await self._read(reader, chunked, budget)
+            elif status != 503:
+                self.complaints.append(f"GET {path} after {self.cursor!r} was answered {status}")
+                await asyncio.sleep(0.2)
+
+    async def _read(self, reader: asyncio.StreamReader, chunked: bool, budget: int) -> None:
+        rest = b""
+        pieces = aiter(_pieces(reader, chunked))
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    piece = await anext(pieces)
+            except StopAsyncIteration:
+                return
+            *frames, rest = (rest + piece[:budget]).split(b"\n\n")
+            for frame in frames:
+                self._take(frame)
+            budget -= len(piece)
+            if budget <= 0:
+                return
+
+    def _take(self, frame: bytes) -> None:
+        fields: dict[bytes, bytes] = {}
+        for line in frame.split(b"\n"):
+            name, _, value = line.partition(b":")
+            fields[name] = value.removeprefix(b" ")
+        if b"data" in fields:
+            shown = Shown(fields.get(b"id", b"").decode(), fields[b"data"])
+            due = self.seen.after + len(self.seen.shown) + 1
+            self.seen.shown.append(shown)
+            self.cursor = shown.id
+            if shown.id.partition("-")[2] != str(due):
+                self.confused = True
+            if shown.data.startswith((b'{"type":"task.gap"', b'{"type":"task.snapshot"')):
+                # Nothing is ever trimmed here, so every cursor that was shown can be served.
+                self.complaints.append(f"I1: a gap: {shown.data[:200]!r}")
+
+
+def environment(**values: str) -> dict[str, str]:
+    """What the chaos application is told."""
+    return {f"TAILRACE_CHAOS_{name.upper()}": value for name, value in values.items()} | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])
+    }

@@ -1,0 +1,101 @@
+"""The application under attack: its agents do numbered steps, so that every loss can be seen.
+
+`TAILRACE_CHAOS_DB`, `_BUS`, `_LEASE`, `_TOOLS` and `_BUG` say where it works, how long a lease is,
+where tools note that they ran, and which bug of `bugs.py` is planted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from functools import partial
+from typing import Any
+
+import tailrace.app
+from tailrace.app import Tailrace
+from tailrace.core.items import Message, ToolCall
+from tailrace.runtime.agents import restartable
+from tailrace.runtime.runs import Runs
+from tailrace.runtime.task import TaskWriter
+from tests.chaos import bugs
+from tests.chaos.checker import SECRET
+
+
+async def work(task: TaskWriter) -> None:
+    """Do the steps that the log does not have: messages, tools that must not run twice, helpers."""
+    steps = task.input["steps"]
+    for step in range(_done(task), steps):
+        # The same script whoever runs it, whenever.
+        chance = random.Random(f"{task.input['seed']}/{step}")
+        kind = chance.choice(("say", "say", "tool", "helper"))
+        if kind == "say":
+            await _say(task, step, chance)
+            continue
+        with task.call(kind) as call:
+            for piece in ('{"st', f'ep":{step}', "}"):
+                call.arguments(piece)
+                await _beat(task, chance)
+        if kind == "tool":
+            call.start()
+            await task.drain()
+            _note(f"{task.task_id} {call.call_id}")
+            await _beat(task, chance)
+            call.result({"message_content": [_text(SECRET.decode())], "block_list": [_text("ok")]})
+        else:
+            with call.delegate("helper", {"step": step}) as child:
+                await _say(child, step, chance)
+
+
+def _done(task: TaskWriter) -> int:
+    """How many steps the log has: messages and calls that count. Steps are done in order."""
+    return sum(
+        isinstance(node.item, Message | ToolCall)
+        and not node.superseded
+        and not node.is_open
+        and node.item.status == "completed"
+        for node in task.node.items.values()
+    )
+
+
+async def _say(task: TaskWriter, step: int, chance: random.Random) -> None:
+    length = chance.randint(3, 15)
+    with task.message() as message:
+        for place in range(length):
+            message.text(f"{step}.{place}/{length} ")
+            await _beat(task, chance)
+
+
+async def _beat(task: TaskWriter, chance: random.Random) -> None:
+    # Mostly without waiting for the log, as agents do: then a kill takes what was not yet durable.
+    if chance.random() < 0.3:
+        await task.drain()
+    await asyncio.sleep(chance.choice((0, 0.002, 0.005, 0.02)))
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _note(line: str) -> None:
+    file = os.open(os.environ["TAILRACE_CHAOS_TOOLS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(file, f"{line}\n".encode())
+    finally:
+        os.close(file)
+
+
+def make() -> Tailrace:
+    """The application that the environment describes."""
+    lease = float(os.environ["TAILRACE_CHAOS_LEASE"])
+    setattr(tailrace.app, "Runs", partial(Runs, lease=lease))  # noqa: B010
+    bugs.plant(os.environ.get("TAILRACE_CHAOS_BUG", ""))
+    return Tailrace(
+        {"again": restartable(work), "once": work},
+        os.environ["TAILRACE_CHAOS_DB"],
+        bus=os.environ.get("TAILRACE_CHAOS_BUS") or None,
+    )
+
+
+if "TAILRACE_CHAOS_DB" in os.environ:
+    app = make()

@@ -1,0 +1,140 @@
+"""Bugs to be planted in the processes of the chaos application, to see that the checker sees them.
+
+Each is one that somebody could write in good faith. They change only the process that asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import apsw
+
+from tailrace.core.codec import decode_event, encode_event, encode_private
+from tailrace.core.events import TERMINAL, Event, Private, Recorded
+from tailrace.ports import Batch
+from tailrace.runtime import pipeline as pipelines
+from tailrace.runtime.pipeline import Emitter, Pipeline
+from tailrace.stores import sqlite_batches, sqlite_queue
+from tailrace.wire.base import Cursor
+from tailrace.wire.task import TaskFormat
+
+
+def publish_first() -> None:
+    """Events are published before they are durable; the disk takes its time, as disks do."""
+
+    async def append(self: Pipeline, batches: list[Batch]) -> list[Exception | None]:
+        for batch in batches:
+            self._bus.publish(batch.run_id, _events(batch))
+        await asyncio.sleep(0.05)
+        return await self._log.append(batches)
+
+    _patch(Pipeline, "_append", append)
+
+
+def _events(batch: Batch) -> list[Recorded]:
+    return [Recorded(decode_event(public), public, batch.epoch) for public in batch.publics]
+
+
+def repeat_on_resume() -> None:
+    """The stream goes on with the event of the cursor instead of the one after it."""
+    _shift_cursors(-1)
+
+
+def skip_on_resume() -> None:
+    """The stream goes on one event too late."""
+    _shift_cursors(1)
+
+
+def _shift_cursors(by: int) -> None:
+    read = TaskFormat.cursor
+
+    def cursor(self: TaskFormat, text: str) -> Cursor:
+        found = read(self, text)
+        return found._replace(seq=max(found.seq + by, 0)) if found.seq else found
+
+    _patch(TaskFormat, "cursor", cursor)
+
+
+def no_fencing() -> None:
+    """The store trusts whoever writes: the last one wins, and nobody ever loses a claim."""
+
+    def append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
+        db.execute(
+            "delete from batches where run_id = ? and first_seq >= ?",
+            (batch.run_id, batch.first_seq),
+        )
+        sqlite_batches._insert(
+            db,
+            sqlite_batches._row(
+                batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates
+            ),
+        )
+        db.execute(
+            "update runs set last_seq = ?, ended_at = ? where run_id = ?",
+            (batch.last_seq, now if batch.ended else None, batch.run_id),
+        )
+        return None
+
+    _patch(sqlite_batches, "_append", append)
+    _patch(sqlite_queue, "extend", lambda *_: set())
+
+
+def private_on_the_wire() -> None:
+    """The private part is put into the event that everybody sees."""
+    encode = encode_event
+
+    def emit(self: Emitter, event: Event, private: Private | None = None) -> None:
+        def leaky(event: Event) -> bytes:
+            public = encode(event)
+            if private is None:
+                return public
+            return public[:-1] + b',"private":' + encode_private(private) + b"}"
+
+        setattr(pipelines, "encode_event", leaky)  # noqa: B010
+        honest(self, event, private)
+
+    honest = Emitter.emit
+    _patch(Emitter, "emit", emit)
+
+
+def two_ends() -> None:
+    """A run that was ended is ended once more."""
+    take = Emitter.take
+
+    def twice(self: Emitter) -> tuple[Batch, list[Recorded]]:
+        for event in list(self._events):
+            if isinstance(event.event, TERMINAL) and event.event.task_id == self.run_id:
+                number = event.event.sequence_number
+                again = event.public.replace(
+                    b'"sequence_number":%d' % number, b'"sequence_number":%d' % (number + 1)
+                )
+                self._events.append(Recorded(decode_event(again), again, event.epoch))
+                self._privates.append(b"")
+        return take(self)
+
+    _patch(Emitter, "take", twice)
+
+
+BUGS = {
+    bug.__name__: bug
+    for bug in (
+        publish_first,
+        repeat_on_resume,
+        skip_on_resume,
+        no_fencing,
+        private_on_the_wire,
+        two_ends,
+    )
+}
+
+
+def plant(name: str) -> None:
+    """Put a bug into this process; "" plants none."""
+    if name:
+        BUGS[name]()
+
+
+def _patch(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} any more: adapt the planted bug"
+    setattr(owner, name, value)

@@ -1,0 +1,57 @@
+"""Processes are killed at random while subscribers read: nothing is lost, repeated or reordered.
+
+`KILLS` is how many on SQLite (a quarter of it on PostgreSQL and Redis, which take longer), `SEED`
+repeats what a failure names. `make chaos KILLS=n` does as many as you like.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+
+import pytest
+
+from tests.chaos.bugs import BUGS
+from tests.chaos.nemesis import Chaos, attack
+from tests.services import Postgres, Redis
+
+KILLS = int(os.environ.get("KILLS") or 200)
+SEED = int(os.environ.get("SEED") or random.randrange(10**6))
+
+
+def assert_well(chaos: Chaos) -> None:
+    found = "\n".join(chaos.findings[:30])
+    assert not chaos.findings, f"SEED={chaos.seed} repeats it. {chaos.summary()}\n{found}"
+    assert chaos.events > 0
+
+
+async def test_kills_on_sqlite() -> None:
+    assert_well(await attack(KILLS, SEED))
+
+
+async def test_kills_on_postgres_and_redis(postgres: Postgres, redis: Redis) -> None:
+    assert_well(await attack(max(KILLS // 4, 1), SEED, postgres=postgres, redis=redis))
+
+
+FOUND = {
+    "publish_first": "I2: event",
+    "repeat_on_resume": "I1: a repeat",
+    "skip_on_resume": "I1: a gap",
+    "no_fencing": "I[23]: ",
+    "private_on_the_wire": "a private part is on the wire",
+    "two_ends": "I4: task run_[0-9a-f]+ ends again",
+}
+"""What the checker says of each planted bug."""
+
+
+def test_every_planted_bug_is_to_be_found() -> None:
+    assert set(FOUND) == set(BUGS)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+async def test_a_planted_bug_is_found(bug: str) -> None:
+    chaos = await attack(150, SEED, bug=bug)
+    named = [one for one in chaos.findings if re.search(FOUND[bug], one)]
+    assert named, f"{bug} was not found. {chaos.summary()}\n{chaos.findings[:10]}"
+    print(named[0])
