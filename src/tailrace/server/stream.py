@@ -140,7 +140,7 @@ async def _gap(runs: Runs, run_id: str, cursor: Cursor) -> str | None:
     if cursor.seq > info.last_seq:
         return "beyond_end"
     next_one = cursor.seq + 1 if cursor.sub is None else cursor.seq
-    if next_one <= info.trimmed_to:
+    if 0 < next_one <= info.trimmed_to:
         return "trimmed"
     if cursor.epoch is not None:
         # A power cut took the event, and a later writer wrote another one in its place.
