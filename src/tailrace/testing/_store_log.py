@@ -323,8 +323,6 @@ class ReadTests(StoreTests):
     async def test_what_was_answered_is_there_after_reopening(
         self, store: Store, opener: Opener
     ) -> None:
-        if not self.durable:
-            pytest.skip("This store forgets.")
         await created(store, "r", metadata=b"m", owner="o")
         claim = await store.take_over("r", "w", 60)
         assert claim is not None
