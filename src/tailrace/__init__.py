@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.app import Tailrace
+    from tailrace.runtime.agents import restartable
+    from tailrace.runtime.inbox import receive
     from tailrace.runtime.task import TaskWriter
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Tailrace", "TaskWriter", "__version__"]
+__all__ = ["Tailrace", "TaskWriter", "__version__", "receive", "restartable"]
 
-_HOMES = {"Tailrace": "tailrace.app", "TaskWriter": "tailrace.runtime.task"}
+_HOMES = {
+    "Tailrace": "tailrace.app",
+    "TaskWriter": "tailrace.runtime.task",
+    "receive": "tailrace.runtime.inbox",
+    "restartable": "tailrace.runtime.agents",
+}
 
 
 def __getattr__(name: str) -> Any:

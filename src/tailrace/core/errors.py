@@ -15,6 +15,9 @@
     └── StorageError           the log is at fault: nothing was lost that was shown
         └── SeqConflict        somebody else wrote this place of the log
 
+    Beside it, where they belong to one adapter or port: `tailrace.ports.Trimmed` (retention took
+    it) and `tailrace.buses.redis.BusUnavailable` (no Redis when the process starts).
+
 The message says what to do next. It may be shown to a client, so it never holds a secret.
 """
 
