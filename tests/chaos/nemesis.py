@@ -113,6 +113,7 @@ class Chaos:
         self._started = 0
         self._mourned = 0
         self._over = False
+        self._timers: list[asyncio.TimerHandle] = []
 
     async def __aenter__(self) -> Self:
         self._zygote = Zygote()
@@ -151,6 +152,8 @@ class Chaos:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
+        for timer in self._timers:
+            timer.cancel()
         await asyncio.to_thread(self._zygote.close)
 
     async def rage(self, kills: int, *, until_found: bool = False) -> None:
@@ -220,7 +223,8 @@ class Chaos:
             return
         actor.pause()
         self.faults["stopped"] += 1
-        asyncio.get_running_loop().call_later(length, actor.resume)
+        later = asyncio.get_running_loop().call_later(length, actor.resume)
+        self._timers.append(later)
 
     async def _flush_redis(self) -> None:
         assert self.place.redis is not None

@@ -37,7 +37,7 @@ async def test_kills_on_postgres_and_redis(postgres: Postgres, redis: Redis) -> 
 FOUND = {
     "publish_first": "I2: event",
     "repeat_on_resume": "I1: a repeat",
-    "skip_on_resume": "I1: a gap",
+    "skip_on_resume": "I1: (a gap|it ended before)",
     "no_fencing": "I[23]: ",
     "private_on_the_wire": "a private part is on the wire",
     "two_ends": "I4: task run_[0-9a-f]+ ends again",
