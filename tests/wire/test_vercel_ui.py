@@ -236,6 +236,16 @@ def test_a_picture_that_is_still_made_is_shown_to_who_joins() -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["block", "delta", "notice", "output", "progress", "request", "step", "task-item"]
+)
+def test_a_name_that_means_something_here_is_changed(name: str) -> None:
+    story = Story()
+    at = story.begin(Message(id="m", role="assistant"))
+    (shown,) = after(story, ev.DataDone(**at, block_index=0, item=Data(data=1, name=name)))
+    assert shown["type"] == f"data-{name}_"
+
+
+@pytest.mark.parametrize(
     ("url", "media_type"),
     [
         (PNG, "image/png"),
@@ -330,11 +340,13 @@ def test_citations_of_the_provider_are_kept() -> None:
         "Some text.",
         UrlCitation(url="https://x.example/", start_index=0, end_index=4, title="X"),
         UrlCitation(url="https://x.example/", start_index=5, end_index=9),
+        UrlCitation(url="https://y.example/", start_index=5, end_index=9),
         FileCitation(file_id="f1", filename="a.pdf", container_id="k", start_index=1, end_index=2),
         FileCitation(file_id="f2"),
         RawAnnotation(raw={"type": "hologram"}),
     )
     assert [set(one) - {"source"} for one in end["citations"]] == [
+        {"startIndex", "endIndex"},
         {"startIndex", "endIndex"},
         {"startIndex", "endIndex"},
         {"startIndex", "endIndex"},
@@ -347,6 +359,7 @@ def test_citations_of_the_provider_are_kept() -> None:
             "url": "https://x.example/",
             "title": "X",
         },
+        {"type": "source-url", "sourceId": "https://y.example/", "url": "https://y.example/"},
         {
             "type": "source-document",
             "sourceId": "f1",
@@ -467,8 +480,16 @@ def test_a_call_that_still_streams_is_replayed_as_far_as_it_is() -> None:
 def test_the_input_of_a_call(arguments: str, kind: str, value: Any) -> None:
     story = Story()
     story.call(arguments, call_id="c", kind=kind)
-    assert said(story)[-1]["type"] == "tool-input-available"
-    assert said(story)[-1]["input"] == value
+    about = {} if kind == "function" else {"providerMetadata": {"tailrace": {"kind": kind}}}
+    assert said(story)[-1] == {
+        "type": "tool-input-available",
+        "toolCallId": "c",
+        "toolName": "tool",
+        "providerExecuted": True,
+        "dynamic": True,
+        "input": value,
+        **about,
+    }
 
 
 @pytest.mark.parametrize("arguments", ['{"a":', "[" * 100_000])
@@ -568,20 +589,21 @@ def test_a_result_without_its_call_is_not_shown() -> None:
     assert encoder.encode(Recorded(done, b"")) == []
 
 
-def test_keys_that_kill_the_clients_parser_are_renamed() -> None:
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ({"__proto__": [1]}, {"__proto___": [1]}),
+        ([{"constructor": {"prototype": 1}}], [{"constructor_": {"prototype": 1}}]),
+        ({"constructor": {"name": "Ferrari"}}, {"constructor": {"name": "Ferrari"}}),
+        ({"constructor": "prototype"}, {"constructor": "prototype"}),
+        ({"a": {"__proto__": {"b": "c"}}, "d": None}, {"a": {"__proto___": {"b": "c"}}, "d": None}),
+    ],
+)
+def test_keys_that_kill_the_clients_parser_are_renamed(data: Any, shown: Any) -> None:
     story = Story()
     at = story.begin(Message(id="m", role="assistant"))
-    data = {
-        "__proto__": [{"constructor": {"prototype": 1}}],
-        "constructor": {"name": "Ferrari"},
-        "x": "constructor",
-    }
     story.add(ev.DataDone(**at, block_index=0, item=Data(data=data)))
-    assert said(story)[-1]["data"] == {
-        "__proto___": [{"constructor_": {"prototype": 1}}],
-        "constructor": {"name": "Ferrari"},
-        "x": "constructor",
-    }
+    assert said(story)[-1]["data"] == shown
 
 
 # --- sub-agents and results while they work ------------------------------------------------------
@@ -644,6 +666,47 @@ def test_a_sub_agent_that_works_is_replayed_as_far_as_it_is() -> None:
     assert shown[-1]["data"]["status"] == "in_progress"
 
 
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (ev.TaskCompleted(task_id="c"), {"status": "completed"}),
+        (
+            ev.TaskIncomplete(task_id="c", reason="tired"),
+            {"status": "incomplete", "reason": "tired"},
+        ),
+        (
+            ev.TaskFailed(task_id="c", error=ErrorInfo(code="e", message="m")),
+            {"status": "failed", "error": {"code": "e", "message": "m"}},
+        ),
+    ],
+)
+def test_a_sub_agents_part_says_how_it_fared(end: ev.Event, how: Json) -> None:
+    story = Story()
+    story.call("{}", call_id="c")
+    story.begin(ToolResult(id="rc", call_id="c"))
+    facts: Json = {
+        "task_id": "c",
+        "parent_task_id": RUN,
+        "call_id": "c",
+        "agent": "a",
+        "model": "m",
+    }
+    shown = after(
+        story,
+        ev.TaskCreated(**facts, input="a long prompt"),
+        ev.TaskInProgress(task_id="c"),
+        ev.StructuredOutputDone(task_id="c", value=7),
+        ev.TaskUsage(task_id="c", usage=Usage(input_tokens=1)),
+        end,
+    )
+    usage = {"calls": 1, "input_tokens": 1, "output_tokens": 0}
+    assert [one["data"] for one in shown] == [
+        {**facts, "status": "queued"},
+        {**facts, "status": "in_progress"},
+        {**facts, "structured_output": {"value": 7}, "usage": usage, **how},
+    ]
+
+
 def test_a_sub_agents_reasoning_is_streamed_once_too() -> None:
     story = Story()
     begun_child(story)
@@ -668,9 +731,9 @@ def test_offsets_inside_a_sub_agent_count_as_javascript_counts() -> None:
     link = UrlCitation(url="u", start_index=1, end_index=2)
     whole = Text(text="🌤x", annotations=[link])
     (shown,) = after(story, ev.TextDone(**at, block_index=0, item=whole))
-    assert shown["data"]["annotations"] == [
-        {"type": "url_citation", "url": "u", "start_index": 2, "end_index": 3}
-    ]
+    converted = [{"type": "url_citation", "url": "u", "start_index": 2, "end_index": 3}]
+    assert shown["data"]["annotations"] == converted
+    assert opened(story)[-1]["data"]["block_list"][0]["annotations"] == converted
 
 
 def test_the_blocks_of_a_result_are_shown_while_it_works_each_once() -> None:
@@ -898,6 +961,7 @@ def test_an_open_reasoning_ends_with_the_response() -> None:
 def test_a_request_that_no_call_can_carry_is_a_part_of_its_own() -> None:
     story = Story()
     story.call("{}", call_id="ours")
+    story.call("{}", call_id="quiet")
     story.call("{}", call_id="theirs", executor="client")
     story.call("{}", call_id="answered")
     story.result("answered")
@@ -918,11 +982,12 @@ def test_a_request_that_no_call_can_carry_is_a_part_of_its_own() -> None:
         request("7", call_id="unknown"),
         request("8"),
         request("8b", call_id="open"),
+        request("8c", "input", call_id="quiet"),
         request("9", "input", message="Which?", schema={"type": "string"}),
     ]
     shown = after(story, ev.TaskInputRequired(task_id=RUN, requests=requests))
-    assert kinds(shown[:11]) == ["tool-approval-request"] * 2 + ["data-request"] * 9
-    assert shown[10] == {
+    assert kinds(shown[:12]) == ["tool-approval-request"] * 2 + ["data-request"] * 10
+    assert shown[11] == {
         "type": "data-request",
         "id": "9",
         "data": {

@@ -21,7 +21,6 @@ from tailrace.core.items import (
     FileCitation,
     InputRequest,
     Message,
-    Reasoning,
     ReferenceToBlock,
     ToolCall,
     UrlCitation,
@@ -365,8 +364,7 @@ def task_item(task: TaskNode, node: ItemNode, *, transient: bool) -> Frame:
     shown = show_own(node)
     shown.pop("started", None)
     shown.pop("progress", None)
-    if isinstance(node.item, Reasoning):
-        shown.pop("summary" if channel(node) is node.texts else "reasoning_text", None)
+    shown.pop("summary" if channel(node) is node.texts else "reasoning_text", None)
     if "block_list" in shown:
         shown["block_list"] = [shown_block(part) for _, part in sorted(node.parts.items())]
     extra = {"transient": True} if transient else {}

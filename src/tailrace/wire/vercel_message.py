@@ -345,6 +345,6 @@ def _waits(root: TaskNode, node: ItemNode) -> bool:
 def _is_approval(root: TaskNode, request: InputRequest) -> bool:
     """Whether the client has a call to which it can attach the request."""
     node = root.calls.get(request.call_id or "")
-    if request.kind != "approval" or node is None or node.superseded:
+    if request.kind != "approval" or node is None or not _waits(root, node):
         return False
-    return _waits(root, node) and _call_of(node)[0].executor != "client"
+    return _call_of(node)[0].executor != "client"
