@@ -359,7 +359,7 @@ async def attack(
         async with Chaos(place, seed, bug, say=say, stops=stops) as chaos:
             await chaos.rage(kills, until_found=bool(bug))
         text = chaos.log.read_text(errors="replace") if chaos.log.exists() else ""
-        if "Traceback" in text:
+        if "Traceback" in text and not bug:
             at = text.index("Traceback")
             say(f"a process said: {text[max(at - 300, 0) : at + 3000]}")
     return chaos
