@@ -269,7 +269,7 @@ def test_a_request_is_echoed_and_a_background_run_answers_at_once(served: Served
     request = {"model": "endless", "input": "?", "background": True, "temperature": 0.5}
     answer = httpx.post(f"{served.url}/v1/responses", json=request).json()
     assert (answer["background"], answer["temperature"]) == (True, 0.5)
-    assert answer["status"] == "in_progress"
+    assert answer["status"] in ("queued", "in_progress")
     run = answer["id"].removeprefix("resp_")
     assert httpx.post(f"{served.url}/runs/{run}/cancel", json={}).json()["status"] == "cancelled"
 
