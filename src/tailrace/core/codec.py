@@ -128,18 +128,28 @@ def encode_private(private: Private) -> bytes:
 
 def decode_event(raw: bytes) -> AnyEvent:
     """The event that these bytes are; `Unknown` when this version has no name for it."""
-    if len(raw) > MAX_EVENT_BYTES:
-        raise StreamTooLarge(f"An event of {len(raw)} bytes; at most {MAX_EVENT_BYTES} are read.")
+    _check_size(raw)
     try:
         event = decode_known(raw)
     except msgspec.ValidationError as error:
         return _decode_unknown(raw, error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedEvent(f"Not an event: {_why(error)}.") from error
-    kind = type(event)
+    return vetted(event, raw)
+
+
+def vetted(event: AnyEvent, raw: bytes) -> AnyEvent:
+    """What `decode_known` or `decode_event` read from these bytes, unless it may not pass."""
+    _check_size(raw)
+    kind = event.__class__
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         _check_foreign(msgspec.to_builtins(event))
     return event
+
+
+def _check_size(raw: bytes) -> None:
+    if len(raw) > MAX_EVENT_BYTES:
+        raise StreamTooLarge(f"An event of {len(raw)} bytes; at most {MAX_EVENT_BYTES} are read.")
 
 
 def decode_private(raw: bytes) -> Private:

@@ -8,19 +8,23 @@ functions, one per event; each returns whether the event fitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core import rules
-from tailrace.core.codec import BACKSLASH, MAX_EVENT_BYTES, decode_event, decode_known
+from tailrace.core.codec import (
+    BACKSLASH,
+    MAX_EVENT_BYTES,
+    decode_event,
+    decode_known,
+    vetted,
+)
 from tailrace.core.items import ToolResult
 from tailrace.core.state import TaskNode, note_numbers
-from tailrace.core.transitions import DELTAS, FOLD
-
-_DELTA_FOLD = {kind: FOLD[kind] for kind in DELTAS}
+from tailrace.core.transitions import DELTAS, FOLD, part_of_delta
 
 
 class State:
@@ -86,29 +90,51 @@ class State:
     def absorb_lines(self, lines: Iterable[bytes]) -> None:
         """Fold many events from their bytes: `absorb(decode_event(line))` for each.
 
-        Most of a log are deltas of one task, one after the other. They are decoded and folded here
-        without a call in between; everything else takes the ordinary way.
+        Most of a log are deltas of one part, one after the other. From the second on they only have
+        to name that part and the next number; everything else takes the ordinary way.
         """
-        for raw in lines:
-            try:
-                event = decode_known(raw)
-                fold = _DELTA_FOLD[event.__class__]
-                task = self._latest
+        kind: type[Any] | None = None
+        task_id = item_id = ""
+        output_index = index = 0
+        index_of: Callable[[Any], int] = DELTAS[ev.TextDelta]
+        pieces: list[str] = []
+        number = self.sequence_number + 1
+        try:
+            for raw in lines:
+                event: Any
+                try:
+                    event = decode_known(raw)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    event = decode_event(raw)
                 if (
-                    task is not None
-                    and task.task_id == event.task_id
-                    and event.sequence_number == self.sequence_number + 1
-                    and not task.ended
+                    event.__class__ is kind
+                    and event.sequence_number == number
+                    and event.item_id == item_id
+                    and event.output_index == output_index
+                    and index_of(event) == index
+                    and event.task_id == task_id
                     and (BACKSLASH not in raw or b"\\u0000" not in raw)
                     and len(raw) <= MAX_EVENT_BYTES
                 ):
-                    self.sequence_number += 1
-                    self.position += 1
-                    fold(self, task, event)
+                    number += 1
+                    pieces.append(event.delta)
                     continue
-            except (KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass
-            self.absorb(decode_event(raw))
+                self._count_up_to(number)
+                kind = None
+                fitted = self.absorb(vetted(event, raw))
+                number = self.sequence_number + 1
+                if fitted and event.__class__ in DELTAS:
+                    kind, task_id, item_id = event.__class__, event.task_id, event.item_id
+                    output_index, index_of = event.output_index, DELTAS[event.__class__]
+                    index = index_of(event)
+                    pieces = part_of_delta(self.tasks[task_id], event).pieces
+        finally:
+            self._count_up_to(number)
+
+    def _count_up_to(self, number: int) -> None:
+        """Take note of the deltas that went by since the last count; `number` is the next one's."""
+        self.position += number - 1 - self.sequence_number
+        self.sequence_number = number - 1
 
     def _fold_rare(self, event: ev.AnyEvent) -> bool:
         """Fold an event that has no name here, or whose task is not there yet."""

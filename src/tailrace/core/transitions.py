@@ -7,6 +7,7 @@ An event that does not fit changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -245,6 +246,66 @@ def _note_number(task: TaskNode, part: Part) -> None:
         task.numbers.add(ident)
 
 
+# --- deltas: most of a run ---------------------------------------------------------------------
+
+
+def _summary_of(task: TaskNode, event: ev.SummaryTextDelta) -> Any:
+    part = task.items[event.output_index].parts[event.summary_index]
+    return part if part.kind == "summary" else None
+
+
+def _reasoning_text_of(task: TaskNode, event: ev.ReasoningTextDelta) -> TextNode:
+    return task.items[event.output_index].texts[event.text_index]
+
+
+def _arguments_of(task: TaskNode, event: ev.ArgumentsDelta) -> TextNode | None:
+    return task.items[event.output_index].arguments
+
+
+def _text_of(task: TaskNode, event: ev.TextDelta) -> Any:
+    part = task.items[event.output_index].parts[event.block_index]
+    return part if part.kind == "text" else None
+
+
+def _refusal_of(task: TaskNode, event: ev.RefusalDelta) -> Any:
+    part = task.items[event.output_index].parts[event.block_index]
+    return part if part.kind == "refusal" else None
+
+
+_PART_OF: dict[type[Any], Callable[[TaskNode, Any], TextNode | None]] = {
+    ev.SummaryTextDelta: _summary_of,
+    ev.ReasoningTextDelta: _reasoning_text_of,
+    ev.ArgumentsDelta: _arguments_of,
+    ev.TextDelta: _text_of,
+    ev.RefusalDelta: _refusal_of,
+}
+
+DELTAS: dict[type[Any], Callable[[Any], int]] = {
+    ev.SummaryTextDelta: attrgetter("summary_index"),
+    ev.ReasoningTextDelta: attrgetter("text_index"),
+    ev.ArgumentsDelta: attrgetter("output_index"),
+    ev.TextDelta: attrgetter("block_index"),
+    ev.RefusalDelta: attrgetter("block_index"),
+}
+"""The deltas, and which part of its item each one names."""
+
+
+def part_of_delta(task: TaskNode, event: Any) -> Any:
+    """The part that a delta is about; KeyError or None if there is none of its kind."""
+    return _PART_OF[event.__class__](task, event)
+
+
+def _delta(_state: State, task: TaskNode, event: Any) -> bool:
+    try:
+        part = _PART_OF[event.__class__](task, event)
+    except KeyError:
+        return False
+    if part is None or not part.is_open or part.item_id != event.item_id:
+        return False
+    part.pieces.append(event.delta)
+    return True
+
+
 # --- parts -------------------------------------------------------------------------------------
 
 
@@ -288,64 +349,12 @@ def _text_part_done(kind: str, index_name: str, store: str) -> Callable[..., boo
     return fold
 
 
-def _summary_delta(_state: State, task: TaskNode, event: ev.SummaryTextDelta) -> bool:
-    try:
-        part = task.items[event.output_index].parts[event.summary_index]
-    except KeyError:
-        return False
-    if not part.is_open or part.item_id != event.item_id or part.kind != "summary":
-        return False
-    part.pieces.append(event.delta)  # type: ignore[union-attr]  # a summary is a TextNode
-    return True
-
-
-def _reasoning_delta(_state: State, task: TaskNode, event: ev.ReasoningTextDelta) -> bool:
-    try:
-        part = task.items[event.output_index].texts[event.text_index]
-    except KeyError:
-        return False
-    if not part.is_open or part.item_id != event.item_id:
-        return False
-    part.pieces.append(event.delta)
-    return True
-
-
-def _arguments_delta(_state: State, task: TaskNode, event: ev.ArgumentsDelta) -> bool:
-    try:
-        part = task.items[event.output_index].arguments
-    except KeyError:
-        return False
-    if part is None or not part.is_open or part.item_id != event.item_id:
-        return False
-    part.pieces.append(event.delta)
-    return True
-
-
 def _arguments_done(_state: State, task: TaskNode, event: ev.ArgumentsDone) -> bool:
     node = _container(task, event, ToolCall)
     if node is None or node.arguments is None or not node.arguments.is_open:
         return False
     node.arguments.replace(event.arguments, None, [])
     node.arguments.is_open = False
-    return True
-
-
-def _text_delta(_state: State, task: TaskNode, event: ev.TextDelta) -> bool:
-    try:
-        part = task.items[event.output_index].parts[event.block_index]
-    except KeyError:
-        return False
-    if not part.is_open or part.item_id != event.item_id or part.kind != "text":
-        return False
-    part.pieces.append(event.delta)  # type: ignore[union-attr]  # `kind` says it is a TextNode
-    return True
-
-
-def _refusal_delta(_state: State, task: TaskNode, event: ev.RefusalDelta) -> bool:
-    part = _open_block(task, event, "refusal")
-    if part is None:
-        return False
-    part.pieces.append(event.delta)
     return True
 
 
@@ -424,28 +433,23 @@ FOLD: dict[type[Any], Callable[[State, TaskNode, Any], bool]] = {
     ev.OutputItemAdded: _item_added,
     ev.OutputItemDone: _item_done,
     ev.SummaryItemAdded: _text_part_added("summary", "summary_index", "parts"),
-    ev.SummaryTextDelta: _summary_delta,
+    ev.SummaryTextDelta: _delta,
     ev.SummaryItemDone: _text_part_done("summary", "summary_index", "parts"),
     ev.ReasoningTextAdded: _text_part_added("reasoning_text", "text_index", "texts"),
-    ev.ReasoningTextDelta: _reasoning_delta,
+    ev.ReasoningTextDelta: _delta,
     ev.ReasoningTextDone: _text_part_done("reasoning_text", "text_index", "texts"),
-    ev.ArgumentsDelta: _arguments_delta,
+    ev.ArgumentsDelta: _delta,
     ev.ArgumentsDone: _arguments_done,
     ev.TextAdded: _block_added,
-    ev.TextDelta: _text_delta,
+    ev.TextDelta: _delta,
     ev.AnnotationAdded: _annotation_added,
     ev.TextDone: _block_done,
     ev.ImageAdded: _block_added,
     ev.ImageDelta: _image_delta,
     ev.ImageDone: _block_done,
     ev.RefusalAdded: _block_added,
-    ev.RefusalDelta: _refusal_delta,
+    ev.RefusalDelta: _delta,
     ev.RefusalDone: _block_done,
     ev.DataDone: _block_done,
     ev.FileDone: _block_done,
 }
-
-DELTAS = frozenset(
-    (ev.TextDelta, ev.SummaryTextDelta, ev.ReasoningTextDelta, ev.ArgumentsDelta, ev.RefusalDelta)
-)
-"""Most of a run: tried first by the strict fold, explained only when they fail."""
