@@ -27,6 +27,13 @@ MIN_SNAPSHOT_BYTES = 64 * 1024
 """A run shorter than this is replayed faster than a snapshot is read."""
 
 
+FAST_EVENTS = 4
+REST_SECONDS = 0.004
+"""A run that had so many new events while the ones before were written is a fast one. It rests
+before its next flush, so that more of them share a transaction, a wake-up and a socket's write; a
+model at human pace, and whoever waits in `drain()`, never rests."""
+
+
 class Emitter:
     """The one writer of one run."""
 
@@ -67,6 +74,7 @@ class Emitter:
         if self.failure is None and self._durable < last:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append((last, waiting))
+            self._pipeline.hurry(self)
             await waiting
         if self.failure is not None:
             raise self.failure
@@ -115,6 +123,11 @@ class Emitter:
         self._waiting.clear()
 
     @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for what is not durable yet."""
+        return bool(self._waiting)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing waits to be written."""
         return not self._events
@@ -133,6 +146,7 @@ class Pipeline:
         self._patience = patience
         # By writer, not by run: one that lost its run may still be there beside its successor.
         self._dirty: dict[Emitter, None] = {}
+        self._resting: dict[Emitter, asyncio.TimerHandle] = {}
         self._flushing: asyncio.Task[None] | None = None
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
@@ -141,12 +155,32 @@ class Pipeline:
 
     def wake(self, emitter: Emitter) -> None:
         """Note that a run has something to write."""
+        if emitter in self._resting:
+            return
         self._dirty[emitter] = None
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
+    def hurry(self, emitter: Emitter) -> None:
+        """Somebody waits for a run that may be resting."""
+        timer = self._resting.pop(emitter, None)
+        if timer is not None:
+            timer.cancel()
+            self._rested(emitter)
+
+    def _rest(self, emitter: Emitter) -> None:
+        loop = asyncio.get_running_loop()
+        self._resting[emitter] = loop.call_later(REST_SECONDS, self._rested, emitter)
+
+    def _rested(self, emitter: Emitter) -> None:
+        self._resting.pop(emitter, None)
+        if not emitter.idle:
+            self.wake(emitter)
+
     async def close(self) -> None:
         """Write what is left."""
+        for emitter in list(self._resting):
+            self.hurry(emitter)
         if self._flushing is not None:
             await self._flushing
 
@@ -169,6 +203,8 @@ class Pipeline:
                     self._bus.publish(emitter.run_id, events)
                     crash.point("publish.after")
                     emitter.written(batch.last_seq)
+                    if len(events) >= FAST_EVENTS and not emitter.awaited:
+                        self._rest(emitter)
                 elif passing(failure) and time.monotonic() + pause < deadline:
                     again.append((emitter, batch, events))
                 else:

@@ -87,15 +87,13 @@ class Streams:
         encoder: Encoder,
         after: int,
         *,
-        skip: int = 0,
         private: bool = False,
     ) -> Stream:
         """A follower whose encoder stands after event `after`.
 
-        It drops the first `skip` frames. A `private` encoder is one that `at` would not have made,
-        so its frames are nobody else's.
+        A `private` encoder is one that `at` would not have made, so its frames are nobody else's.
         """
-        return Stream(self, wire, run_id, encoder, after, skip=skip, private=private)
+        return Stream(self, wire, run_id, encoder, after, private=private)
 
     def take(self, run_id: str, name: str) -> Shared:
         """The ring of a run in a format, for one more follower, who gives it back."""
@@ -122,54 +120,83 @@ class Stream:
         encoder: Encoder,
         after: int,
         *,
-        skip: int,
         private: bool,
     ) -> None:
         self._streams = streams
         self._wire = wire
         self._run_id = run_id
         self._encoder: Encoder | None = encoder
-        self._skip = skip
         self._private = private and wire.stateful
+        self._tail: Tail | None = None
         self._shared: Shared | None = None
+        self._fetched: list[Recorded] = []
+        self._ended = False
         self.seen = after
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        """Frames, joined; nothing when a beat passed in silence."""
-        reader, run_id, name = self._streams.reader, self._run_id, self._wire.name
-        tail = reader.tails.take(run_id)
-        self._shared = shared = self._streams.take(run_id, name)
+        """All of it, for whoever does not mind a generator."""
         try:
-            while True:
-                shared.advance(tail)
-                if self._rides(tail, shared):
-                    if self.seen < shared.last:
-                        frames, self.seen = shared.since(self.seen), shared.last
-                        yield frames
-                        continue
-                else:
-                    encoder = self._encoder = self._encoder or await self._own()
-                    fresh = await reader.fetch(tail, self.seen)
-                    for start in range(0, len(fresh), HISTORY_EVENTS):
-                        yield self._encode(encoder, fresh[start : start + HISTORY_EVENTS])
-                    if fresh and is_end(fresh[-1], run_id):
-                        return
-                    if fresh or self._rides(tail, shared):
-                        continue
-                if tail.ended and self.seen >= tail.last:
-                    return
-                if tail.failure is not None:
-                    raise tail.failure
-                await tail.moved()
-                if tail.last <= self.seen:
-                    yield b""
+            while (frames := await self.next()) is not None:
+                yield frames
         finally:
-            self._streams.give_back(run_id, name)
-            reader.tails.give_back(tail)
+            self.close()
+
+    def _join(self) -> tuple[Tail, Shared]:
+        if self._tail is None or self._shared is None:
+            self._tail = self._streams.reader.tails.take(self._run_id)
+            self._shared = self._streams.take(self._run_id, self._wire.name)
+        return self._tail, self._shared
+
+    def close(self) -> None:
+        """Leave the run's followers; a second time changes nothing."""
+        if self._tail is not None:
+            self._streams.give_back(self._run_id, self._wire.name)
+            self._streams.reader.tails.give_back(self._tail)
+            self._tail = None
+
+    async def next(self) -> bytes | None:
+        """Frames, joined; nothing when a beat passed in silence; None after the run's end.
+
+        A plain call and no generator: it is made for each event and each follower.
+        """
+        tail, shared = self._join()
+        while not self._ended:
+            shared.advance(tail)
+            if self._rides(tail, shared):
+                if self.seen < shared.last:
+                    frames, self.seen = shared.since(self.seen), shared.last
+                    return frames
+            else:
+                history = await self._history(tail)
+                if history:
+                    return history
+                if history is not None or self._rides(tail, shared):
+                    continue
+            if tail.ended and self.seen >= tail.last:
+                return None
+            if tail.failure is not None:
+                raise tail.failure
+            await tail.moved()
+            if tail.last <= self.seen:
+                return b""
+        return None
+
+    async def _history(self, tail: Tail) -> bytes | None:
+        """What the shared frames do not reach back to, a stretch at a time; None at its end."""
+        if not self._fetched:
+            if self._encoder is None:
+                self._encoder = await self._own()
+            self._fetched = await self._streams.reader.fetch(tail, self.seen)
+        stretch, self._fetched = self._fetched[:HISTORY_EVENTS], self._fetched[HISTORY_EVENTS:]
+        if not stretch:
+            return None
+        assert self._encoder is not None
+        self._ended = is_end(stretch[-1], self._run_id)
+        return self._encode(self._encoder, stretch)
 
     def _rides(self, tail: Tail, shared: Shared) -> bool:
         """Whether the shared frames are the ones to send from here on."""
-        if self._private or self._skip:
+        if self._private or self._fetched:
             return False
         if shared.encoder is None and self._encoder and tail.since(self.seen) is not None:
             if self.seen > tail.last:
@@ -185,8 +212,6 @@ class Stream:
         frames: list[bytes] = []
         for one in events:
             frames += encoder.encode(one)
-        # The skipped frames all belong to the first event after the cursor.
-        frames, self._skip = frames[self._skip :], 0
         self.seen = events[-1].event.sequence_number
         return b"".join(frames)
 

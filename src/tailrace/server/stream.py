@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -48,28 +46,37 @@ class RunStream:
         self._cursor = cursor
         self._snapshot = snapshot
         self._stream: Stream | None = None
+        self._sent = time.monotonic()
+        self._told = False
 
     def closing(self, reason: str) -> bytes:
         """What ends the stream for a client that is sent away before the run's end."""
         return self._stream.closing(reason) if self._stream is not None else b""
 
-    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        """The stream's bytes, in pieces as large as what has gathered."""
-        sent = time.monotonic()
+    async def next(self) -> bytes | None:
+        """The stream's next bytes, as many as have gathered; None after its end."""
         try:
-            opening, self._stream = await self._begin()
-            if opening:
-                yield opening
-            async with aclosing(aiter(self._stream)) as pieces:
-                async for piece in pieces:
-                    if piece:
-                        yield piece
-                        sent = time.monotonic()
-                    elif time.monotonic() - sent > HEARTBEAT_SECONDS - 1:
-                        yield self.wire.heartbeat
-                        sent = time.monotonic()
+            if self._stream is None:
+                opening, self._stream = await self._begin()
+                if opening:
+                    return opening
+            while (piece := await self._stream.next()) is not None:
+                now = time.monotonic()
+                if not piece and now - self._sent > HEARTBEAT_SECONDS - 1:
+                    piece = self.wire.heartbeat
+                if piece:
+                    self._sent = now
+                    return piece
         except Trimmed:
-            yield await self._what_is_left()
+            if not self._told:
+                self._told = True
+                return await self._what_is_left()
+        return None
+
+    def close(self) -> None:
+        """Stop following."""
+        if self._stream is not None:
+            self._stream.close()
 
     async def _begin(self) -> tuple[bytes, Stream]:
         """The first bytes, and the stream that goes on after them."""
@@ -170,6 +177,7 @@ class EventStream:
             **source.wire.headers,
         }
         self._stopping = stopping
+        self._writing_since: float | None = None
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -184,7 +192,7 @@ class EventStream:
         left = asyncio.ensure_future(_left(receive))
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait([pump, left, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await self._watch(pump, left, stopping)
             sent_away = stopping.done() and not left.done()
         finally:
             for task in (pump, left, stopping):
@@ -195,18 +203,34 @@ class EventStream:
             logger.warning("a stream broke off: %s", failure)
             last = self._source.closing("The stream broke off; connect again.")
             await send({"type": "http.response.body", "body": last, "more_body": False})
-        elif isinstance(failure, Exception) and not isinstance(failure, TimeoutError | OSError):
+        elif isinstance(failure, Exception) and not isinstance(failure, OSError):
             raise failure
         elif sent_away:
             last = self._source.closing("The server is stopping; connect again.")
             await send({"type": "http.response.body", "body": last, "more_body": False})
 
+    async def _watch(self, *tasks: asyncio.Future[Any]) -> None:
+        """Until one of the tasks is done, or the client has refused to read for too long.
+
+        A look now and then costs nothing; a timeout around each write would cost more than it.
+        """
+        while True:
+            look = WRITE_SECONDS / 10
+            done, _ = await asyncio.wait(tasks, timeout=look, return_when=asyncio.FIRST_COMPLETED)
+            since = self._writing_since
+            if done or (since is not None and time.monotonic() - since > WRITE_SECONDS):
+                return
+
     async def _pump(self, send: Send) -> None:
-        # Closed here and not by the garbage collector: who left must not be followed for.
-        async with aclosing(aiter(self._source)) as chunks:
-            async for chunk in chunks:
-                async with asyncio.timeout(WRITE_SECONDS):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        source = self._source
+        try:
+            while (chunk := await source.next()) is not None:
+                self._writing_since = time.monotonic()
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                self._writing_since = None
+        finally:
+            # Here and not by the garbage collector: who left must not be followed for.
+            source.close()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Generator
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import apsw
@@ -22,6 +22,9 @@ from tailrace.stores.sqlite_threads import attempt
 
 ROW_BYTES = 256 * 1024
 """How large a row `repack` makes: few rows to replay a run, little to skip for a cursor in it."""
+
+AT_ONCE = 32
+"""How many runs' batches one statement writes."""
 
 READ_BYTES = 8 * 1024 * 1024
 """How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
@@ -90,7 +93,62 @@ def first(db: apsw.Connection, run_id: str, public: bytes, private: bytes) -> No
 
 
 def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
-    """Write batches; for each, None or why it was not written."""
+    """Write batches; for each, None or why it was not written.
+
+    All of them at once, if every one fits: each statement gives the interpreter's lock away and
+    waits to get it back, and that is dearer than the statement. Else one by one, to see which.
+    """
+    answers: list[Exception | None] = []
+    for start in range(0, len(batches), AT_ONCE):
+        some = batches[start : start + AT_ONCE]
+        _, failure = attempt(db, partial(_append_all, batches=some, now=now))
+        answers += [None] * len(some) if failure is None else _one_by_one(db, some, now)
+    return answers
+
+
+def _append_all(db: apsw.Connection, batches: list[Batch], now: float) -> None:
+    """Write batches of different runs, or raise `SeqConflict` if one of them does not fit."""
+    if any(_malformed(batch) for batch in batches):
+        raise SeqConflict("A batch is malformed.")
+    rows = [
+        _row(batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates)
+        for batch in batches
+    ]
+    insert, update = _statements(len(rows))
+    db.execute(insert, [value for row in rows for value in row])
+    if db.changes() != len(rows) or len({row.run_id for row in rows}) != len(rows):
+        raise SeqConflict("A batch does not fit.")
+    ends = [now if batch.ended else None for batch in batches]
+    pairs = zip(rows, ends, strict=True)
+    db.execute(update, [value for row, end in pairs for value in (row.run_id, row.last_seq, end)])
+    for batch, row in zip(batches, rows, strict=True):
+        if batch.snapshot is not None:
+            _keep_snapshot(db, batch, row.last_seq)
+
+
+@cache
+def _statements(count: int) -> tuple[str, str]:
+    """Insert the batches whose run ends right before them; and where those runs end now."""
+    rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count)
+    ends = ", ".join(["(?, ?, ?)"] * count)
+    insert = (
+        f"insert into batches select new.* from (values {rows}) new"  # noqa: S608
+        " cross join runs on runs.run_id = new.column1 and runs.last_seq + 1 = new.column2"
+        " and runs.epoch = new.column4 and runs.ended_at is null"
+    )
+    # A run that ended has no worker any more. Its lease matters no more, so only `ended_at` is
+    # written where a run goes on: null stays null.
+    update = (
+        f"update runs set last_seq = new.column2, ended_at = new.column3,"  # noqa: S608
+        " worker = iif(new.column3 is null, worker, null),"
+        " lease_boot = iif(new.column3 is null, lease_boot, null),"
+        " lease_until = iif(new.column3 is null, lease_until, null)"
+        f" from (values {ends}) new where runs.run_id = new.column1"
+    )
+    return insert, update
+
+
+def _one_by_one(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
     answers: list[Exception | None] = []
     for batch in batches:
         refusal, failure = attempt(db, partial(_append, batch=batch, now=now))
@@ -127,11 +185,14 @@ def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
     else:
         db.execute("update runs set last_seq = ? where number = ?", (row.last_seq, number))
     if batch.snapshot is not None:
-        db.execute(
-            "insert or replace into snapshots values (?, ?, ?)",
-            (batch.run_id, row.last_seq, batch.snapshot),
-        )
+        _keep_snapshot(db, batch, row.last_seq)
     return None
+
+
+def _keep_snapshot(db: apsw.Connection, batch: Batch, seq: int) -> None:
+    db.execute(
+        "insert or replace into snapshots values (?, ?, ?)", (batch.run_id, seq, batch.snapshot)
+    )
 
 
 def _malformed(batch: Batch) -> StorageError | None:
@@ -141,7 +202,9 @@ def _malformed(batch: Batch) -> StorageError | None:
             f"A batch of run {batch.run_id} has {len(batch.publics)} events and"
             f" {len(batch.privates)} private parts; it needs at least one, and as many of both."
         )
-    if any(b"\n" in line for lines in (batch.publics, batch.privates) for line in lines):
+    # What is joined by line breaks must come apart at the same places.
+    breaks = b"".join(batch.publics).count(b"\n") + b"".join(batch.privates).count(b"\n")
+    if breaks:
         return StorageError(f"A batch of run {batch.run_id} holds JSON with a line break.")
     return None
 

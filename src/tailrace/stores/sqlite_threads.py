@@ -98,7 +98,11 @@ class Worker:
             # `begin immediate` takes the write lock before we look, so nobody can append
             # between our reading the last seq and our writing the next.
             connection.execute("begin immediate" if self._writes else "begin")
-            answers = [attempt(connection, job) for job in jobs]
+            if len(jobs) == 1:
+                # Alone in its transaction, it needs no mark to go back to.
+                answers: list[_Answer] = [(jobs[0](connection), None)]
+            else:
+                answers = [attempt(connection, job) for job in jobs]
             connection.execute("commit")
         except Exception as failure:  # noqa: BLE001  # it belongs to those who wait
             # If not even that is possible, the next transaction says so to its own callers.

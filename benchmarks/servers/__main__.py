@@ -1,0 +1,54 @@
+"""One contender in a process of its own: `python -m benchmarks.servers limits|tailrace …`.
+
+It prints its address, then serves until it is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+
+
+def main() -> None:
+    """Serve one application on a free port."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.servers")
+    parser.add_argument("name", choices=("limits", "tailrace", "worker"))
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--database")
+    parser.add_argument("--bus")
+    parser.add_argument("--no-worker", action="store_true")
+    options = parser.parse_args()
+    app: Any
+    if options.name == "limits":
+        from benchmarks.servers.limits import Limits
+
+        app = Limits(options.folder)
+    else:
+        from benchmarks.servers.product import application
+
+        app = application(options.database, options.bus, worker=not options.no_worker)
+    if options.name == "worker":
+        import uvloop
+
+        uvloop.run(_work(app))
+        return
+    listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    config = uvicorn.Config(
+        app, log_level="warning", loop="uvloop", http="httptools", lifespan="on", access_log=False
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+async def _work(app: Any) -> None:
+    async with app.running():
+        print("working", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""The limits over HTTP: the least that a server can do, written for nothing but the benchmark.
+
+    GET /stream?count=N&rate=R    a model's deltas, one chunk each, kept nowhere
+    GET /durable?count=N&rate=R   the same, each shown only after SQLite has committed it
+    GET /joined?bytes=N           so many bytes of frames that lie ready in memory
+    GET /crowd?count=N&people=P   one run for P readers: it begins when all are there
+    GET /idle                     a stream on which nothing happens
+
+`rate` is events a second; 0 is as fast as the loop turns. Each delta carries the time at which the
+model made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import parse_qsl
+
+import apsw
+import msgspec
+
+from tailrace.core.events import TextDelta, recorded
+
+encode = msgspec.json.Encoder().encode
+TICK = 0.005
+REST = 0.004
+HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+
+
+async def model(count: int, rate: float) -> AsyncIterator[str]:
+    """A model that answers in deltas, and yields to the loop after each as a network does."""
+    start = time.monotonic()
+    for number in range(count):
+        if rate:
+            await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
+        else:
+            await asyncio.sleep(0)
+        yield str(time.monotonic_ns())
+
+
+def frame(number: int, delta: str) -> bytes:
+    """A delta as the native format shows it."""
+    event = TextDelta(
+        task_id="run_1", item_id="msg_1", output_index=0, block_index=0, delta=delta
+    )
+    return b"id: 1-%d\ndata: %b\n\n" % (number, encode(recorded(event, number)))
+
+
+async def bare(send: Any, count: int, rate: float) -> None:
+    """One chunk for each event: no log, no wait."""
+    number = 0
+    async for delta in model(count, rate):
+        number += 1
+        await send({"type": "http.response.body", "body": frame(number, delta), "more_body": True})
+
+
+class HandWritten:
+    """A group commit for one run: what gathers while a transaction is written goes into the next."""
+
+    def __init__(self, path: str) -> None:
+        self._jobs: queue.SimpleQueue[list[bytes]] = queue.SimpleQueue()
+        self._path = path
+        self.shown: list[bytes] = []
+        self.moved = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[bytes] = []
+        self._writing = False
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def add(self, line: bytes) -> None:
+        """Take an event; it is shown when it is durable."""
+        self._gathered.append(line)
+        if not self._writing:
+            self._writing = True
+            self._next()
+
+    def _next(self) -> None:
+        if self._gathered:
+            self._jobs.put(self._gathered)
+            self._gathered = []
+        else:
+            self._writing = False
+
+    def _written(self, lines: list[bytes]) -> None:
+        self.shown += lines
+        self.moved.set()
+        if len(lines) >= 4:  # a fast run: let more of it gather
+            self._loop.call_later(REST, self._next)
+        else:
+            self._next()
+
+    def _work(self) -> None:
+        db = apsw.Connection(self._path)
+        db.pragma("journal_mode", "wal")
+        db.pragma("synchronous", "normal")
+        db.execute("create table if not exists log (number integer primary key, lines blob)")
+        while True:
+            lines = self._jobs.get()
+            with db:
+                db.execute("insert into log (lines) values (?)", (b"".join(lines),))
+            self._loop.call_soon_threadsafe(self._written, lines)
+
+
+async def durable(send: Any, count: int, rate: float, path: str) -> None:
+    """Only what SQLite has committed is shown; whatever has gathered goes out as one chunk."""
+    log = HandWritten(path)
+
+    async def write() -> None:
+        number = 0
+        async for delta in model(count, rate):
+            number += 1
+            log.add(frame(number, delta))
+
+    writing = asyncio.create_task(write())
+    sent = 0
+    while sent < count:
+        await log.moved.wait()
+        log.moved.clear()
+        chunk = b"".join(log.shown[sent:])
+        sent = len(log.shown)
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await writing
+
+
+class Crowd:
+    """One run for many: a shared list of frames, a place for each reader, one tick for all."""
+
+    def __init__(self) -> None:
+        self.people = 0
+        self.frames: list[bytes] = []
+        self.moved = asyncio.Event()
+        self.ended = False
+
+    async def write(self, count: int) -> None:
+        number = 0
+        async for delta in model(count, 0.0):
+            number += 1
+            self.frames.append(frame(number, delta))
+        self.ended = True
+
+    async def tick(self) -> None:
+        known = -1
+        while not (self.ended and known == len(self.frames)):
+            if len(self.frames) != known:
+                known = len(self.frames)
+                self.moved.set()
+                self.moved = asyncio.Event()
+            await asyncio.sleep(TICK)
+        self.moved.set()
+
+    async def read(self, send: Any) -> None:
+        seen, joined = 0, b""
+        while True:
+            if len(self.frames) > seen:
+                joined, seen = self.chunk(seen), len(self.frames)
+                await send({"type": "http.response.body", "body": joined, "more_body": True})
+            elif self.ended:
+                return
+            else:
+                await self.moved.wait()
+
+    _joined: tuple[int, int, bytes] = (0, 0, b"")
+
+    def chunk(self, seen: int) -> bytes:
+        if self._joined[:2] != (seen, len(self.frames)):
+            self._joined = (seen, len(self.frames), b"".join(self.frames[seen:]))
+        return self._joined[2]
+
+
+class Limits:
+    """The ASGI application."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._crowd: Crowd | None = None
+        self._count = 0
+        self._joined = b""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        asked = dict(parse_qsl(scope["query_string"].decode()))
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        path = scope["path"]
+        if path == "/stream":
+            await bare(send, int(asked["count"]), float(asked["rate"]))
+        elif path == "/durable":
+            self._count += 1
+            file = f"{self._folder}/durable{self._count}.db"
+            await durable(send, int(asked["count"]), float(asked["rate"]), file)
+        elif path == "/joined":
+            size = int(asked["bytes"])
+            if len(self._joined) != size:
+                self._joined = b"x" * size
+            await send({"type": "http.response.body", "body": self._joined, "more_body": True})
+        elif path == "/crowd":
+            await self._one_of_a_crowd(send, int(asked["count"]), int(asked["people"]))
+        else:
+            await send({"type": "http.response.body", "body": b": hello\n\n", "more_body": True})
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _one_of_a_crowd(self, send: Any, count: int, people: int) -> None:
+        if self._crowd is None:
+            self._crowd = Crowd()
+        crowd = self._crowd
+        crowd.people += 1
+        if crowd.people == people:
+            self._crowd = None
+            both = [asyncio.create_task(crowd.write(count)), asyncio.create_task(crowd.tick())]
+            await crowd.read(send)
+            await asyncio.gather(*both)
+        else:
+            await crowd.read(send)
