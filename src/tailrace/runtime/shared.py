@@ -87,15 +87,13 @@ class Streams:
         encoder: Encoder,
         after: int,
         *,
-        skip: int = 0,
         private: bool = False,
     ) -> Stream:
         """A follower whose encoder stands after event `after`.
 
-        It drops the first `skip` frames. A `private` encoder is one that `at` would not have made,
-        so its frames are nobody else's.
+        A `private` encoder is one that `at` would not have made: its frames are nobody else's.
         """
-        return Stream(self, wire, run_id, encoder, after, skip=skip, private=private)
+        return Stream(self, wire, run_id, encoder, after, private=private)
 
     def take(self, run_id: str, name: str) -> Shared:
         """The ring of a run in a format, for one more follower, who gives it back."""
@@ -122,14 +120,12 @@ class Stream:
         encoder: Encoder,
         after: int,
         *,
-        skip: int,
         private: bool,
     ) -> None:
         self._streams = streams
         self._wire = wire
         self._run_id = run_id
         self._encoder: Encoder | None = encoder
-        self._skip = skip
         self._private = private and wire.stateful
         self._shared: Shared | None = None
         self.seen = after
@@ -169,7 +165,7 @@ class Stream:
 
     def _rides(self, tail: Tail, shared: Shared) -> bool:
         """Whether the shared frames are the ones to send from here on."""
-        if self._private or self._skip:
+        if self._private:
             return False
         if shared.encoder is None and self._encoder and tail.since(self.seen) is not None:
             if self.seen > tail.last:
@@ -185,8 +181,6 @@ class Stream:
         frames: list[bytes] = []
         for one in events:
             frames += encoder.encode(one)
-        # The skipped frames all belong to the first event after the cursor.
-        frames, self._skip = frames[self._skip :], 0
         self.seen = events[-1].event.sequence_number
         return b"".join(frames)
 
