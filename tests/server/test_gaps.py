@@ -14,6 +14,7 @@ from tailrace.app import Tailrace
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import Parser, SseEvent
 from tailrace.core.view import client_view
+from tailrace.runtime import recovery
 from tailrace.runtime.task import TaskWriter
 
 
@@ -22,9 +23,16 @@ async def agent(task: TaskWriter) -> None:
         message.text("It is sunny.")
 
 
+async def hesitant(task: TaskWriter) -> None:
+    """Its provider's stream broke off, so it began again, under the same claim."""
+    task.message().__enter__().text("It is rai")  # it never leaves the block
+    recovery.begin_again(task)
+    await agent(task)
+
+
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
-    made = Tailrace({"a": agent}, tmp_path / "log.db")
+    made = Tailrace({"a": agent, "hesitant": hesitant}, tmp_path / "log.db")
     async with made.running():
         yield made
 
@@ -36,8 +44,8 @@ async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
         yield made
 
 
-async def finished(app: Tailrace) -> str:
-    run_id = await app.runs.start("a", "?")
+async def finished(app: Tailrace, agent: str = "a") -> str:
+    run_id = await app.runs.start(agent, "?")
     assert await app.runs.reader.ended(run_id, 20)
     return run_id
 
@@ -88,6 +96,17 @@ async def test_other_formats_replay_the_final_state_and_refuse_the_cursor(
     query = {"format": "openai-responses", "after": str(2 << 12)}
     answer = await client.get(f"/runs/{run_id}/events", params=query)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_cursor")
+
+
+async def test_what_an_attempt_took_back_is_not_replayed_by_a_format_that_cannot_take_it_back(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    run_id = await finished(app, "hesitant")
+    assert (await app.runs.info(run_id)).attempts == 1
+    found = await frames(client, run_id, format="openai-responses")
+    assert found[-1].event == "response.completed"
+    assert "It is sunny." in found[-1].data
+    assert not any("It is rai" in frame.data for frame in found)
 
 
 async def test_a_snapshots_id_is_a_cursor(app: Tailrace, client: httpx.AsyncClient) -> None:

@@ -11,17 +11,22 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 
 from tailrace.core.errors import NotFound, StorageError, TailraceError
 from tailrace.core.events import TERMINAL, Recorded
-from tailrace.ports import Bus, EventLog, Head
+from tailrace.ports import Bus, EventLog, Head, Trimmed
 from tailrace.runtime.retry import PATIENCE_SECONDS, patiently
 
-POLL_SECONDS = 0.5
-"""How long a silent bus is trusted before the store is asked."""
+POLL_SECONDS = 0.3
+"""How long a silent bus is trusted before the store is asked.
+
+It may have been heard just before something was lost, and just after the last look: so a lost event
+comes after twice this time at worst, well within the second that is promised.
+"""
 
 BEAT_SECONDS = 5.0
 """How often a reader of a silent run is woken all the same, so that it can send a heartbeat."""
@@ -64,7 +69,8 @@ class Tail:
         self._moved = asyncio.Event()
         # Before anybody reads the log: what becomes durable from now on is heard, or polled for.
         self._ear = bus.subscribe(run_id)
-        self._pump = asyncio.get_running_loop().create_task(self._listen(), name=f"tail {run_id}")
+        self._pump = self._begin(self._listen)
+        self._looking: asyncio.Task[None] | None = None
 
     def since(self, seen: int) -> list[Recorded] | None:
         """The events after `seen`, none if that is the end; None if only the log has them."""
@@ -122,6 +128,15 @@ class Tail:
         self.failure = failure
         self.wake()
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether it reads what the poller found to be missing."""
+        return self._looking is not None and not self._looking.done()
+
+    def look(self, head: Head | None) -> None:
+        """Meet what the poller found, beside it: a log that can't be read holds up nobody else."""
+        self._looking = self._begin(partial(self.meet, head))
+
     async def find_end(self) -> None:
         """Ask the store how far the run goes, and read what is missing here."""
         heads = await patiently(lambda: self._log.heads([self.run_id]))
@@ -130,7 +145,7 @@ class Tail:
     async def meet(self, head: Head | None) -> None:
         """Take in how far the store says that the run goes."""
         if head is None:
-            self.fail(NotFound(f"There is no run {self.run_id}, or not any more."))
+            self.fail(_not_found(self.run_id))
             return
         if self.last < 0:
             self.last = head.last_seq
@@ -145,38 +160,77 @@ class Tail:
     async def catch_up(self) -> None:
         """Fill a hole from the log."""
         while True:
-            events = await patiently(lambda: self._log.read(self.run_id, self.last))
             before = self.last
+            try:
+                events = await patiently(lambda: self._log.read(self.run_id, self.last))
+            except Trimmed:
+                await self._let_go()
+                return
             self.feed(events)
             if self.last == before:
                 return
 
+    async def _let_go(self) -> None:
+        """Retention took what is missing here, so the run has ended: stand at its end, empty.
+
+        Whoever lacks something asks the log and is told. A reader that has the rest from elsewhere
+        lacks nothing, and must not hear of a gap because others here do.
+        """
+        heads = await patiently(lambda: self._log.heads([self.run_id]))
+        head = heads.get(self.run_id)
+        if head is None:
+            self.fail(_not_found(self.run_id))
+            return
+        self._ring.clear()
+        self._bytes = 0
+        self.last = head.last_seq
+        self.ended = True
+        self.wake()
+
     def close(self) -> None:
         """Stop listening."""
         self._pump.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self._ear.close()
 
     async def _listen(self) -> None:
-        try:
-            while True:
-                asked = time.monotonic()
-                events = await self._ear.get(EAR_SECONDS)
-                if events:
-                    self.heard = time.monotonic()
-                    if not self.feed(events):
-                        await self.catch_up()
-                    if self.readers >= CROWD:
-                        await asyncio.sleep(min(REST_PER_READER * self.readers, LONGEST_REST))
-                elif self.last >= 0:
-                    # Some were dropped, or it was silent for long: the log knows.
+        while True:
+            asked = time.monotonic()
+            events = await self._ear.get(EAR_SECONDS)
+            if events:
+                before = self.last
+                if not self.feed(events):
                     await self.catch_up()
-                    if time.monotonic() - asked < POLL_SECONDS:
-                        await asyncio.sleep(POLL_SECONDS / 10)  # an ear that is deaf, maybe
+                if self.last != before:
+                    # Old news is no sign that the new would be heard.
+                    self.heard = time.monotonic()
+                if self.readers >= CROWD:
+                    await asyncio.sleep(min(REST_PER_READER * self.readers, LONGEST_REST))
+                continue
+            if self.last >= 0:
+                # Some were dropped, or it was silent for long: the log knows.
+                await self.catch_up()
+            if time.monotonic() - asked < POLL_SECONDS:
+                await asyncio.sleep(POLL_SECONDS / 10)  # an ear that is deaf, maybe
+
+    def _begin(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Do something for the readers: if it fails, they are told."""
+        loop = asyncio.get_running_loop()
+        return loop.create_task(self._tell_failure(work), name=f"tail {self.run_id}")
+
+    async def _tell_failure(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
         except TailraceError as error:
             self.fail(error)
         except Exception:  # a reader must not wait for ever because of our bug
             logger.exception("following run %s", self.run_id)
             self.fail(StorageError("The run can't be followed here; connect again."))
+
+
+def _not_found(run_id: str) -> NotFound:
+    return NotFound(f"There is no run {run_id}, or not any more.")
 
 
 class Tails:
@@ -238,7 +292,9 @@ class Tails:
             silent = [
                 tail
                 for tail in self._tails.values()
-                if tail.last >= 0 and not tail.ended and now - tail.heard >= self._every
+                if tail.last >= 0
+                and not (tail.ended or tail.is_looking)
+                and now - tail.heard >= self._every
             ]
             try:
                 await self._ask(silent)
@@ -259,16 +315,8 @@ class Tails:
         if not silent:
             return
         heads = await self._log.heads([tail.run_id for tail in silent])
-        behind = [
-            tail
-            for tail in silent
-            if (head := heads.get(tail.run_id)) is None or head.ended or head.last_seq > tail.last
-        ]
-        answers = await asyncio.gather(
-            *(tail.meet(heads.get(tail.run_id)) for tail in behind), return_exceptions=True
-        )
-        for tail, answer in zip(behind, answers, strict=True):
-            if isinstance(answer, TailraceError):
-                tail.fail(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
+        for tail in silent:
+            head = heads.get(tail.run_id)
+            behind = head is None or head.ended or head.last_seq > tail.last
+            if behind and tail.readers:
+                tail.look(head)

@@ -174,7 +174,8 @@ class Worker:
                 for live in held:
                     live.until = until
             for live in held:
-                if live.claim.run_id in lost:
+                # A run that ended meanwhile has no lease any more, and nobody took it.
+                if live.claim.run_id in lost and not live.has_ended:
                     logger.warning("run %s is somebody else's now", live.claim.run_id)
                     live.lose()
 

@@ -88,7 +88,8 @@ class RunStream:
                 return await self._resume(cursor)
         elif not self._snapshot:
             # From the start: the whole log; but a format that cannot take back what a lost
-            # attempt had shown is brought to the state in which it is gone.
+            # attempt had shown is brought to the state in which it is gone. Only the state tells:
+            # the store counts lost workers, and a broken provider stream makes attempts as well.
             state = await runs.state(run_id) if wire.stateful else State()
             if not _was_taken_back(state):
                 return wire.preamble, runs.streams.stream(wire, run_id, wire.at(State()), 0)

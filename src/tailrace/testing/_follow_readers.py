@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from tailrace.core.errors import NotFound, StorageError
+from tailrace.core.events import Recorded
 from tailrace.core.snapshot import save
 from tailrace.ports import Bus, Store, Trimmed
 from tailrace.runtime import retry, tail
@@ -74,23 +76,108 @@ class ReaderTests(FollowTests):
     async def test_what_was_never_published_still_arrives_within_a_second(
         self, store: Store, open_store: OpenStore, open_bus: OpenBus
     ) -> None:
-        """A writer that is killed between append and publish leaves no more than this behind."""
+        """A writer that is killed between append and publish leaves no more than this behind.
+
+        The bus was heard just before, so that nobody has a reason to look at once; and it goes on
+        to bring old news.
+        """
         bus, other = await open_bus(), await open_store()
         emitter = await begun(store, Misbehaving(bus, "dead"))
         reader = Reader(other, bus)
         source = reader.follow("run_1", 2)
-        coming = asyncio.ensure_future(anext(source))
+        coming = asyncio.ensure_future(_some(source))
         await all_seen(reader, "run_1")
         write(emitter, 1)
         await emitter.drain()
+        heard = await store.read("run_1", 2)
+        bus.publish("run_1", heard)
+        assert [one.event.sequence_number for one in await coming] == [3]
+        write(emitter, 1)
+        await emitter.drain()
         written = time.monotonic()
-        while not (batch := await coming):
-            coming = asyncio.ensure_future(anext(source))
-        assert [one.event.sequence_number for one in batch] == [3]
-        assert time.monotonic() - written < 1.5
+        coming = asyncio.ensure_future(_some(source))
+        while not coming.done():
+            bus.publish("run_1", heard)
+            await asyncio.wait([coming], timeout=0.05)
+        assert [one.event.sequence_number for one in coming.result()] == [4]
+        assert time.monotonic() - written < 1.0
         await source.aclose()
         await other.close()
         await bus.close()
+
+    async def test_a_log_that_cannot_be_read_holds_up_only_its_own_followers(
+        self, store: Store, bus: Bus
+    ) -> None:
+        dead = Misbehaving(bus, "dead")
+        emitters = [await begun(store, dead, run_id) for run_id in ("run_1", "run_2")]
+
+        class Damaged(Counting):
+            async def read(self, run_id: str, after: int, limit: int = 10_000) -> Any:
+                if run_id == "run_1":
+                    raise StorageError("damaged")
+                return await store.read(run_id, after, limit)
+
+        damaged: Any = Damaged(store)
+        reader = Reader(damaged, bus, poll=0.05)
+        tails = [reader.tails.take(one.run_id) for one in emitters]
+        for tail_of_run in tails:
+            await tail_of_run.find_end()
+        write(emitters[0], 1)
+        await emitters[0].drain()
+        await until(lambda: tails[0].is_looking)
+        source = reader.follow("run_2", 2)
+        coming = asyncio.ensure_future(_some(source))
+        await all_seen(reader, "run_2")
+        write(emitters[1], 1)
+        await emitters[1].drain()
+        async with asyncio.timeout(retry.PATIENCE_SECONDS / 3):
+            assert [one.event.sequence_number for one in await coming] == [3]
+        await source.aclose()
+        await reader.close()
+
+    async def test_a_bus_that_is_deaf_keeps_nobody_from_working(
+        self, store: Store, bus: Bus
+    ) -> None:
+        """An ear that answers at once and never with anything, as that of a closed bus does."""
+        emitter = await begun(store, bus)
+        asked: list[float] = []
+
+        class Deaf:
+            async def get(self, wait: float) -> list[Recorded]:
+                asked.append(wait)
+                assert len(asked) < 1000, "nobody else gets a turn"
+                return []
+
+            def close(self) -> None:
+                pass
+
+            def subscribe(self, _: str) -> Deaf:
+                return self
+
+        deaf: Any = Deaf()
+        following = asyncio.ensure_future(numbers(Reader(store, deaf).follow("run_1")))
+        await until(lambda: len(asked) > 0)
+        last = await write_slowly(emitter, 5)
+        assert await following == list(range(1, last + 1))
+
+    async def test_the_gap_of_one_follower_is_not_told_to_another(
+        self, store: Store, bus: Bus
+    ) -> None:
+        """They share what this process has of the run; one of them got the rest elsewhere."""
+        emitter = await begun(store, Misbehaving(bus, "dead"))
+        reader = Reader(store, bus, poll=3600.0)
+        behind = asyncio.ensure_future(numbers(reader.follow("run_1", 2)))
+        await all_seen(reader, "run_1")
+        write(emitter, 3)
+        last = await end(emitter)
+        complete = asyncio.ensure_future(numbers(reader.follow("run_1", last)))
+        await all_seen(reader, "run_1", 2)
+        newest = await store.read("run_1", last - 1)
+        await trimmed(store, "run_1")
+        bus.publish("run_1", newest)
+        assert await complete == []
+        with pytest.raises(Trimmed):
+            await behind
 
     async def test_a_hole_is_filled_when_it_is_seen_and_not_at_the_next_poll(
         self, store: Store, bus: Bus
@@ -262,6 +349,13 @@ class ReaderTests(FollowTests):
         found = await following
         assert found == [(one.epoch, one.public) for one in await store.read("run_1", 0)]
         assert {epoch for epoch, _ in found[2:]} == {claim.epoch}
+
+
+async def _some(source: AsyncIterator[list[Recorded]]) -> list[Recorded]:
+    """The next events; what only says that nothing came is passed over."""
+    while not (batch := await anext(source)):
+        pass
+    return batch
 
 
 async def _texts(reader: Reader, run_id: str) -> list[tuple[int, bytes]]:
