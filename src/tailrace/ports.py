@@ -6,6 +6,7 @@ misses nothing. Whatever a call of a store has answered is durable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -236,6 +237,13 @@ class Subscription(Protocol):
 
     async def get(self, wait: float) -> list[Recorded]:
         """Events published since; empty after `wait` seconds or when some were dropped."""
+
+    def listen(self, heard: Callable[[list[Recorded]], None]) -> None:
+        """Call `heard` with what is published from now on, at once, instead of `get`.
+
+        With an empty list when some were dropped. It must not raise, and not wait: the loop and
+        the writer of the run wait for it.
+        """
 
     def close(self) -> None:
         """Stop listening."""

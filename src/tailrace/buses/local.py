@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 
 from tailrace.core.events import Recorded
 from tailrace.ports import Subscription
@@ -69,11 +70,18 @@ class LocalSubscription:
         events, self.cursor = ring.take(self.cursor)
         return events
 
+    def listen(self, heard: Callable[[list[Recorded]], None]) -> None:
+        """Call `heard` at each publishing: for a reader that keeps a ring of its own."""
+        if not self._closed:
+            self._ring.leave(self.cursor)
+            self._ring.listeners[self] = heard
+
     def close(self) -> None:
         """Stop listening; a call of `get` that still waits returns."""
         if not self._closed:
             self._closed = True
-            self._ring.leave(self.cursor)
+            if self._ring.listeners.pop(self, None) is None:
+                self._ring.leave(self.cursor)
             if (woken := self._ring.waiting.pop(self, None)) is not None:
                 _finish(woken)
             self._bus.drop(self._run_id, self)
@@ -96,6 +104,7 @@ class Ring:
         self.misses = 0
         self.readers: set[LocalSubscription] = set()
         self.waiting: dict[LocalSubscription, asyncio.Future[None]] = {}
+        self.listeners: dict[LocalSubscription, Callable[[list[Recorded]], None]] = {}
         self._first = 0
         self._lists: deque[tuple[list[Recorded], int]] = deque()
         self._queued = 0
@@ -136,7 +145,11 @@ class Ring:
         return events, moved
 
     def put(self, events: list[Recorded]) -> None:
-        """Add events and wake the readers."""
+        """Tell the listeners, add the events and wake the readers."""
+        for heard in list(self.listeners.values()):
+            heard(events)
+        if len(self.listeners) == len(self.readers):
+            return
         size = sum(len(one.public) for one in events)
         self._lists.append((events, size))
         self.end += 1
@@ -151,6 +164,8 @@ class Ring:
 
         What is here stays: it reaches them afterwards.
         """
+        for heard in list(self.listeners.values()):
+            heard([])
         self.misses += 1
         self._wake()
 

@@ -41,8 +41,6 @@ RING_EVENTS = 4096
 RING_BYTES = 4 * 1024 * 1024
 """What a run's ring may hold. A reader that is further behind reads the log."""
 
-EAR_SECONDS = 60.0
-
 logger = logging.getLogger("tailrace")
 
 
@@ -69,8 +67,12 @@ class Tail:
         self._moved = asyncio.Event()
         # Before anybody reads the log: what becomes durable from now on is heard, or polled for.
         self._ear = bus.subscribe(run_id)
-        self._pump = self._begin(self._listen)
+        self._ear.listen(self._hear)
+        self._holes = 0
+        self._filling: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._resting: asyncio.Handle | None = None
+        self._owed = False
 
     def since(self, seen: int) -> list[Recorded] | None:
         """The events after `seen`, none if that is the end; None if only the log has them."""
@@ -115,13 +117,34 @@ class Tail:
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft().public)
         if self.last != before:
-            self.wake()
+            self._wake_for_news()
         return joined
 
     def wake(self) -> None:
         """Let every reader look."""
         self._moved.set()
         self._moved = asyncio.Event()
+
+    def _wake_for_news(self) -> None:
+        """Let every reader look, or after the rest that follows the waking of a crowd."""
+        if self._resting is not None:
+            self._owed = True
+            return
+        crowd = self.waiting
+        self.wake()
+        if crowd >= CROWD:
+            # Behind the readers in the loop's queue: the rest is counted from when they have run.
+            self._resting = asyncio.get_running_loop().call_soon(self._rest, crowd)
+
+    def _rest(self, crowd: int) -> None:
+        rest = min(REST_PER_READER * crowd, LONGEST_REST)
+        self._resting = asyncio.get_running_loop().call_later(rest, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        if self._owed:
+            self._owed = False
+            self._wake_for_news()
 
     def fail(self, failure: TailraceError) -> None:
         """Nothing more will come: every reader gets this error."""
@@ -189,30 +212,32 @@ class Tail:
 
     def close(self) -> None:
         """Stop listening."""
-        self._pump.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in (self._filling, self._looking, self._resting):
+            if task is not None:
+                task.cancel()
         self._ear.close()
 
-    async def _listen(self) -> None:
+    def _hear(self, events: list[Recorded]) -> None:
+        """What the bus says, called by whoever publishes."""
+        before = self.last
+        if before < 0:
+            self.overheard = True
+        elif not events or not self.feed(events):
+            # Some were dropped: the log knows.
+            self._holes += 1
+            if self._filling is None or self._filling.done():
+                self._filling = self._begin(self._fill)
+        elif self.last != before:
+            # Old news is no sign that the new would be heard.
+            self.heard = time.monotonic()
+
+    async def _fill(self) -> None:
+        """Read the log until no new hole was found meanwhile."""
         while True:
-            asked = time.monotonic()
-            events = await self._ear.get(EAR_SECONDS)
-            if events:
-                before = self.last
-                if not self.feed(events):
-                    await self.catch_up()
-                if self.last != before:
-                    # Old news is no sign that the new would be heard.
-                    self.heard = time.monotonic()
-                if self.readers >= CROWD:
-                    await asyncio.sleep(min(REST_PER_READER * self.readers, LONGEST_REST))
-                continue
-            if self.last >= 0:
-                # Some were dropped, or it was silent for long: the log knows.
-                await self.catch_up()
-            if time.monotonic() - asked < POLL_SECONDS:
-                await asyncio.sleep(POLL_SECONDS / 10)  # an ear that is deaf, maybe
+            holes = self._holes
+            await self.catch_up()
+            if holes == self._holes:
+                return
 
     def _begin(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Do something for the readers: if it fails, they are told."""

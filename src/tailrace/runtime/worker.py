@@ -33,6 +33,9 @@ MAX_RUNS = 256
 
 CLAIM_AT_ONCE = 32
 
+TIDY_PAUSE = 0.02
+"""How long a worker rests between two runs whose rows it joins."""
+
 STOP_SECONDS = 5.0
 """How long a worker that is stopped may take to close and release its runs."""
 
@@ -65,6 +68,7 @@ class Worker:
         self._live: dict[str, Live] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
+        self._ended: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
         self._stopping = False
 
@@ -80,6 +84,7 @@ class Worker:
             loop.create_task(self._look(), name="worker"),
             loop.create_task(self._keep(), name="worker's leases"),
             loop.create_task(self._listen(), name="worker's ear"),
+            loop.create_task(self._tidy(), name="worker's broom"),
         ]
 
     def wake(self) -> None:
@@ -228,7 +233,17 @@ class Worker:
         run_id = live.claim.run_id
         if live.last_letter:
             await self._acknowledge(run_id, live.last_letter)
-        await self._store.repack(run_id)
+        self._ended.put_nowait(run_id)
+
+    async def _tidy(self) -> None:
+        """Join the rows of ended runs, one after the other: those that go on must not wait."""
+        while True:
+            run_id = await self._ended.get()
+            try:
+                await self._store.repack(run_id)
+            except StorageError as error:
+                logger.warning("the rows of run %s stay as they are: %s", run_id, error)
+            await asyncio.sleep(TIDY_PAUSE)
 
     async def _acknowledge(self, run_id: str, number: int) -> None:
         crash.point("acknowledge.before")

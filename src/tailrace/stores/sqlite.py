@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote
@@ -184,7 +185,8 @@ class SqliteLog:
 
     async def repack(self, run_id: str) -> None:
         """Join the rows of an ended run; a run that is being written is left alone."""
-        await self._writer.call(lambda db: batches_of.repack(db, run_id))
+        for pack in await self._reader.call(lambda db: batches_of.packs(db, run_id)):
+            await self._writer.call(partial(batches_of.put_pack, pack=pack))
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Keep only the final state of an ended run."""

@@ -272,37 +272,46 @@ def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, byte
     return hidden
 
 
-def repack(db: apsw.Connection, run_id: str) -> None:
-    """Join an ended run's rows, as far as they are of one epoch, up to `ROW_BYTES` each."""
+def packs(db: apsw.Connection, run_id: str) -> list[Row]:
+    """The rows that an ended run's should be joined to: of one epoch, up to `ROW_BYTES` each.
+
+    For a reader's thread: joining is most of the work, and the writer is not held up by it. The
+    rows of an ended run do not change any more.
+    """
     ended = db.execute(
         "select 1 from runs where run_id = ? and ended_at is not null", (run_id,)
     ).fetchone()
-    if ended is None:
-        return
+    joined: list[Row] = []
     group: list[Row] = []
     size = 0
-    for found in list(_rows(db, "*", run_id, 0)):
+    for found in _rows(db, "*", run_id, 0) if ended is not None else ():
         row = Row(*found)
         row.verify()  # damage must not get a new checksum that fits
         weight = len(row.public) + len(row.private or b"")
         if group and (row.epoch != group[0].epoch or size + weight > ROW_BYTES):
-            _join(db, group)
+            joined += _joined(group)
             group, size = [], 0
         group.append(row)
         size += weight
-    _join(db, group)
+    return joined + _joined(group)
 
 
-def _join(db: apsw.Connection, group: list[Row]) -> None:
+def _joined(group: list[Row]) -> list[Row]:
     if len(group) < 2:
-        return
+        return []
     publics = [line for row in group for line in row.public.split(b"\n")]
     privates = [line for row in group for line in row.privates()]
+    return [_row(group[0].run_id, group[0].first_seq, group[0].epoch, publics, privates)]
+
+
+def put_pack(db: apsw.Connection, pack: Row) -> None:
+    """Put a joined row in the place of those that it was made of, unless they are gone."""
     db.execute(
         "delete from batches where run_id = ? and first_seq between ? and ?",
-        (group[0].run_id, group[0].first_seq, group[-1].last_seq),
+        (pack.run_id, pack.first_seq, pack.last_seq),
     )
-    _insert(db, _row(group[0].run_id, group[0].first_seq, group[0].epoch, publics, privates))
+    if db.changes():
+        _insert(db, pack)
 
 
 def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:

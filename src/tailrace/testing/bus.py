@@ -114,6 +114,24 @@ class BusKit:
             bus.publish(RUN, notices(1, 3))
             assert await ear.get(0) == notices(1, 3)
 
+    async def test_a_listener_is_called_beside_readers_until_it_closes(self) -> None:
+        """Here and from other processes; what it was told is kept for nobody."""
+        async with self.two() as (bus, other):
+            for side in (bus, other):
+                told: list[Recorded] = []
+                ear, beside = side.subscribe(RUN), side.subscribe(RUN)
+                await until_heard(bus, beside)
+                ear.listen(told.extend)
+                bus.publish(RUN, notices(1, 3))
+                assert await heard(beside, 3) == notices(1, 3)
+                assert told == notices(1, 3)
+                ear.close()
+                ear.close()
+                bus.publish(RUN, notices(4, 4))
+                assert await heard(beside, 4) == notices(4, 4)
+                assert told == notices(1, 3)
+                beside.close()
+
     async def test_a_reader_hears_only_its_own_run(self) -> None:
         """Also when the ids are alike, or share whatever the bus sorts runs into."""
         async with self.two() as (bus, other):
