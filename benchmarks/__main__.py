@@ -20,6 +20,7 @@ SUBJECTS = {
     "citations": "finding [^n] while the text streams",
     "snapshot": "a state into bytes and back",
     "typescript": "the TypeScript reducer and the npm clients",
+    "live": "over HTTP: events a second, latency, late join, many readers",
     "imports": "how long an import takes",
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"

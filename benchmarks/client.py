@@ -61,9 +61,7 @@ class Server:
         """Send JSON, get JSON."""
         connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
         try:
-            connection.request(
-                "POST", path, json.dumps(body), {"content-type": "application/json"}
-            )
+            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
             answer = connection.getresponse()
             text = answer.read()
             if answer.status >= 400:
@@ -86,12 +84,18 @@ class Server:
         return connection
 
     def read(self, path: str) -> bytes:
-        """A whole stream, chunks and all."""
+        """A whole answer, headers and all."""
         received: list[bytes] = []
         with self.open(path) as connection:
             while data := connection.recv(1 << 18):
                 received.append(data)
         return b"".join(received)
+
+    def read_bytes(self, path: str, size: int) -> None:
+        """The first bytes of a stream that does not end."""
+        with self.open(path) as connection:
+            while size > 0:
+                size -= len(connection.recv(1 << 18))
 
 
 def read_all(connections: Sequence[socket.socket]) -> tuple[list[int], float]:
@@ -119,9 +123,9 @@ def read_all(connections: Sequence[socket.socket]) -> tuple[list[int], float]:
 _DELTA = re.compile(rb'"delta":"(\d{6,})"')
 
 
-def latencies(connections: Sequence[socket.socket]) -> list[float]:
-    """Read many streams to their ends: how long after it was made each delta came, in seconds."""
-    found: list[float] = []
+def latencies(connections: Sequence[socket.socket]) -> list[tuple[float, float]]:
+    """Read many streams to their ends: when each delta was made, and how long it took; seconds."""
+    found: list[tuple[float, float]] = []
     tails = [b""] * len(connections)
     with selectors.DefaultSelector() as waiting:
         for index, connection in enumerate(connections):
@@ -142,5 +146,6 @@ def latencies(connections: Sequence[socket.socket]) -> list[float]:
                 data = tails[key.data] + data
                 end = data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0
                 tails[key.data] = data[end:]
-                found += [(now - int(made)) / 1e9 for made in _DELTA.findall(data, 0, end)]
+                made = [int(text) for text in _DELTA.findall(data, 0, end)]
+                found += [(one / 1e9, (now - one) / 1e9) for one in made]
     return found

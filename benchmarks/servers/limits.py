@@ -1,7 +1,8 @@
 """The limits over HTTP: the least that a server can do, written for nothing but the benchmark.
 
     GET /stream?count=N&rate=R    a model's deltas, one chunk each, kept nowhere
-    GET /durable?count=N&rate=R   the same, each shown only after SQLite has committed it
+    GET /durable?count=N&rate=R   the same, each shown only after SQLite has committed it; with
+                                  &rest=S a fast run rests so many seconds between two commits
     GET /joined?bytes=N           so many bytes of frames that lie ready in memory
     GET /crowd?count=N&people=P   one run for P readers: it begins when all are there
     GET /idle                     a stream on which nothing happens
@@ -27,7 +28,6 @@ from tailrace.core.events import TextDelta, recorded
 
 encode = msgspec.json.Encoder().encode
 TICK = 0.005
-REST = 0.004
 HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 
 
@@ -44,9 +44,7 @@ async def model(count: int, rate: float) -> AsyncIterator[str]:
 
 def frame(number: int, delta: str) -> bytes:
     """A delta as the native format shows it."""
-    event = TextDelta(
-        task_id="run_1", item_id="msg_1", output_index=0, block_index=0, delta=delta
-    )
+    event = TextDelta(task_id="run_1", item_id="msg_1", output_index=0, block_index=0, delta=delta)
     return b"id: 1-%d\ndata: %b\n\n" % (number, encode(recorded(event, number)))
 
 
@@ -59,9 +57,10 @@ async def bare(send: Any, count: int, rate: float) -> None:
 
 
 class HandWritten:
-    """A group commit for one run: what gathers while a transaction is written goes into the next."""
+    """A group commit: what gathers while one transaction is written goes into the next."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, rest: float) -> None:
+        self._rest = rest
         self._jobs: queue.SimpleQueue[list[bytes]] = queue.SimpleQueue()
         self._path = path
         self.shown: list[bytes] = []
@@ -88,8 +87,8 @@ class HandWritten:
     def _written(self, lines: list[bytes]) -> None:
         self.shown += lines
         self.moved.set()
-        if len(lines) >= 4:  # a fast run: let more of it gather
-            self._loop.call_later(REST, self._next)
+        if self._rest and len(lines) >= 4:  # a fast run: let more of it gather
+            self._loop.call_later(self._rest, self._next)
         else:
             self._next()
 
@@ -105,9 +104,9 @@ class HandWritten:
             self._loop.call_soon_threadsafe(self._written, lines)
 
 
-async def durable(send: Any, count: int, rate: float, path: str) -> None:
+async def durable(send: Any, count: int, rate: float, rest: float, path: str) -> None:
     """Only what SQLite has committed is shown; whatever has gathered goes out as one chunk."""
-    log = HandWritten(path)
+    log = HandWritten(path, rest)
 
     async def write() -> None:
         number = 0
@@ -134,8 +133,10 @@ class Crowd:
         self.frames: list[bytes] = []
         self.moved = asyncio.Event()
         self.ended = False
+        self._joined: tuple[int, int, bytes] = (0, 0, b"")
 
     async def write(self, count: int) -> None:
+        """The run."""
         number = 0
         async for delta in model(count, 0.0):
             number += 1
@@ -143,6 +144,7 @@ class Crowd:
         self.ended = True
 
     async def tick(self) -> None:
+        """Wake everybody together, every few milliseconds."""
         known = -1
         while not (self.ended and known == len(self.frames)):
             if len(self.frames) != known:
@@ -153,6 +155,7 @@ class Crowd:
         self.moved.set()
 
     async def read(self, send: Any) -> None:
+        """One reader."""
         seen, joined = 0, b""
         while True:
             if len(self.frames) > seen:
@@ -163,9 +166,8 @@ class Crowd:
             else:
                 await self.moved.wait()
 
-    _joined: tuple[int, int, bytes] = (0, 0, b"")
-
     def chunk(self, seen: int) -> bytes:
+        """What follows a place: the same bytes for all who stand there."""
         if self._joined[:2] != (seen, len(self.frames)):
             self._joined = (seen, len(self.frames), b"".join(self.frames[seen:]))
         return self._joined[2]
@@ -196,7 +198,8 @@ class Limits:
         elif path == "/durable":
             self._count += 1
             file = f"{self._folder}/durable{self._count}.db"
-            await durable(send, int(asked["count"]), float(asked["rate"]), file)
+            rest = float(asked.get("rest", 0))
+            await durable(send, int(asked["count"]), float(asked["rate"]), rest, file)
         elif path == "/joined":
             size = int(asked["bytes"])
             if len(self._joined) != size:

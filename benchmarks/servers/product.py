@@ -13,7 +13,7 @@ from tailrace.runtime.task import TaskWriter
 async def talker(task: TaskWriter) -> None:
     """Says `count` deltas at `rate` a second (0: as fast as the loop turns), each the time it is.
 
-    With `wait` it first waits for something to be sent to it.
+    With `wait` it first waits for something to be sent to it; with `linger` it does so at the end.
     """
     asked = task.input
     if asked.get("wait"):
@@ -29,6 +29,9 @@ async def talker(task: TaskWriter) -> None:
             message.text(str(time.monotonic_ns()))
             if number % 1000 == 999:
                 await task.drain()
+    if asked.get("linger"):
+        await task.drain()
+        await receive(task)
 
 
 def application(database: str, bus: str | None, worker: bool) -> Tailrace:

@@ -1,0 +1,365 @@
+"""Over HTTP: events a second, latency, late join, many readers; each beside what is possible."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from benchmarks.client import Server, latencies, read_all, server
+from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress, short
+
+EVENTS = 20_000
+RUNS, RATE = 50, 100
+PEOPLE, SHOWN = 1_000, 2_000
+ROUNDS = 7
+
+Contenders = dict[str, Callable[[], float]]
+
+
+def run(pace: Pace) -> tuple[list[Table], list[Target]]:
+    """All tables, and the targets they speak of."""
+    quick = pace.largest < 100_000
+    rounds = 3 if quick else ROUNDS
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
+        limits = started.enter_context(server("limits", folder))
+        ours = started.enter_context(_sqlite(folder))
+        both = started.enter_context(_shared(folder))
+        parts = [
+            _end_to_end(limits, ours, both, rounds),
+            _latency(limits, ours, both, 2 if quick else 5, 3.0 if quick else 10.0),
+            _late_join(limits, ours, (1_000, 20_000) if quick else (1_000, 20_000, 1_000_000)),
+            _snapshot_join(limits, ours, rounds),
+            _fan_out(limits, ours, rounds),
+        ]
+        parts.append(_idle(folder))
+    tables = [table for table, _ in parts]
+    targets = [target for _, found in parts for target in found]
+    return tables, targets
+
+
+@contextmanager
+def _sqlite(folder: str) -> Iterator[Server]:
+    with server("tailrace", folder, "--database", f"{folder}/tailrace.db") as found:
+        yield found
+
+
+@contextmanager
+def _shared(folder: str) -> Iterator[Server]:
+    """Postgres and Redis, a server process and a worker process."""
+    from tests.services import Postgres, Redis
+
+    postgres, redis = Postgres(fsync=True), Redis()
+    places = ("--database", postgres.url, "--bus", redis.url)
+    try:
+        with (
+            server("worker", folder, *places),
+            server("tailrace", folder, *places, "--no-worker") as found,
+        ):
+            yield found
+    finally:
+        redis.close()
+        postgres.close()
+
+
+def _raced(title: str, size: int, rounds: int, contenders: Contenders) -> dict[str, list[float]]:
+    """Seconds by contender: each round runs every one once, the next in the opposite order."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds):
+        names = list(contenders) if turn % 2 == 0 else list(reversed(contenders))
+        for name in names:
+            progress(f"{title}: {short(size)}, round {turn + 1}, {name}")
+            times[name].append(contenders[name]())
+    progress("")
+    return times
+
+
+def _timed(work: Callable[[], object]) -> Callable[[], float]:
+    def once() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return once
+
+
+def _followed(one: Server, count: int, rate: float = 0) -> None:
+    data = one.read(f"/runs/{one.start(count=count, rate=rate)}/events")
+    found = data.count(b"task.text.delta")
+    if found != count:
+        raise AssertionError(f"{found} of {count} events came")
+
+
+# --- events a second -----------------------------------------------------------------------------
+
+
+def _end_to_end(
+    limits: Server, ours: Server, both: Server, rounds: int
+) -> tuple[Table, list[Target]]:
+    title = "live: one run, one reader, unpaced"
+    query = f"count={EVENTS}&rate=0"
+    times = _raced(
+        title,
+        EVENTS,
+        rounds,
+        {
+            "hand-written": _timed(lambda: limits.read(f"/durable?{query}")),
+            "tailrace": _timed(lambda: _followed(ours, EVENTS)),
+            "tailrace, Postgres + Redis": _timed(lambda: _followed(both, EVENTS)),
+            "hand-written, rests 4 ms": _timed(lambda: limits.read(f"/durable?{query}&rest=0.004")),
+            "bare uvicorn, nothing kept": _timed(lambda: limits.read(f"/stream?{query}")),
+        },
+    )
+    table = Table(
+        title,
+        {EVENTS: times},
+        "tailrace",
+        "hand-written",
+        remark=(
+            "From the request that starts the run to the last byte of its stream; the model yields "
+            "to the loop after each delta, as a network does. The hand-written path knows one run "
+            "and nothing else: it encodes a delta, lets SQLite commit what has gathered, and sends "
+            "what is committed. Postgres (with fsync) and Redis are shared by a server process and "
+            "a worker process. Bare uvicorn sends each delta as a chunk and keeps nothing."
+        ),
+    )
+    targets = [
+        at_least(f"{title}, of the hand-written path", 0.7, _share(table, "tailrace")),
+        at_least(
+            f"{title}, Postgres + Redis of the SQLite figure",
+            0.4,
+            1 / (table.ratio("tailrace, Postgres + Redis", "tailrace", EVENTS) or 1e9),
+        ),
+    ]
+    return table, targets
+
+
+def _share(table: Table, name: str) -> float:
+    """How much of the limit's speed a contender has."""
+    return 1 / table.worst(name, table.limit)
+
+
+# --- latency -------------------------------------------------------------------------------------
+
+
+def _latency(
+    limits: Server, ours: Server, both: Server, rounds: int, seconds: float
+) -> tuple[Table, list[Target]]:
+    """From the model to the client's socket, many runs at the pace of people's models."""
+    title = f"live: added latency, {RUNS} runs at {RATE} events/s"
+    count = int(seconds * RATE)
+    names = ("bare uvicorn", "tailrace", "tailrace, Postgres + Redis")
+    times: dict[int, dict[str, list[float]]] = {
+        part: {name: [] for name in names} for part in (50, 90, 99)
+    }
+    for turn in range(rounds):
+        for name in names:
+            progress(f"{title}: round {turn + 1}, {name}")
+            found = _paced(name, limits, ours if name == "tailrace" else both, count)
+            for part in times:
+                times[part][name].append(found[len(found) * part // 100])
+    table = Table(
+        title,
+        times,
+        "tailrace",
+        "bare uvicorn",
+        unit="event",
+        scale=1e3,
+        per=lambda _: 1.0,
+        column=lambda part: f"p{part}",
+        remark=(
+            "Each delta carries the time at which the model made it; the client looks at its clock "
+            "when the bytes are there. The first half second, in which the streams are opened, is "
+            f"left out. Each round lasts {seconds:g} s; checkpoints happen within it. The growth "
+            "column is that from p50 to p99."
+        ),
+    )
+
+    def added(part: int) -> float:
+        pairs = zip(times[part]["tailrace"], times[part]["bare uvicorn"], strict=True)
+        return statistics.median(one - two for one, two in pairs) * 1e3
+
+    return table, [
+        at_most(f"{title}, p50 above bare uvicorn", 1.0, added(50), "ms"),
+        at_most(f"{title}, p99 above bare uvicorn", 5.0, added(99), "ms"),
+    ]
+
+
+def _paced(name: str, limits: Server, one: Server, count: int) -> list[float]:
+    if name == "bare uvicorn":
+        streams = [limits.open(f"/stream?count={count}&rate={RATE}") for _ in range(RUNS)]
+    else:
+        runs = [one.start(count=count, rate=RATE) for _ in range(RUNS)]
+        streams = [one.open(f"/runs/{run_id}/events") for run_id in runs]
+    opened = time.monotonic() + 0.5
+    found = sorted(took for made, took in latencies(streams) if made > opened)
+    for stream in streams:
+        stream.close()
+    return found
+
+
+# --- late join -----------------------------------------------------------------------------------
+
+
+def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Table, list[Target]]:
+    title = "live: late join by replay"
+    times: dict[int, dict[str, list[float]]] = {}
+    for count in sizes:
+        progress(f"{title}: {short(count)}, writing")
+        _followed(ours, count)
+        ended = ours.start(count=count, rate=0)
+        size = len(ours.read(f"/runs/{ended}/events"))
+        contenders: Contenders = {
+            "limit: joined bytes": _timed(lambda size=size: limits.read(f"/joined?bytes={size}")),
+            "tailrace": _timed(lambda ended=ended: ours.read(f"/runs/{ended}/events")),
+        }
+        if count <= 20_000:
+            # Still alive, so its rows are as the paced model wrote them.
+            alive = ours.start(count=count, rate=4_000, linger=True)
+            whole = _arrived(ours, alive, count)
+            contenders["tailrace, a paced run that goes on"] = _timed(
+                lambda alive=alive, whole=whole: ours.read_bytes(f"/runs/{alive}/events", whole)
+            )
+        times[count] = _raced(title, count, 5 if count > 100_000 else 15, contenders)
+    table = Table(
+        title,
+        times,
+        "tailrace",
+        "limit: joined bytes",
+        remark=(
+            "The whole stream of a run that is over, or of one that goes on, in the native format. "
+            "The limit sends as many bytes from memory."
+        ),
+        skipped={"tailrace, a paced run that goes on": "a million events would take minutes"},
+    )
+    wanted = "live: late join to 20k events by replay, to the joined bytes"
+    paced = table.ratio("tailrace, a paced run that goes on", table.limit, 20_000)
+    return table, [
+        at_most(wanted, 2.0, table.ratio("tailrace", table.limit, 20_000) or 1e9),
+        at_most(f"{wanted}, a paced run", 2.0, paced or 1e9),
+    ]
+
+
+def _arrived(one: Server, run_id: str, count: int) -> int:
+    """Follow a run that does not end until all its deltas have come; the bytes of the stream."""
+    with one.open(f"/runs/{run_id}/events") as connection:
+        size, found, rest = 0, 0, b""
+        while found < count:
+            data = connection.recv(1 << 18)
+            size += len(data)
+            data = rest + data
+            found += data.count(b"task.text.delta")
+            rest = data[-14:] if not data.endswith(b"task.text.delta") else b""
+    return size
+
+
+def _snapshot_join(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Target]]:
+    title = "live: late join by snapshot"
+    times: dict[int, dict[str, list[float]]] = {}
+    for count in (1_000, 20_000):
+        run_id = ours.start(count=count, rate=0)
+        ours.read(f"/runs/{run_id}/events")
+        path = f"/runs/{run_id}/events?snapshot=true"
+        size = len(ours.read(path))
+        contenders: Contenders = {
+            "limit: the state's bytes": _timed(
+                lambda size=size: limits.read(f"/joined?bytes={size}")
+            ),
+            "tailrace": _timed(lambda path=path: ours.read(path)),
+        }
+        times[count] = _raced(title, count, 3 * rounds, contenders)
+    table = Table(
+        title,
+        times,
+        "tailrace",
+        "limit: the state's bytes",
+        remark="The state as one frame. The limit sends as many bytes from memory.",
+    )
+    return table, [at_most(title, 2.0, table.worst("tailrace", table.limit))]
+
+
+# --- many readers --------------------------------------------------------------------------------
+
+
+def _fan_out(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Target]]:
+    title = f"live: one run for {PEOPLE:,} readers"
+
+    def limit() -> float:
+        path = f"/crowd?count={SHOWN}&people={PEOPLE}"
+        streams = [limits.open(path) for _ in range(PEOPLE - 1)]
+        time.sleep(0.5)
+        start = time.perf_counter()
+        streams.append(limits.open(path))
+        return _all_read(streams) - start
+
+    def product() -> float:
+        run_id = ours.start(count=SHOWN, rate=0, wait=True)
+        streams = [ours.open(f"/runs/{run_id}/events") for _ in range(PEOPLE)]
+        time.sleep(0.5)
+        start = time.perf_counter()
+        ours.post(f"/runs/{run_id}/input", {"go": True})
+        return _all_read(streams) - start
+
+    contenders = {"limit: a shared log": limit, "tailrace": product}
+    times = _raced(title, SHOWN, rounds, contenders)
+    table = Table(
+        title,
+        {SHOWN: times},
+        "tailrace",
+        "limit: a shared log",
+        unit="delivery",
+        per=lambda count: float(count * PEOPLE),
+        remark=(
+            f"{SHOWN:,} events, unpaced, to {PEOPLE:,} connections of one process, until the last "
+            "one has the last byte. The limit keeps nothing: one list of frames, a place for each "
+            "reader, one tick of 5 ms for all."
+        ),
+    )
+    return table, [at_least(f"{title}, of the shared log", 0.5, _share(table, "tailrace"))]
+
+
+def _all_read(streams: list[object]) -> float:
+    sizes, ended = read_all(streams)  # type: ignore[arg-type]
+    for stream in streams:
+        stream.close()  # type: ignore[attr-defined]
+    if max(sizes) - min(sizes) > max(sizes) / 100:  # they may have come in other chunks
+        raise AssertionError(f"readers got from {min(sizes)} to {max(sizes)} bytes")
+    return ended
+
+
+def _idle(folder: str) -> tuple[Table, list[Target]]:
+    """In new processes: one that had a crowd before has room for the next."""
+    title = "live: memory of an idle connection"
+    progress(title)
+    with server("limits", folder) as limits:
+        bare = _weight(limits, "/idle")
+    with server("tailrace", folder, "--database", f"{folder}/idle.db") as ours:
+        run_id = ours.start(count=1, rate=0, wait=True)
+        weight = _weight(ours, f"/runs/{run_id}/events")
+    table = Table(
+        title,
+        {PEOPLE: {"bare uvicorn": [bare], "tailrace": [weight]}},
+        "tailrace",
+        "bare uvicorn",
+        unit="connection",
+        scale=1.0,
+        per=lambda _: 1.0,
+        remark=f"What the process grows by with {PEOPLE:,} readers of one silent run.",
+    )
+    return table, [at_most(title, 15, weight / 1024, "KiB")]
+
+
+def _weight(one: Server, path: str) -> float:
+    """What a connection adds to a server that has served some before."""
+    streams = [one.open(path) for _ in range(50)]
+    time.sleep(0.5)
+    before = one.memory()
+    streams += [one.open(path) for _ in range(PEOPLE)]
+    known = -1
+    while known != (known := one.memory()):  # until everybody is in
+        time.sleep(1.0)
+    for stream in streams:
+        stream.close()
+    return (known - before) / PEOPLE
