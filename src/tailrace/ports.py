@@ -16,11 +16,15 @@ from tailrace.core.events import Recorded
 MAX_ATTEMPTS = 5
 """How often a run may be claimed before it is ended as failed: one that kills its workers stops."""
 
+FORGET_SECONDS = 60.0
+"""How long a run to forget stays after its end, so that its clients see how it ended."""
+
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that somebody asks for. `owner` is the principal it belongs to; "" is nobody's.
 
-    `public` and `private` are the parts of its first event, `task.created`, number 1.
+    `public` and `private` are the parts of its first event, `task.created`, number 1. One to
+    `forget` is deleted shortly after its end, whatever is kept of others.
     """
 
     run_id: str
@@ -31,6 +35,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     previous_run_id: str | None = None
     metadata: bytes = b""
+    forget: bool = False
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,8 +181,13 @@ class EventLog(Protocol):
     async def delete(self, run_id: str) -> bool:
         """Forget a run and everything of it; False if there is none."""
 
-    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
-        """Ended runs to trim and ended runs to delete, by how many seconds ago they ended."""
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
+        """Ended runs to trim and ended runs to delete, by how many seconds ago they ended.
+
+        Some of them, those that ended first; the others are named when these are gone.
+        """
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything."""

@@ -22,6 +22,7 @@ from tailrace.runtime.agents import Agent
 from tailrace.runtime.follow import START, Place, Reader
 from tailrace.runtime.live import CANCELLED
 from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.retention import FOREVER, Retention
 from tailrace.runtime.shared import Streams
 from tailrace.runtime.worker import LEASE_SECONDS, Worker
 
@@ -47,6 +48,8 @@ class Runs:
         now: Callable[[], float],
         worker: bool = True,
         lease: float = LEASE_SECONDS,
+        keep_events: float = FOREVER,
+        keep_runs: float = FOREVER,
     ) -> None:
         self.store = store
         self.bus = bus
@@ -57,6 +60,7 @@ class Runs:
         self._pipeline = Pipeline(store, bus, patience=lease)
         self._lease = lease
         self.worker: Worker | None = None
+        self.retention = Retention(store, keep_events=keep_events, keep_runs=keep_runs)
         if worker:
             self.worker = Worker(
                 store, bus, agents, name=self.name, pipeline=self._pipeline, lease=lease
@@ -65,9 +69,10 @@ class Runs:
         self._now = now
 
     def open(self) -> None:
-        """Let this process's worker, if it has one, look for work."""
+        """Let this process's worker, if it has one, look for work, and see to retention."""
         if self.worker is not None:
             self.worker.start()
+            self.retention.start()
 
     async def start(
         self,
@@ -79,10 +84,12 @@ class Runs:
         options: Any = None,
         metadata: Any = None,
         owner: str = "",
+        forget: bool = False,
     ) -> str:
         """Begin a run and return its id, once its first event is durable.
 
-        It waits from then on for a worker, here or elsewhere.
+        It waits from then on for a worker, here or elsewhere. One to `forget` is deleted shortly
+        after its end.
         """
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none at all"
@@ -113,6 +120,7 @@ class Runs:
             public=encode_event(created),
             previous_run_id=previous,
             owner=owner,
+            forget=forget,
         )
         crash.point("create.before")
         if await self.store.create(run) is None:
@@ -207,6 +215,7 @@ class Runs:
 
     async def close(self) -> None:
         """Stop what runs here, write what is left, close the store and the bus."""
+        await self.retention.stop()
         if self.worker is not None:
             await self.worker.stop()
         await self._pipeline.close()

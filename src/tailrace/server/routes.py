@@ -92,7 +92,9 @@ class Server:
             raise CallerError("`agent` is missing: name one of GET /agents.")
         if thread_id is not None and not isinstance(thread_id, str):
             raise CallerError("`thread_id` must be a string.")
-        run_id = await self.runs.start(agent, body.get("input"), thread_id=thread_id)
+        run_id = await self.runs.start(
+            agent, body.get("input"), thread_id=thread_id, forget=not _stored(body)
+        )
         return json_response({"run_id": run_id, "events": f"/runs/{run_id}/events"}, 201)
 
     async def show(self, request: Request) -> Response:
@@ -149,7 +151,11 @@ class Server:
             run = await self.runs.info(_run_id_of(previous))
             thread_id = run.thread_id
         run_id = await self.runs.start(
-            model, body.get("input"), thread_id=thread_id, options=openai_responses.echoed(body)
+            model,
+            body.get("input"),
+            thread_id=thread_id,
+            options=openai_responses.echoed(body),
+            forget=not _stored(body),
         )
         if body.get("stream") is True:
             return self._stream(openai_responses.FORMAT, run_id)
@@ -196,6 +202,14 @@ class Server:
 def _run_id_of(response_id: str) -> str:
     """The run behind a response's id: our run ids get the prefix that OpenAI's clients expect."""
     return response_id.removeprefix("resp_")
+
+
+def _stored(body: dict[str, object]) -> bool:
+    """Whether a run is to be kept after its end, which it is unless the caller says otherwise."""
+    store = body.get("store")
+    if store is not None and not isinstance(store, bool):
+        raise CallerError("`store` must be true or false.")
+    return store is not False
 
 
 def _is_over(ended_at: float | None) -> bool:

@@ -18,7 +18,17 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
 from tailrace.core.events import Recorded
-from tailrace.ports import Batch, Claim, Head, Letter, NewRun, RunInfo, Snapshot, Trimmed
+from tailrace.ports import (
+    FORGET_SECONDS,
+    Batch,
+    Claim,
+    Head,
+    Letter,
+    NewRun,
+    RunInfo,
+    Snapshot,
+    Trimmed,
+)
 from tailrace.stores import postgres_sql as sql
 from tailrace.stores.postgres_pool import Pool, split_url
 from tailrace.stores.postgres_schema import DEFAULT_SCHEMA, checked, in_schema, migrate
@@ -92,6 +102,7 @@ class PostgresStore:
                     first.private,
                     first.public_checksum,
                     first.private_checksum,
+                    run.forget,
                 )
             except self._pool.taken:
                 found = None
@@ -315,11 +326,15 @@ class PostgresStore:
         await self._transaction(work)
         return found
 
-    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
         """Some ended runs to trim and to delete, the oldest first."""
         to_trim = await self._fetch(sql.TO_TRIM, full_for, snapshot_for, EXPIRED_AT_ONCE)
+        to_forget = await self._fetch(sql.TO_FORGET, forget_after, EXPIRED_AT_ONCE)
         to_delete = await self._fetch(sql.TO_DELETE, snapshot_for, EXPIRED_AT_ONCE)
-        return [run_id for (run_id,) in to_trim], [run_id for (run_id,) in to_delete]
+        gone = dict.fromkeys(run_id for (run_id,) in to_forget + to_delete)
+        return [run_id for (run_id,) in to_trim], list(gone)
 
     # --- the queue -----------------------------------------------------------------------------
 

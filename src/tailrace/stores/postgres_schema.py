@@ -104,7 +104,13 @@ create table @blobs (
 alter table @blobs alter data set storage external;
 """
 
-MIGRATIONS = (FIRST,)
+# Runs that are not to be kept.
+SECOND = """
+alter table @runs add column forget boolean not null default false;
+create index runs_to_forget on @runs (ended_at) where ended_at is not null and forget;
+"""
+
+MIGRATIONS = (FIRST, SECOND)
 
 
 def in_schema(statement: str, schema: str) -> str:

@@ -23,7 +23,16 @@ import msgspec
 
 from tailrace.core.errors import CallerError, NotFound, StorageError
 from tailrace.core.events import Recorded
-from tailrace.ports import Batch, Claim, Head, Letter, NewRun, RunInfo, Snapshot
+from tailrace.ports import (
+    FORGET_SECONDS,
+    Batch,
+    Claim,
+    Head,
+    Letter,
+    NewRun,
+    RunInfo,
+    Snapshot,
+)
 from tailrace.stores import sqlite_batches as batches_of
 from tailrace.stores import sqlite_queue as queue_of
 from tailrace.stores.sqlite_schema import Synchronous, connect
@@ -112,9 +121,9 @@ class SqliteLog:
                 trimmed_to=0,
             )
             db.execute(
-                f"insert into runs ({_INFO}, last_letter)"  # noqa: S608
-                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
-                msgspec.structs.astuple(info),
+                f"insert into runs ({_INFO}, last_letter, forget)"  # noqa: S608
+                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
+                (*msgspec.structs.astuple(info), run.forget),
             )
             batches_of.first(db, run.run_id, run.public, run.private)
             return info
@@ -194,17 +203,26 @@ class SqliteLog:
         """Forget a run. Blobs stay: another run may refer to the same bytes."""
         return await self._writer.call(lambda db: batches_of.delete(db, run_id))
 
-    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
         """Ended runs to trim and to delete, those that ended first."""
         now = self._now()
-        query = (
-            "select run_id from runs where ended_at <= ?1 and (trimmed_to = 0 or ?2)"
-            " and ended_at > ?3 order by ended_at limit ?4"
-        )
-        old, older = now - full_for, now - snapshot_for
-        to_trim = await self._select(query, old, False, older, EXPIRED_AT_ONCE)
-        to_delete = await self._select(query, older, True, float("-inf"), EXPIRED_AT_ONCE)
-        return [run_id for (run_id,) in to_trim], [run_id for (run_id,) in to_delete]
+
+        async def ended(condition: str, *values: float) -> list[str]:
+            rows = await self._select(
+                f"select run_id from runs where ended_at <= ? {condition}"  # noqa: S608
+                " order by ended_at limit ?",
+                *values,
+                EXPIRED_AT_ONCE,
+            )
+            return [run_id for (run_id,) in rows]
+
+        older = now - snapshot_for
+        to_trim = await ended("and trimmed_to = 0 and ended_at > ?", now - full_for, older)
+        to_delete = await ended("", older)
+        to_forget = await ended("and forget = 1", now - forget_after)
+        return to_trim, list(dict.fromkeys(to_forget + to_delete))
 
     # --- claims --------------------------------------------------------------------------------
 

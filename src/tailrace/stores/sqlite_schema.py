@@ -117,7 +117,15 @@ create table blobs (
 );
 """
 
-MIGRATIONS = (FIRST, SECOND)
+# Runs that are not to be kept, and indexes for retention, which looks every few seconds: over the
+# runs that it has trimmed already it must not walk each time.
+THIRD = """
+alter table runs add column forget integer not null default 0;
+create index runs_to_trim on runs (ended_at) where ended_at is not null and trimmed_to = 0;
+create index runs_to_forget on runs (ended_at) where ended_at is not null and forget = 1;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD)
 VERSION = len(MIGRATIONS)
 
 

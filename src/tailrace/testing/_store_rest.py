@@ -124,6 +124,25 @@ class KeepingTests(StoreTests):
         forever = float("inf")
         assert await store.expired(full_for=forever, snapshot_for=forever) == ([], [])
 
+    async def test_a_run_to_forget_is_named_after_its_end_however_long_others_are_kept(
+        self, store: Store
+    ) -> None:
+        await created(store, "live", forget=True)
+        await ended(store, "kept")
+        await ended(store, "gone", forget=True)
+        forever = float("inf")
+        kept = {"full_for": forever, "snapshot_for": forever}
+        assert await store.expired(**kept) == ([], [])
+        assert await store.expired(**kept, forget_after=-1) == ([], ["gone"])
+        _, to_delete = await store.expired(full_for=forever, snapshot_for=-1, forget_after=-1)
+        assert sorted(to_delete) == ["gone", "kept"]
+
+    async def test_retention_names_some_runs_at_a_time_the_oldest_first(self, store: Store) -> None:
+        for number in range(5):
+            await ended(store, f"r{number}")
+        to_trim, _ = await store.expired(full_for=-1, snapshot_for=60)
+        assert to_trim == [f"r{number}" for number in range(5)]
+
 
 class ClaimTests(StoreTests):
     """Who may write a run."""
