@@ -179,7 +179,10 @@ class EventLog(Protocol):
         """Keep only the final snapshot of an ended run; its events are gone from then on."""
 
     async def delete(self, run_id: str) -> bool:
-        """Forget a run and everything of it; False if there is none."""
+        """Forget a run and everything of it; False if there is none.
+
+        Blobs that it alone used are unused from then on.
+        """
 
     async def expired(
         self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
@@ -228,10 +231,23 @@ class Inbox(Protocol):
 
 
 class Blobs(Protocol):
-    """Large content, stored once by its hash; the log carries references."""
+    """Large content, stored once by its hash; the log carries references.
 
-    async def put_blob(self, data: bytes, mime_type: str) -> str:
-        """Keep these bytes; their SHA-256 in hex, under which they are found."""
+    A blob stays as long as a run that uses it. One that nobody uses (any more) waits for a while:
+    a run may be about to use it, or somebody to put the same bytes again.
+    """
+
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
+        """Keep these bytes; their SHA-256 in hex, under which they are found.
+
+        With `run_id` that run uses them from now on; `NotFound` if there is none.
+        """
+
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        """Note that a run uses blobs; those that are not there. `NotFound` if there is no run."""
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        """Forget blobs that no run has used for so many seconds, some at a time; how many."""
 
     async def blob(self, sha256: str) -> tuple[bytes, str] | None:
         """The bytes and their type."""

@@ -75,7 +75,7 @@ async def answers_404(client: httpx.AsyncClient, path: str) -> bool:
 
 async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
     """Wait for something that nobody tells of; the test's deadline bounds it."""
-    while not await true():
+    while not await true():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
@@ -106,6 +106,18 @@ async def test_a_run_that_is_not_to_be_kept_is_deleted_soon(app: Tailrace, store
     await Retention(store, forget_after=-1).sweep()
     assert await store.info(gone) is None
     assert await store.info(kept) is not None
+
+
+async def test_what_only_deleted_runs_used_is_collected(
+    app: Tailrace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await finished(app)
+    digest = await store.put_blob(b"a large picture", "image/png", run_id)
+    await Retention(store, keep_runs=-1).sweep()
+    assert await store.blob(digest) is not None
+    monkeypatch.setattr(retention, "UNUSED_BLOB_SECONDS", -1)
+    await Retention(store, keep_runs=-1).sweep()
+    assert await store.blob(digest) is None
 
 
 async def test_one_pass_does_a_bounded_amount_of_work(

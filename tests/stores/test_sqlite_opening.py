@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import threading
 import zlib
@@ -165,10 +166,19 @@ async def test_a_file_left_at_any_version_becomes_todays(path: Path, version: in
     version_1(path)
     db = apsw.Connection(str(path))
     sqlite_schema.migrate(db, version)
+    digest = hashlib.sha256(b"old").hexdigest()
+    if version > 1:
+        db.execute("insert into blobs values (?, 'text/plain', ?)", (digest, b"old"))
     db.close()
     assert execute(path, "pragma user_version") == [(version,)]
     store = await SqliteLog.open(path)
     await check_migrated(store)
+    if version > 1:
+        # Who uses it was never written down: it stays, also when one who uses it too is deleted.
+        await store.put_blob(b"old", "text/plain", "first")
+        assert await store.delete("first")
+        assert await store.collect_blobs(-1) == 0
+        assert await store.blob(digest) == (b"old", "text/plain")
     await store.close()
     assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION,)]
 

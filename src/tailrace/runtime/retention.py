@@ -21,6 +21,9 @@ from tailrace.runtime.recovery import read_whole
 
 FOREVER = math.inf
 
+UNUSED_BLOB_SECONDS = 24 * 60 * 60.0
+"""How long a blob that no run uses (any more) waits to be used, or put, again."""
+
 SWEEP_SECONDS = 30.0
 """How long a process rests between two passes, about."""
 
@@ -28,7 +31,7 @@ BUSY_SECONDS = 1.0
 """How long it rests when a pass left some over: others write to the same database."""
 
 AT_ONCE = 100
-"""How many runs one pass trims, and how many it deletes, at most."""
+"""How many runs one pass trims, and how many runs and blobs it deletes, at most."""
 
 SET_ASIDE_SECONDS = 600.0
 """How long a run that could not be trimmed or deleted is left alone: it may be a damaged one, and
@@ -38,7 +41,10 @@ logger = logging.getLogger("tailrace")
 
 
 class Retention:
-    """Trims runs that ended `keep_events` seconds ago, and deletes them after `keep_runs`."""
+    """Trims runs that ended `keep_events` seconds ago, and deletes them after `keep_runs`.
+
+    What only deleted runs used is collected as well.
+    """
 
     def __init__(
         self,
@@ -91,7 +97,8 @@ class Retention:
         )
         deleted_all = await self._each(to_delete, self._store.delete)
         trimmed_all = await self._each(to_trim, self._trim)
-        return not (deleted_all and trimmed_all)
+        collected = await self._store.collect_blobs(UNUSED_BLOB_SECONDS, AT_ONCE)
+        return not (deleted_all and trimmed_all and collected < AT_ONCE)
 
     async def _each(self, run_ids: list[str], work: Callable[[str], Awaitable[object]]) -> bool:
         """Do it to some of these runs; whether these were all."""

@@ -321,6 +321,11 @@ class PostgresStore:
                 found = True
                 for statement in sql.FORGET:
                     await db.execute(self._sql(statement), run_id)
+                used = await db.fetch(self._sql(sql.END_USES), run_id)
+                if used:
+                    sha256s = [sha256 for (sha256,) in used]
+                    await db.execute(self._sql(sql.LOCK_BLOBS), sha256s)
+                    await db.execute(self._sql(sql.LEAVE_BLOBS), sha256s)
 
         # `found` stays true when the commit's answer was lost and the second try finds nothing.
         await self._transaction(work)
@@ -404,12 +409,44 @@ class PostgresStore:
 
     # --- blobs ---------------------------------------------------------------------------------
 
-    async def put_blob(self, data: bytes, mime_type: str) -> str:
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
         """Keep these bytes; the type that came first stays."""
         # Hashing 100 MB takes a tenth of a second: not on the loop.
         sha256 = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
-        await self._fetch(sql.PUT_BLOB, sha256, mime_type, data)
+        if run_id is None:
+            await self._fetch(sql.PUT_BLOB, sha256, mime_type, data)
+            return sha256
+
+        async def work(db: Any) -> None:
+            await self._hold(db, run_id)
+            await db.execute(self._sql(sql.PUT_USED_BLOB), sha256, mime_type, data)
+            await db.execute(self._sql(sql.USE_BLOBS), run_id, [sha256])
+
+        await self._transaction(work)
         return sha256
+
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        """Note what a run uses; what is not there."""
+        missing: set[str] = set()
+
+        async def work(db: Any) -> None:
+            nonlocal missing
+            await self._hold(db, run_id)
+            found = [row[0] for row in await db.fetch(self._sql(sql.LOCK_BLOBS), sha256s)]
+            await db.execute(self._sql(sql.TAKE_BLOBS), found)
+            await db.execute(self._sql(sql.USE_BLOBS), run_id, found)
+            missing = set(sha256s) - set(found)
+
+        await self._transaction(work)
+        return missing
+
+    async def _hold(self, db: Any, run_id: str) -> None:
+        if await db.fetchval(self._sql(sql.HOLD_RUN), run_id) is None:
+            raise NotFound(f"There is no run {run_id}.")
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        """Forget what nobody uses; how many."""
+        return len(await self._fetch(sql.COLLECT_BLOBS, unused_for, limit))
 
     async def blob(self, sha256: str) -> tuple[bytes, str] | None:
         """The bytes and their type."""

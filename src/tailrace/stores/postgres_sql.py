@@ -268,8 +268,48 @@ update @runs set read_letter = least($2, last_letter)
 where run_id = $1 and read_letter < least($2, last_letter)
 """
 
+# A blob that is there already waits anew if it waited; one in use stays in use.
 PUT_BLOB = """
-insert into @blobs (sha256, mime_type, data) values ($1, $2, $3) on conflict (sha256) do nothing
+insert into @blobs as b (sha256, mime_type, data, unused_since)
+values ($1, $2, $3, clock_timestamp())
+on conflict (sha256) do update set unused_since = clock_timestamp()
+    where b.unused_since is not null
+"""
+
+PUT_USED_BLOB = """
+insert into @blobs (sha256, mime_type, data) values ($1, $2, $3)
+on conflict (sha256) do update set unused_since = null
+"""
+
+# Before a use is noted: a deletion of the run waits, and finds the use.
+HOLD_RUN = "select run_id from @runs where run_id = $1 for key share"
+
+LOCK_BLOBS = "select sha256 from @blobs where sha256 = any($1::text[]) order by sha256 for update"
+
+TAKE_BLOBS = "update @blobs set unused_since = null where sha256 = any($1::text[])"
+
+# $1 run_id, $2 the hashes
+USE_BLOBS = """
+insert into @blob_uses (run_id, sha256) select $1, unnest($2::text[]) on conflict do nothing
+"""
+
+END_USES = "delete from @blob_uses where run_id = $1 returning sha256"
+
+# After `LOCK_BLOBS`, and a statement of its own: it has to see the uses of those we waited for.
+LEAVE_BLOBS = """
+update @blobs as b set unused_since = clock_timestamp()
+where sha256 = any($1::text[])
+    and not exists (select from @blob_uses as u where u.sha256 = b.sha256)
+"""
+
+# $1 seconds, $2 limit. One that is locked is about to be used, or collected by somebody else.
+COLLECT_BLOBS = """
+delete from @blobs where sha256 in (
+    select sha256 from @blobs
+    where unused_since <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+    order by unused_since limit $2 for update skip locked
+)
+returning sha256
 """
 
 BLOB = "select data, mime_type from @blobs where sha256 = $1"

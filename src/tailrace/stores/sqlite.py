@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, unquote
 import apsw
 import msgspec
 
-from tailrace.core.errors import CallerError, NotFound, StorageError
+from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import Recorded
 from tailrace.ports import (
     FORGET_SECONDS,
@@ -34,6 +34,7 @@ from tailrace.ports import (
     Snapshot,
 )
 from tailrace.stores import sqlite_batches as batches_of
+from tailrace.stores import sqlite_blobs as blobs_of
 from tailrace.stores import sqlite_queue as queue_of
 from tailrace.stores.sqlite_schema import Synchronous, connect
 from tailrace.stores.sqlite_threads import Checkpointer, Worker
@@ -200,8 +201,8 @@ class SqliteLog:
         await self._writer.call(lambda db: batches_of.trim(db, run_id, snapshot))
 
     async def delete(self, run_id: str) -> bool:
-        """Forget a run. Blobs stay: another run may refer to the same bytes."""
-        return await self._writer.call(lambda db: batches_of.delete(db, run_id))
+        """Forget a run. Its blobs stay for a while, or as long as another run uses them."""
+        return await self._writer.call(lambda db: batches_of.delete(db, run_id, self._now()))
 
     async def expired(
         self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
@@ -274,28 +275,26 @@ class SqliteLog:
 
     # --- blobs ---------------------------------------------------------------------------------
 
-    async def put_blob(self, data: bytes, mime_type: str) -> str:
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
         """Keep bytes once; hashed beside the loop and before the writer's turn."""
         digest = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
         await self._writer.call(
-            lambda db: db.execute(
-                "insert or ignore into blobs values (?, ?, ?)", (digest, mime_type, data)
-            ).close()
+            lambda db: blobs_of.put(db, digest, mime_type, data, run_id, self._now())
         )
         return digest
 
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        """Note what a run uses; what is not there."""
+        return await self._writer.call(lambda db: blobs_of.use(db, run_id, sha256s))
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        """Forget what nobody uses; how many."""
+        before = self._now() - unused_for
+        return await self._writer.call(lambda db: blobs_of.collect(db, before, limit))
+
     async def blob(self, sha256: str) -> tuple[bytes, str] | None:
-        """Bytes by their hash, which is also looked at: damage is never passed on."""
-
-        def job(db: apsw.Connection) -> tuple[bytes, str] | None:
-            found: tuple[bytes, str] | None = _one(
-                db, "select data, mime_type from blobs where sha256 = ?", sha256
-            )
-            if found is not None and hashlib.sha256(found[0]).hexdigest() != sha256:
-                raise StorageError(f"Blob {sha256} is damaged. Restore the file from a backup.")
-            return found
-
-        return await self._reader.call(job)
+        """Bytes by their hash."""
+        return await self._reader.call(lambda db: blobs_of.read(db, sha256))
 
     # --- the rest ------------------------------------------------------------------------------
 

@@ -1,16 +1,15 @@
-"""The store kit, second part: listings, retention, claims, letters and blobs."""
+"""The store kit, second part: listings, retention, claims and letters."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 
 import pytest
 
 from tailrace.core.errors import NotFound, SeqConflict, TailraceError
 from tailrace.ports import Claim, Store, Trimmed
-from tailrace.testing._store import StoreTests, batch, created, ended, numbers, public, written
+from tailrace.testing._store import StoreTests, batch, created, ended, numbers, written
 
 LEASE = 0.25
 """Seconds of a lease that a test lets end."""
@@ -137,7 +136,7 @@ class KeepingTests(StoreTests):
         _, to_delete = await store.expired(full_for=forever, snapshot_for=-1, forget_after=-1)
         assert sorted(to_delete) == ["gone", "kept"]
 
-    async def test_retention_names_some_runs_at_a_time_the_oldest_first(self, store: Store) -> None:
+    async def test_retention_names_the_oldest_runs_first(self, store: Store) -> None:
         for number in range(5):
             await ended(store, f"r{number}")
         to_trim, _ = await store.expired(full_for=-1, snapshot_for=60)
@@ -325,25 +324,3 @@ class LetterTests(StoreTests):
         assert await store.post("r", "cancel", b"") is None
         assert await store.post("nobody", "cancel", b"") is None
         assert await store.letters(["r", "nobody"]) == {}
-
-
-class BlobTests(StoreTests):
-    """Large content."""
-
-    @pytest.mark.parametrize("size", [0, 1, 5_000_000])
-    async def test_a_blob_is_found_by_its_hash(self, store: Store, size: int) -> None:
-        data = bytes(range(256)) * (size // 256 + 1)
-        data = data[:size]
-        digest = await store.put_blob(data, "image/png")
-        assert digest == hashlib.sha256(data).hexdigest()
-        assert await store.blob(digest) == (data, "image/png")
-
-    async def test_the_same_bytes_are_kept_once(self, store: Store) -> None:
-        digests = await asyncio.gather(*(store.put_blob(b"x", "text/plain") for _ in range(20)))
-        assert len(set(digests)) == 1
-        assert await store.blob(digests[0]) == (b"x", "text/plain")
-
-    async def test_there_is_no_blob_that_was_not_put(self, store: Store) -> None:
-        await store.put_blob(b"x", "text/plain")
-        for digest in ("", "0" * 64, public("r", 1).decode()):
-            assert await store.blob(digest) is None
