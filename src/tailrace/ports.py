@@ -169,6 +169,17 @@ class EventLog(Protocol):
         an empty page would look like the end.
         """
 
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """The runs of an owner's thread from ordinal `first` on, in their order."""
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """The last run of an owner's thread that is still there."""
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """The highest ordinal that an owner's thread ever gave, also to a run that is deleted."""
+
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot (not after event `at_most`), if there is one."""
 

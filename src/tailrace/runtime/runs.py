@@ -32,8 +32,6 @@ CANCEL_SECONDS = 2.0
 CLOSED_SECONDS = 5.0
 """Within this time after a cancel the whole tree has ended, whoever did it."""
 
-PAGE = 1000
-
 
 class Runs:
     """The runs of one store, as this process sees them."""
@@ -95,7 +93,7 @@ class Runs:
             known = ", ".join(sorted(self.agents)) or "none at all"
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
         run_id = run_id or f"run_{self._new_id()}"
-        earlier = await self.latest(thread_id) if thread_id else None
+        earlier = await self.latest(thread_id, owner) if thread_id else None
         thread_id = thread_id or f"thread_{self._new_id()}"
         previous = earlier.run_id if earlier is not None else None
         created = recorded(
@@ -135,15 +133,9 @@ class Runs:
             self.worker.wake()
         hints.tell(self.bus, hints.WORKERS, run_id)
 
-    async def latest(self, thread_id: str) -> RunInfo | None:
-        """A thread's last run, if it has one."""
-        last: RunInfo | None = None
-        while True:
-            after = last.run_id if last is not None else None
-            page = await self.store.runs(thread_id=thread_id, after=after, limit=PAGE)
-            last = page[-1] if page else last
-            if len(page) < PAGE:
-                return last
+    async def latest(self, thread_id: str, owner: str = "") -> RunInfo | None:
+        """The last run of an owner's thread, if it has one."""
+        return await self.store.newest_run(thread_id, owner=owner)
 
     async def info(self, run_id: str) -> RunInfo:
         """What is known of a run, or `NotFound`."""
@@ -161,10 +153,10 @@ class Runs:
         return self.reader.follow(run_id, after)
 
     def follow_thread(
-        self, thread_id: str, after: Place | str = START
+        self, thread_id: str, after: Place | str = START, *, owner: str = ""
     ) -> AsyncIterator[tuple[RunInfo, list[Recorded]]]:
         """The events of a thread's runs, one run after another, without end."""
-        return self.reader.follow_thread(thread_id, after)
+        return self.reader.follow_thread(thread_id, after, owner=owner)
 
     async def send(self, run_id: str, value: Any) -> None:
         """Hand something to a running agent; `{"request_id": …}` answers a request of it."""

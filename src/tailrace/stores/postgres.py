@@ -263,6 +263,23 @@ class PostgresStore:
             rows = await self._fetch(sql.ALL_RUNS, after, limit)
         return [_info(row) for row in rows]
 
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """A thread's runs from a place on."""
+        rows = await self._fetch(sql.THREAD_FROM, thread_id, owner, min(first, _HUGE), limit)
+        return [_info(row) for row in rows]
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """A thread's last run."""
+        rows = await self._fetch(sql.NEWEST_RUN, thread_id, owner)
+        return _info(rows[0]) if rows else None
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """How many runs a thread ever had."""
+        rows = await self._fetch(sql.LAST_ORDINAL, owner, thread_id)
+        return int(rows[0][0]) if rows else 0
+
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
         rows = await self._fetch(sql.SNAPSHOT, run_id, at_most)

@@ -116,6 +116,19 @@ where thread_id = $1 and ($2::text is null or owner = $2)
 order by ordinal, number limit $4
 """  # noqa: S608
 
+# $1 thread_id, $2 owner, $3 the first ordinal, $4 limit
+THREAD_FROM = f"""
+select {INFO} from @runs where thread_id = $1 and owner = $2 and ordinal >= $3
+order by ordinal limit $4
+"""  # noqa: S608
+
+# $1 thread_id, $2 owner
+NEWEST_RUN = f"""
+select {INFO} from @runs where thread_id = $1 and owner = $2 order by ordinal desc limit 1
+"""  # noqa: S608
+
+LAST_ORDINAL = "select last_ordinal from @threads where owner = $1 and thread_id = $2"
+
 # $1 owner, $2 the run after which to go on (null: from the start), $3 limit
 OWNER_RUNS = f"""
 select {INFO} from @runs

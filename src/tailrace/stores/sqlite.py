@@ -182,6 +182,25 @@ class SqliteLog:
             values += place[0]
         return await self._infos(f"{where} order by {order} limit ?", [*values, limit])
 
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """A thread's runs from a place on."""
+        where = "thread_id = ? and owner = ? and ordinal >= ? order by ordinal limit ?"
+        return await self._infos(where, [thread_id, owner, first, limit])
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """A thread's last run."""
+        where = "thread_id = ? and owner = ? order by ordinal desc limit 1"
+        found = await self._infos(where, [thread_id, owner])
+        return found[0] if found else None
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """How many runs a thread ever had."""
+        query = "select last_ordinal from threads where owner = ? and thread_id = ?"
+        rows = await self._select(query, owner, thread_id)
+        return int(rows[0][0]) if rows else 0
+
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
         rows = await self._select(

@@ -92,6 +92,32 @@ class KeepingTests(StoreTests):
             await store.trim("r", b"final")
         assert await numbers(store, "r") == [1]
 
+    async def test_a_thread_is_listed_from_any_place_and_its_newest_run_is_known(
+        self, store: Store
+    ) -> None:
+        for n in range(1, 6):
+            await created(store, f"r{n}", owner="o")
+            await created(store, f"other {n}", owner="p")
+        page = await store.thread_runs("t", owner="o", first=2, limit=3)
+        assert [(one.run_id, one.ordinal) for one in page] == [("r2", 2), ("r3", 3), ("r4", 4)]
+        page = await store.thread_runs("t", owner="o", first=4)
+        assert [one.run_id for one in page] == ["r4", "r5"]
+        assert await store.thread_runs("t", owner="o", first=2**53 - 1) == []
+        assert await store.thread_runs("t") == []
+        newest = await store.newest_run("t", owner="o")
+        assert newest is not None
+        assert newest == await store.info("r5")
+        for run_id in ("r2", "r5"):
+            await store.delete(run_id)
+        assert [one.ordinal for one in await store.thread_runs("t", owner="o")] == [1, 3, 4]
+        newest = await store.newest_run("t", owner="o")
+        assert newest is not None
+        assert newest.run_id == "r4"
+        # A cursor may name a run that is gone; beyond this number it names none that ever was.
+        assert await store.last_ordinal("t", owner="o") == 5
+        assert await store.newest_run("t") is None
+        assert await store.last_ordinal("t") == 0
+
     async def test_a_deleted_run_leaves_nothing(self, store: Store) -> None:
         await created(store, "r")
         await written(store, batch("r", 2, 2, private=b"p", snapshot=b"s"))
