@@ -33,6 +33,10 @@ CLOSED_SECONDS = 5.0
 """Within this time after a cancel the whole tree has ended, whoever did it."""
 
 
+RUN_PREFIX = "run_"
+"""How the ids begin that are made here."""
+
+
 class Runs:
     """The runs of one store, as this process sees them."""
 
@@ -92,7 +96,7 @@ class Runs:
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none at all"
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
-        run_id = run_id or f"run_{self._new_id()}"
+        run_id = run_id or f"{RUN_PREFIX}{self._new_id()}"
         earlier = await self.latest(thread_id, owner) if thread_id else None
         thread_id = thread_id or f"thread_{self._new_id()}"
         previous = earlier.run_id if earlier is not None else None

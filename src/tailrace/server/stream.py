@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -17,8 +17,7 @@ from tailrace.ports import Trimmed
 from tailrace.runtime.follow import epoch_at
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.shared import Stream
-from tailrace.wire import task
-from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents
+from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents, TellsGaps
 
 HEARTBEAT_SECONDS = 15.0
 WRITE_SECONDS = 30.0
@@ -82,7 +81,7 @@ class RunStream:
         elif not self._snapshot:
             # From the start: the whole log; but a format that cannot take back what a lost
             # attempt had shown is brought to the state in which it is gone.
-            state = await runs.state(run_id) if wire.stateful else State()
+            state = State() if wire.shows_attempts else await runs.state(run_id)
             if not _was_taken_back(state):
                 return wire.preamble, runs.streams.stream(wire, run_id, wire.at(State()), 0)
         encoder, frames, seen = await self._open(reason)
@@ -104,15 +103,15 @@ class RunStream:
     async def _open(self, reason: str | None) -> tuple[Encoder, list[Frame], int]:
         """The state so far, for a client that knows nothing or has to be told of a gap."""
         state = await self._runs.state(self._run_id)
-        encoder, frames = self.wire.open(state)
-        if self.wire is task.FORMAT:
-            # The cursor that the client will come back with must be the one of that event.
-            epoch = await epoch_at(self._runs.store, self._run_id, state.sequence_number)
-            if epoch is None:
-                epoch = (await self._runs.info(self._run_id)).epoch
-            frames = [task.snapshot_frame(state, epoch)]
-            if reason is not None:
-                frames.insert(0, task.gap_frame(state, epoch, reason))
+        if not isinstance(self.wire, TellsGaps):
+            return *self.wire.open(state), state.sequence_number
+        # The cursor that the client will come back with must be the one of that event.
+        epoch = await epoch_at(self._runs.store, self._run_id, state.sequence_number)
+        if epoch is None:
+            epoch = (await self._runs.info(self._run_id)).epoch
+        encoder, frames = self.wire.open(state, epoch)
+        if reason is not None:
+            frames.insert(0, self.wire.gap(state, epoch, reason))
         return encoder, frames, state.sequence_number
 
     async def _what_is_left(self) -> bytes:
@@ -121,7 +120,7 @@ class RunStream:
         Trimmed runs have ended, so nothing follows it.
         """
         begun = self._stream is not None and self._stream.seen > 0
-        if self.wire is not task.FORMAT and begun:
+        if begun and not isinstance(self.wire, TellsGaps):
             return self.closing("This part of the run is no longer kept.")
         _, frames, _ = await self._open("trimmed")
         return b"".join(frames)
@@ -158,10 +157,24 @@ async def refuse_gap(runs: Runs, run_id: str, cursor: Cursor) -> None:
         raise InvalidCursor(f"What comes after that is {where}; start again without a cursor.")
 
 
-class EventStream:
-    """A response that sends a stream until the run ends, the client leaves or the server stops."""
+class Source(Protocol):
+    """What a stream is made of: a run, or a thread."""
 
-    def __init__(self, source: RunStream, stopping: asyncio.Event) -> None:
+    @property
+    def wire(self) -> Format:
+        """The format that it is told in."""
+
+    def __aiter__(self) -> AsyncGenerator[bytes, None]:  # noqa: PYI058  # it is closed in time
+        """The bytes, as they come."""
+
+    def closing(self, reason: str) -> bytes:
+        """What ends the stream for a client that is sent away."""
+
+
+class EventStream:
+    """A response that sends a stream until it ends, the client leaves or the server stops."""
+
+    def __init__(self, source: Source, stopping: asyncio.Event) -> None:
         self._source = source
         self._headers = {
             "content-type": "text/event-stream; charset=utf-8",
