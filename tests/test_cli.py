@@ -10,9 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
+
+from tailrace import cli
+from tailrace.app import Tailrace
 
 ROOT = Path(__file__).parents[1]
 _PYTHONPATH = [path for path in [os.environ.get("PYTHONPATH")] if path]
@@ -132,11 +136,21 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path) -> None:
         (["serve", "mine:other"], "has no 'other'"),
         (["serve", "mine:app"], "not a Tailrace"),
         (["serve", "tests.serving_app:app", "--host", "0.0.0.0"], "API keys"),
+        (["serve", "tests.serving_app:app", "--keep-events", "soon"], "'soon' is no duration"),
+        (["worker", "tests.serving_app:app", "--keep-runs", "-1d"], "'-1d' is no duration"),
     ):
         done = tailrace(*arguments, cwd=ROOT if "tests" in arguments[1] else tmp_path)
         assert done.returncode == 2, done
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_says_how_long_runs_are_kept() -> None:
+    app = Tailrace({}, keep_runs=timedelta(days=1))
+    cli._keep(app, "90s", None)
+    assert (app.keep_events, app.keep_runs) == (timedelta(seconds=90), timedelta(days=1))
+    cli._keep(app, "15m", "52w")
+    assert (app.keep_events, app.keep_runs) == (timedelta(minutes=15), timedelta(weeks=52))
 
 
 def test_a_port_that_is_taken_is_said_to_be() -> None:

@@ -11,12 +11,14 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from starlette.types import Receive, Scope, Send
 
 from tailrace.buses import open_bus
 from tailrace.runtime.agents import Agent
+from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
 from tailrace.server.routes import LOOPBACK, Server
 from tailrace.stores import open_store
@@ -35,6 +37,9 @@ class Tailrace:
     `postgresql://user@host/name`. `bus` is how processes that share it tell each other of news,
     `redis://host`; without one they look into the database twice a second. With `worker=False`
     this process starts runs and streams them, and others work on them.
+
+    `keep_events` is how long after its end a run is kept with all its events; after that only its
+    final state is, and after `keep_runs` nothing. Both are for ever unless said otherwise.
     """
 
     def __init__(
@@ -44,12 +49,16 @@ class Tailrace:
         *,
         bus: str | None = None,
         worker: bool = True,
+        keep_events: timedelta | None = None,
+        keep_runs: timedelta | None = None,
         hosts: frozenset[str] = LOOPBACK,
     ) -> None:
         self.agents = agents
         self.database = database
         self.bus = bus
         self.worker = worker
+        self.keep_events = keep_events
+        self.keep_runs = keep_runs
         self.hosts = hosts
         self._runs: Runs | None = None
         self._server: Server | None = None
@@ -77,6 +86,8 @@ class Tailrace:
             new_id=lambda: secrets.token_hex(8),
             now=time.time,
             worker=self.worker,
+            keep_events=_seconds(self.keep_events),
+            keep_runs=_seconds(self.keep_runs),
         )
         self._server = Server(runs, FORMATS, self.hosts)
         runs.open()
@@ -89,7 +100,7 @@ class Tailrace:
     def stop_streams(self) -> None:
         """End every open stream, so that a server can stop; clients come back with their cursor."""
         if self._server is not None:
-            self._server.stopping.set()
+            self._server.connections.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speak ASGI."""
@@ -110,3 +121,7 @@ class Tailrace:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _seconds(kept: timedelta | None) -> float:
+    return FOREVER if kept is None else kept.total_seconds()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import signal
 import socket
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -25,6 +27,14 @@ cli = typer.Typer(
 
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; loopback only, for now.")]
+KeepEvents = Annotated[
+    str | None,
+    typer.Option(help="How long ended runs keep their events, e.g. 30d; then their final state."),
+]
+KeepRuns = Annotated[
+    str | None,
+    typer.Option(help="After how long ended runs are deleted, e.g. 52w (s, m, h, d, w)."),
+]
 Database = Annotated[Path, typer.Option("--db", help="SQLite file; made if it is missing.")]
 
 
@@ -69,9 +79,12 @@ def serve(
     worker: Annotated[
         bool, typer.Option(help="Also work on runs; without, leave them to `tailrace worker`.")
     ] = True,
+    keep_events: KeepEvents = None,
+    keep_runs: KeepRuns = None,
 ) -> None:
     """Serve your application until Ctrl-C."""
     app = _load(application)
+    _keep(app, keep_events, keep_runs)
     app.worker = app.worker and worker
     _run(app, host, port, _announce)
 
@@ -79,9 +92,12 @@ def serve(
 @cli.command()
 def worker(
     application: Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")],
+    keep_events: KeepEvents = None,
+    keep_runs: KeepRuns = None,
 ) -> None:
     """Work on the runs that wait in your application's database, until Ctrl-C."""
     app = _load(application)
+    _keep(app, keep_events, keep_runs)
     app.worker = True
     try:
         asyncio.run(_work(app))
@@ -116,7 +132,24 @@ def _load(name: str) -> Any:
     return found
 
 
-def _fail(message: str) -> Any:
+def _keep(app: Any, events: str | None, runs: str | None) -> None:
+    """What the command line says of retention stands above what the application says."""
+    if events is not None:
+        app.keep_events = _duration(events)
+    if runs is not None:
+        app.keep_runs = _duration(runs)
+
+
+def _duration(text: str) -> timedelta:
+    """`90s`, `15m`, `12h`, `30d`, `52w`."""
+    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text)
+    if found is None:
+        _fail(f"{text!r} is no duration; write 90s, 15m, 12h, 30d or 52w.")
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+    return timedelta(**{units[found[2]]: int(found[1])})
+
+
+def _fail(message: str) -> NoReturn:
     typer.secho(f"tailrace: {message}", fg="red", err=True)
     raise typer.Exit(2)
 

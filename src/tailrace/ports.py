@@ -17,11 +17,15 @@ from tailrace.core.events import Recorded
 MAX_ATTEMPTS = 5
 """How often a run may be claimed before it is ended as failed: one that kills its workers stops."""
 
+FORGET_SECONDS = 60.0
+"""How long a run to forget stays after its end, so that its clients see how it ended."""
+
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that somebody asks for. `owner` is the principal it belongs to; "" is nobody's.
 
-    `public` and `private` are the parts of its first event, `task.created`, number 1.
+    `public` and `private` are the parts of its first event, `task.created`, number 1. One to
+    `forget` is deleted shortly after its end, whatever is kept of others.
     """
 
     run_id: str
@@ -32,6 +36,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     previous_run_id: str | None = None
     metadata: bytes = b""
+    forget: bool = False
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +170,17 @@ class EventLog(Protocol):
         an empty page would look like the end.
         """
 
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """The runs of an owner's thread from ordinal `first` on, in their order."""
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """The last run of an owner's thread that is still there."""
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """The highest ordinal that an owner's thread ever gave, also to a run that is deleted."""
+
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot (not after event `at_most`), if there is one."""
 
@@ -175,10 +191,18 @@ class EventLog(Protocol):
         """Keep only the final snapshot of an ended run; its events are gone from then on."""
 
     async def delete(self, run_id: str) -> bool:
-        """Forget a run and everything of it; False if there is none."""
+        """Forget a run and everything of it; False if there is none.
 
-    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
-        """Ended runs to trim and ended runs to delete, by how many seconds ago they ended."""
+        Blobs that it alone used are unused from then on.
+        """
+
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
+        """Ended runs to trim and ended runs to delete, by how many seconds ago they ended.
+
+        Some of them, those that ended first; the others are named when these are gone.
+        """
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything."""
@@ -219,10 +243,23 @@ class Inbox(Protocol):
 
 
 class Blobs(Protocol):
-    """Large content, stored once by its hash; the log carries references."""
+    """Large content, stored once by its hash; the log carries references.
 
-    async def put_blob(self, data: bytes, mime_type: str) -> str:
-        """Keep these bytes; their SHA-256 in hex, under which they are found."""
+    A blob stays as long as a run that uses it. One that nobody uses (any more) waits for a while:
+    a run may be about to use it, or somebody to put the same bytes again.
+    """
+
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
+        """Keep these bytes; their SHA-256 in hex, under which they are found.
+
+        With `run_id` that run uses them from now on; `NotFound` if there is none.
+        """
+
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        """Note that a run uses blobs; those that are not there. `NotFound` if there is no run."""
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        """Forget blobs that no run has used for so many seconds, some at a time; how many."""
 
     async def blob(self, sha256: str) -> tuple[bytes, str] | None:
         """The bytes and their type."""

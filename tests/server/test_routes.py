@@ -140,7 +140,12 @@ def test_joining_a_live_run_by_snapshot_misses_nothing(served: Served) -> None:
 
 
 def test_unknown_things_are_clear_errors(served: Served, run_id: str) -> None:
-    for path in ("/runs/nobody", "/runs/nobody/events", "/v1/responses/resp_nobody", "/nowhere"):
+    for path in (
+        "/runs/nobody",
+        "/runs/run_nobody/events",
+        "/v1/responses/resp_nobody",
+        "/nowhere",
+    ):
         answer = httpx.get(served.url + path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
     answer = httpx.get(f"{served.url}/runs/{run_id}/events?format=morse")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sys
+import zlib
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -590,6 +592,39 @@ async def test_a_database_left_at_any_version_goes_on_to_the_newest(
     assert await outsider.fetchval(f"select version from {schema}.version") == len(following)
 
 
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+async def test_what_an_older_version_wrote_is_there_in_todays(
+    postgres: Postgres, version: int
+) -> None:
+    url = postgres.schema()
+    plain, schema = split_url(url)
+    connection = await asyncpg.connect(plain, server_settings={"search_path": schema or ""})
+    await migrate(connection, schema or "", MIGRATIONS[:version])
+    first = event("r", 1)
+    await connection.execute(
+        "insert into runs (run_id, agent, thread_id, owner, ordinal, metadata, last_seq,"
+        " created_token, ended_at) values ('r', 'a', 't', '', 1, '', 1, '', 'epoch')"
+    )
+    await connection.execute(
+        "insert into batches (run_id, first_seq, last_seq, epoch, public, public_checksum)"
+        " values ('r', 1, 1, 1, $1, $2)",
+        first,
+        zlib.crc32(first),
+    )
+    digest = hashlib.sha256(b"old").hexdigest()
+    await connection.execute("insert into blobs values ($1, 'text/plain', 'old')", digest)
+    await connection.close()
+    store = await PostgresStore.open(url)
+    assert [one.public for one in await store.read("r", 0)] == [first]
+    assert await store.expired(full_for=1e6, snapshot_for=1e12) == (["r"], [])
+    # Who uses it was never written down: it stays, also when one who uses it too is deleted.
+    await store.put_blob(b"old", "text/plain", "r")
+    assert await store.delete("r")
+    assert await store.collect_blobs(-1) == 0
+    assert await store.blob(digest) == (b"old", "text/plain")
+    await store.close()
+
+
 async def test_a_migration_that_fails_leaves_the_version_before(outsider: Any) -> None:
     with pytest.raises(asyncpg.PostgresError):
         await migrate(outsider, "other", (*MIGRATIONS, "create table @more (", "never"))
@@ -613,6 +648,27 @@ async def test_a_damaged_row_is_noticed_and_never_packed(
     await outsider.execute("update batches set private = private || ' ' where first_seq = 1")
     with pytest.raises(StorageError, match="damaged at event 1"):
         await store.read_private("r")
+
+
+async def test_a_blob_that_gets_a_user_while_its_last_one_goes_is_kept(
+    store: PostgresStore, outsider: Any
+) -> None:
+    """The deletion waits for the new use, and must see it although it began before."""
+    for run_id in ("old", "new"):
+        await made(store, new(run_id, thread_id=run_id))
+    sha256 = await store.put_blob(b"bytes", "text/plain", "old")
+    async with outsider.transaction():
+        await outsider.execute("update blobs set unused_since = null")
+        await outsider.execute("insert into blob_uses values ('new', $1)", sha256)
+        deletion = asyncio.ensure_future(store.delete("old"))
+        async with asyncio.timeout(20):
+            waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+            while await outsider.fetchval(waiting) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert await deletion
+    assert await store.collect_blobs(-1) == 0
+    assert await store.delete("new")
+    assert await store.collect_blobs(-1) == 1
 
 
 async def test_a_damaged_blob_is_noticed(store: PostgresStore, outsider: Any) -> None:

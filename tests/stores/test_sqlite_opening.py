@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import threading
 import zlib
@@ -146,6 +147,8 @@ async def check_migrated(store: SqliteLog) -> None:
     assert [claim.run_id for claim in claims] == ["second", "elsewhere", "third"]
     await written(store, batch("second", 5, epoch=2, ended=True))
     await store.repack("second")
+    # The one that ended in the year 1970, and nothing of what came later, is old enough.
+    assert await store.expired(full_for=1e6, snapshot_for=1e12) == (["first"], [])
 
 
 @pytest.mark.parametrize("said", [0, 1])
@@ -154,6 +157,28 @@ async def test_a_file_of_the_first_version_becomes_todays(path: Path, said: int)
     execute(path, f"pragma user_version = {said}")
     store = await SqliteLog.open(path)
     await check_migrated(store)
+    await store.close()
+    assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION,)]
+
+
+@pytest.mark.parametrize("version", range(1, sqlite_schema.VERSION))
+async def test_a_file_left_at_any_version_becomes_todays(path: Path, version: int) -> None:
+    version_1(path)
+    db = apsw.Connection(str(path))
+    sqlite_schema.migrate(db, version)
+    digest = hashlib.sha256(b"old").hexdigest()
+    if version > 1:
+        db.execute("insert into blobs values (?, 'text/plain', ?)", (digest, b"old"))
+    db.close()
+    assert execute(path, "pragma user_version") == [(version,)]
+    store = await SqliteLog.open(path)
+    await check_migrated(store)
+    if version > 1:
+        # Who uses it was never written down: it stays, also when one who uses it too is deleted.
+        await store.put_blob(b"old", "text/plain", "first")
+        assert await store.delete("first")
+        assert await store.collect_blobs(-1) == 0
+        assert await store.blob(digest) == (b"old", "text/plain")
     await store.close()
     assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION,)]
 

@@ -99,7 +99,7 @@ def test_a_gap_says_how_far_the_log_goes() -> None:
     state = State()
     for event in events_of(LOGGED[0]):
         state.absorb(event)
-    (frame,) = Parser().feed(task.gap_frame(state, 2, "trimmed"))
+    (frame,) = Parser().feed(task.FORMAT.gap(state, 2, "trimmed"))
     number = state.sequence_number
     assert frame.id == f"2-{number}"
     assert json.loads(frame.data) == {
@@ -109,7 +109,7 @@ def test_a_gap_says_how_far_the_log_goes() -> None:
         "reason": "trimmed",
     }
     assert task.FORMAT.at(state).close("enough") == []
-    assert b'"task_id":""' in task.gap_frame(State(), 1, "epoch")
+    assert b'"task_id":""' in task.FORMAT.gap(State(), 1, "epoch")
 
 
 class Forgetful:
@@ -119,6 +119,7 @@ class Forgetful:
     headers: dict[str, str] = {}
     resumable = True
     stateful = True
+    shows_attempts = True
     preamble = b""
     heartbeat: Frame = b": ping\n\n"
 

@@ -130,7 +130,7 @@ class Reader:
         return tail.ended
 
     async def follow_thread(
-        self, thread_id: str, after: Place | str = START, *, owner: str | None = None
+        self, thread_id: str, after: Place | str = START, *, owner: str = ""
     ) -> AsyncGenerator[tuple[RunInfo, list[Recorded]], None]:
         """A thread's runs, one after another in their order, each to its end; then the next one.
 
@@ -139,48 +139,46 @@ class Reader:
         was trimmed raises `RunTrimmed`. An empty list means that nothing came for a while.
         """
         place = Place.read(after) if isinstance(after, str) else after
-        ear = self.bus.subscribe(hints.of_thread(thread_id))
-        try:
-            last: RunInfo | None = None
-            pause = BUSY_THREAD_SECONDS
-            while True:
-                look = partial(self._runs_after, thread_id, owner, last, place)
-                found = await patiently(look)
-                for run in found:
-                    last = run
-                    pause = BUSY_THREAD_SECONDS
-                    seq = place.seq if run.ordinal == place.ordinal else 0
-                    try:
-                        async with aclosing(self.follow(run.run_id, seq)) as batches:
-                            async for batch in batches:
-                                yield run, batch
-                    except Trimmed as gone:
-                        raise RunTrimmed(run) from gone
-                    except NotFound:
-                        continue
-                if not found and not await ear.get(pause):
-                    pause = min(pause * 1.5, IDLE_THREAD_SECONDS)
+        last: RunInfo | None = None
+        async with aclosing(self.thread_runs(thread_id, place.ordinal, owner=owner)) as runs:
+            async for run in runs:
+                if run is None:
                     if last is not None:
                         yield last, []
+                    continue
+                last = run
+                seq = place.seq if run.ordinal == place.ordinal else 0
+                try:
+                    async with aclosing(self.follow(run.run_id, seq)) as batches:
+                        async for batch in batches:
+                            yield run, batch
+                except Trimmed as gone:
+                    raise RunTrimmed(run) from gone
+                except NotFound:
+                    continue
+
+    async def thread_runs(
+        self, thread_id: str, first: int = 1, *, owner: str = ""
+    ) -> AsyncGenerator[RunInfo | None, None]:
+        """A thread's runs from ordinal `first` on, each as soon as it is there, without end.
+
+        None means that there was none for a while.
+        """
+        ear = self.bus.subscribe(hints.of_thread(thread_id))
+        try:
+            pause = BUSY_THREAD_SECONDS
+            while True:
+                look = partial(self.log.thread_runs, thread_id, owner=owner, first=first)
+                found = await patiently(look)
+                for run in found:
+                    yield run
+                    first = run.ordinal + 1
+                    pause = BUSY_THREAD_SECONDS
+                if not found and not await ear.get(pause):
+                    pause = min(pause * 1.5, IDLE_THREAD_SECONDS)
+                    yield None
         finally:
             ear.close()
-
-    async def _runs_after(
-        self, thread_id: str, owner: str | None, last: RunInfo | None, place: Place
-    ) -> list[RunInfo]:
-        """The next runs of a thread: from the cursor's on, or those behind the last one seen."""
-        first = place.ordinal if last is None else last.ordinal + 1
-        after = last.run_id if last is not None else None
-        while True:
-            try:
-                page = await self.log.runs(thread_id=thread_id, owner=owner, after=after)
-            except NotFound:  # the last one was deleted: look from the start
-                after = None
-                continue
-            found = [run for run in page if run.ordinal >= first]
-            if found or not page:
-                return found
-            after = page[-1].run_id
 
     async def state(self, run_id: str, seq: int | None = None) -> State:
         """The run's public state after event `seq` (or now), from the nearest snapshot."""

@@ -6,6 +6,8 @@ interrupted; children before parents.
 
 from __future__ import annotations
 
+import asyncio
+
 from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.codec import decode_private
@@ -28,19 +30,27 @@ TOO_MANY_ATTEMPTS = ErrorInfo(
 
 
 async def whole_state(store: Store, run_id: str) -> State:
-    """The state that the run's log makes, private parts included."""
+    """The state that the run's log makes, private parts included; waits for a store that is away.
 
-    async def read() -> State:
-        found = await store.snapshot(run_id)
-        state = restore(found.state) if found is not None else State()
-        privates = await store.read_private(run_id, state.sequence_number)
-        while events := await store.read(run_id, state.sequence_number):
-            for one in events:
-                hidden = privates.get(one.event.sequence_number)
-                state.absorb(one.event, decode_private(hidden) if hidden else None)
-        return state
+    A thread folds it: however long the run is, the loop has others to serve.
+    """
+    return await patiently(lambda: read_whole(store, run_id))
 
-    return await patiently(read)
+
+async def read_whole(store: Store, run_id: str) -> State:
+    """`whole_state` for somebody who has time to come back when the store is away."""
+    found = await store.snapshot(run_id)
+    state = await asyncio.to_thread(restore, found.state) if found is not None else State()
+    privates = await store.read_private(run_id, state.sequence_number)
+    while events := await store.read(run_id, state.sequence_number):
+        await asyncio.to_thread(_absorb, state, events, privates)
+    return state
+
+
+def _absorb(state: State, events: list[ev.Recorded], privates: dict[int, bytes]) -> None:
+    for one in events:
+        hidden = privates.get(one.event.sequence_number)
+        state.absorb(one.event, decode_private(hidden) if hidden else None)
 
 
 def writer(emitter: Emitter) -> TaskWriter:

@@ -22,6 +22,7 @@ from tailrace.runtime.agents import Agent
 from tailrace.runtime.follow import START, Place, Reader
 from tailrace.runtime.live import CANCELLED
 from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.retention import FOREVER, Retention
 from tailrace.runtime.shared import Streams
 from tailrace.runtime.worker import LEASE_SECONDS, Worker
 
@@ -31,7 +32,9 @@ CANCEL_SECONDS = 2.0
 CLOSED_SECONDS = 5.0
 """Within this time after a cancel the whole tree has ended, whoever did it."""
 
-PAGE = 1000
+
+RUN_PREFIX = "run_"
+"""How the ids begin that are made here."""
 
 
 class Runs:
@@ -47,6 +50,8 @@ class Runs:
         now: Callable[[], float],
         worker: bool = True,
         lease: float = LEASE_SECONDS,
+        keep_events: float = FOREVER,
+        keep_runs: float = FOREVER,
     ) -> None:
         self.store = store
         self.bus = bus
@@ -57,6 +62,7 @@ class Runs:
         self._pipeline = Pipeline(store, bus, patience=lease)
         self._lease = lease
         self.worker: Worker | None = None
+        self.retention = Retention(store, keep_events=keep_events, keep_runs=keep_runs)
         if worker:
             self.worker = Worker(
                 store, bus, agents, name=self.name, pipeline=self._pipeline, lease=lease
@@ -65,9 +71,10 @@ class Runs:
         self._now = now
 
     def open(self) -> None:
-        """Let this process's worker, if it has one, look for work."""
+        """Let this process's worker, if it has one, look for work, and see to retention."""
         if self.worker is not None:
             self.worker.start()
+            self.retention.start()
 
     async def start(
         self,
@@ -79,16 +86,18 @@ class Runs:
         options: Any = None,
         metadata: Any = None,
         owner: str = "",
+        forget: bool = False,
     ) -> str:
         """Begin a run and return its id, once its first event is durable.
 
-        It waits from then on for a worker, here or elsewhere.
+        It waits from then on for a worker, here or elsewhere. One to `forget` is deleted shortly
+        after its end.
         """
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none at all"
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
-        run_id = run_id or f"run_{self._new_id()}"
-        earlier = await self.latest(thread_id) if thread_id else None
+        run_id = run_id or f"{RUN_PREFIX}{self._new_id()}"
+        earlier = await self.latest(thread_id, owner) if thread_id else None
         thread_id = thread_id or f"thread_{self._new_id()}"
         previous = earlier.run_id if earlier is not None else None
         created = recorded(
@@ -113,6 +122,7 @@ class Runs:
             public=encode_event(created),
             previous_run_id=previous,
             owner=owner,
+            forget=forget,
         )
         crash.point("create.before")
         if await self.store.create(run) is None:
@@ -127,15 +137,9 @@ class Runs:
             self.worker.wake()
         hints.tell(self.bus, hints.WORKERS, run_id)
 
-    async def latest(self, thread_id: str) -> RunInfo | None:
-        """A thread's last run, if it has one."""
-        last: RunInfo | None = None
-        while True:
-            after = last.run_id if last is not None else None
-            page = await self.store.runs(thread_id=thread_id, after=after, limit=PAGE)
-            last = page[-1] if page else last
-            if len(page) < PAGE:
-                return last
+    async def latest(self, thread_id: str, owner: str = "") -> RunInfo | None:
+        """The last run of an owner's thread, if it has one."""
+        return await self.store.newest_run(thread_id, owner=owner)
 
     async def info(self, run_id: str) -> RunInfo:
         """What is known of a run, or `NotFound`."""
@@ -153,10 +157,10 @@ class Runs:
         return self.reader.follow(run_id, after)
 
     def follow_thread(
-        self, thread_id: str, after: Place | str = START
+        self, thread_id: str, after: Place | str = START, *, owner: str = ""
     ) -> AsyncIterator[tuple[RunInfo, list[Recorded]]]:
         """The events of a thread's runs, one run after another, without end."""
-        return self.reader.follow_thread(thread_id, after)
+        return self.reader.follow_thread(thread_id, after, owner=owner)
 
     async def send(self, run_id: str, value: Any) -> None:
         """Hand something to a running agent; `{"request_id": …}` answers a request of it."""
@@ -207,6 +211,7 @@ class Runs:
 
     async def close(self) -> None:
         """Stop what runs here, write what is left, close the store and the bus."""
+        await self.retention.stop()
         if self.worker is not None:
             await self.worker.stop()
         await self._pipeline.close()

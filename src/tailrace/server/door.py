@@ -8,6 +8,7 @@ asking first.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from tailrace.core.errors import (
     TailraceError,
     UnknownFormat,
 )
+from tailrace.server.response import STREAM, EventStream
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
@@ -37,7 +39,7 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
 
 
 class Door:
-    """Middleware: refuses strangers' pages before anything else looks at them."""
+    """Middleware: refuses strangers' pages before anything else sees them, and sends streams."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
@@ -51,6 +53,9 @@ class Door:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+        stream: EventStream | None = scope.get(STREAM)
+        if stream is not None:
+            await stream.answer(receive, send)
 
     def _refusal(self, headers: dict[bytes, bytes], method: str) -> Response | None:
         host = _host_of(headers.get(b"host", b"").decode("latin-1"))
@@ -116,3 +121,8 @@ def answering(handler: Handler) -> Handler:
             return error_response(status, error.code, str(error))
 
     return answer
+
+
+def truthy(value: Any) -> bool:
+    """`true`, `1` and so on; `false` in a query is false, although it is a non-empty string."""
+    return str(value).lower() in ("1", "true", "yes", "on")

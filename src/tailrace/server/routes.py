@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,16 +11,29 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
-from tailrace.runtime.runs import Runs
-from tailrace.server.door import Door, answering, error_response, json_response, read_json
-from tailrace.server.stream import EventStream, RunStream, refuse_gap, truthy
+from tailrace.runtime.runs import RUN_PREFIX, Runs
+from tailrace.server.door import (
+    Door,
+    answering,
+    error_response,
+    json_response,
+    read_json,
+    truthy,
+)
+from tailrace.server.response import Connections, EventStream
+from tailrace.server.stream import RunStream, refuse_gap
+from tailrace.server.thread import ThreadStream, read_place
 from tailrace.wire import openai_responses, vercel_ui
-from tailrace.wire.base import Cursor, Format
+from tailrace.wire.base import Cursor, Format, TellsGaps, ThreadFormat
 
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
+
+THREAD_FORMAT = "task"
+"""How a thread is told to a client that names no format."""
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -34,7 +46,7 @@ class Server:
     ) -> None:
         self.runs = runs
         self.formats = formats
-        self.stopping = asyncio.Event()
+        self.connections = Connections()
         routes = [
             Route("/", answering(self.index), methods=["GET"]),
             Route("/health", answering(self.health), methods=["GET"]),
@@ -42,6 +54,7 @@ class Server:
             Route("/runs", answering(self.start), methods=["POST"]),
             Route("/runs/{run_id}", answering(self.show), methods=["GET"]),
             Route("/runs/{run_id}/events", answering(self.events), methods=["GET"]),
+            Route("/threads/{thread_id}/events", answering(self.thread), methods=["GET"]),
             Route("/runs/{run_id}/cancel", answering(self.cancel), methods=["POST"]),
             Route("/runs/{run_id}/input", answering(self.input), methods=["POST"]),
             Route("/v1/responses", answering(self.create_response), methods=["POST"]),
@@ -66,6 +79,7 @@ class Server:
             'POST /runs {"agent": …, "input": …}  start a run',
             "GET  /runs/{id}                    the run as one object",
             "GET  /runs/{id}/events             the run as server-sent events",
+            "GET  /threads/{id}/events          all its runs, those to come as well",
             f"     ?format={' | '.join(self.formats)}",
             "     ?after=CURSOR (or Last-Event-ID)  go on after an event",
             "     ?snapshot=true                the state so far, then the rest",
@@ -92,7 +106,9 @@ class Server:
             raise CallerError("`agent` is missing: name one of GET /agents.")
         if thread_id is not None and not isinstance(thread_id, str):
             raise CallerError("`thread_id` must be a string.")
-        run_id = await self.runs.start(agent, body.get("input"), thread_id=thread_id)
+        run_id = await self.runs.start(
+            agent, body.get("input"), thread_id=thread_id, forget=not _stored(body)
+        )
         return json_response({"run_id": run_id, "events": f"/runs/{run_id}/events"}, 201)
 
     async def show(self, request: Request) -> Response:
@@ -100,28 +116,51 @@ class Server:
         return json_response(client_view(await self.runs.state(request.path_params["run_id"])))
 
     async def events(self, request: Request) -> object:
-        """The run as a stream, in any format."""
+        """The run as a stream, in any format; or the thread, if that is whose id it is."""
         run_id = request.path_params["run_id"]
+        info = await self.runs.store.info(run_id)
+        if info is None:
+            return await self._thread(request, run_id, made=not run_id.startswith(RUN_PREFIX))
         name = request.query_params.get("format", "task")
         wire = self.formats.get(name)
         if wire is None:
             raise UnknownFormat(f"There is no format {name!r}; use {', '.join(self.formats)}.")
-        text = request.headers.get("last-event-id") or request.query_params.get("after")
-        info = await self.runs.info(run_id)
+        text = _cursor_text(request)
         cursor = wire.cursor(text) if text else None
         if cursor is not None:
-            if name != "task":
+            if not isinstance(wire, TellsGaps):
                 await refuse_gap(self.runs, run_id, cursor)
             if info.ended_at is not None and cursor.sub is None and cursor.seq == info.last_seq:
                 return Response(status_code=204)
         snapshot = truthy(request.query_params.get("snapshot", ""))
         return self._stream(wire, run_id, cursor, snapshot=snapshot and cursor is None)
 
+    async def thread(self, request: Request) -> object:
+        """All runs of a thread, one after another, also those to come."""
+        return await self._thread(request, request.path_params["thread_id"], made=True)
+
+    async def _thread(self, request: Request, thread_id: str, *, made: bool) -> object:
+        """Unless it is `made`, a thread needs a run first: the id looks like one of ours."""
+        check_value(thread_id)
+        last = await self.runs.store.last_ordinal(thread_id)
+        if not made and not last:
+            raise NotFound(f"There is no run {thread_id}.")
+        name = request.query_params.get("format", THREAD_FORMAT)
+        wire = self.formats.get(name)
+        if not isinstance(wire, ThreadFormat):
+            known = [one.name for one in self.formats.values() if isinstance(one, ThreadFormat)]
+            raise UnknownFormat(f"A thread is not told as {name!r}; use {' or '.join(known)}.")
+        text = _cursor_text(request)
+        place = read_place(wire, text) if text else None
+        snapshot = truthy(request.query_params.get("snapshot", ""))
+        source = ThreadStream(self.runs, wire, thread_id, place, snapshot=snapshot)
+        return self.connections.answer(source)
+
     def _stream(
         self, wire: Format, run_id: str, cursor: Cursor | None = None, *, snapshot: bool = False
     ) -> EventStream:
         source = RunStream(self.runs, wire, run_id, cursor, snapshot=snapshot)
-        return EventStream(source, self.stopping)
+        return self.connections.answer(source)
 
     async def cancel(self, request: Request) -> Response:
         """Stop a run; a second time changes nothing."""
@@ -149,7 +188,11 @@ class Server:
             run = await self.runs.info(_run_id_of(previous))
             thread_id = run.thread_id
         run_id = await self.runs.start(
-            model, body.get("input"), thread_id=thread_id, options=openai_responses.echoed(body)
+            model,
+            body.get("input"),
+            thread_id=thread_id,
+            options=openai_responses.echoed(body),
+            forget=not _stored(body),
         )
         if body.get("stream") is True:
             return self._stream(openai_responses.FORMAT, run_id)
@@ -196,6 +239,18 @@ class Server:
 def _run_id_of(response_id: str) -> str:
     """The run behind a response's id: our run ids get the prefix that OpenAI's clients expect."""
     return response_id.removeprefix("resp_")
+
+
+def _cursor_text(request: Request) -> str | None:
+    return request.headers.get("last-event-id") or request.query_params.get("after")
+
+
+def _stored(body: dict[str, object]) -> bool:
+    """Whether a run is to be kept after its end, which it is unless the caller says otherwise."""
+    store = body.get("store")
+    if store is not None and not isinstance(store, bool):
+        raise CallerError("`store` must be true or false.")
+    return store is not False
 
 
 def _is_over(ended_at: float | None) -> bool:

@@ -1,28 +1,19 @@
-"""Server-sent events over raw ASGI: one task that writes, one that hears the client leave."""
+"""What one client is sent of a run: all of it, the rest after a cursor, or a snapshot first."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from typing import Any
+from collections.abc import AsyncGenerator
 
-from starlette.types import Receive, Scope, Send
-
-from tailrace.core.errors import InvalidCursor, TailraceError
+from tailrace.core.errors import InvalidCursor
 from tailrace.core.fold import State
 from tailrace.ports import Trimmed
 from tailrace.runtime.follow import epoch_at
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.shared import Stream
-from tailrace.wire import task
-from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents
+from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents, TellsGaps
 
 HEARTBEAT_SECONDS = 15.0
-WRITE_SECONDS = 30.0
-"""How long a client may refuse to read before it is cut; it resumes where it was."""
-
-logger = logging.getLogger("tailrace")
 
 
 class RunStream:
@@ -73,7 +64,15 @@ class RunStream:
                 return await self._what_is_left()
         return None
 
-    def close(self) -> None:
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        """All of it, for a stream that it is a part of."""
+        try:
+            while (piece := await self.next()) is not None:
+                yield piece
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
         """Stop following."""
         if self._stream is not None:
             self._stream.close()
@@ -90,7 +89,7 @@ class RunStream:
             # From the start: the whole log; but a format that cannot take back what a lost
             # attempt had shown is brought to the state in which it is gone. Only the state tells:
             # the store counts lost workers, and a broken provider stream makes attempts as well.
-            state = await runs.state(run_id) if wire.stateful else State()
+            state = State() if wire.shows_attempts else await runs.state(run_id)
             if not _was_taken_back(state):
                 return wire.preamble, runs.streams.stream(wire, run_id, wire.at(State()), 0)
         encoder, frames, seen = await self._open(reason)
@@ -112,15 +111,15 @@ class RunStream:
     async def _open(self, reason: str | None) -> tuple[Encoder, list[Frame], int]:
         """The state so far, for a client that knows nothing or has to be told of a gap."""
         state = await self._runs.state(self._run_id)
-        encoder, frames = self.wire.open(state)
-        if self.wire is task.FORMAT:
-            # The cursor that the client will come back with must be the one of that event.
-            epoch = await epoch_at(self._runs.store, self._run_id, state.sequence_number)
-            if epoch is None:
-                epoch = (await self._runs.info(self._run_id)).epoch
-            frames = [task.snapshot_frame(state, epoch)]
-            if reason is not None:
-                frames.insert(0, task.gap_frame(state, epoch, reason))
+        if not isinstance(self.wire, TellsGaps):
+            return *self.wire.open(state), state.sequence_number
+        # The cursor that the client will come back with must be the one of that event.
+        epoch = await epoch_at(self._runs.store, self._run_id, state.sequence_number)
+        if epoch is None:
+            epoch = (await self._runs.info(self._run_id)).epoch
+        encoder, frames = self.wire.open(state, epoch)
+        if reason is not None:
+            frames.insert(0, self.wire.gap(state, epoch, reason))
         return encoder, frames, state.sequence_number
 
     async def _what_is_left(self) -> bytes:
@@ -129,7 +128,7 @@ class RunStream:
         Trimmed runs have ended, so nothing follows it.
         """
         begun = self._stream is not None and self._stream.seen > 0
-        if self.wire is not task.FORMAT and begun:
+        if begun and not isinstance(self.wire, TellsGaps):
             return self.closing("This part of the run is no longer kept.")
         _, frames, _ = await self._open("trimmed")
         return b"".join(frames)
@@ -164,82 +163,3 @@ async def refuse_gap(runs: Runs, run_id: str, cursor: Cursor) -> None:
     if reason is not None:
         where = "no longer kept" if reason == "trimmed" else "beyond the end of the stream"
         raise InvalidCursor(f"What comes after that is {where}; start again without a cursor.")
-
-
-class EventStream:
-    """A response that sends a stream until the run ends, the client leaves or the server stops."""
-
-    def __init__(self, source: RunStream, stopping: asyncio.Event) -> None:
-        self._source = source
-        self._headers = {
-            "content-type": "text/event-stream; charset=utf-8",
-            "cache-control": "no-store",
-            "x-accel-buffering": "no",
-            **source.wire.headers,
-        }
-        self._stopping = stopping
-        self._writing_since: float | None = None
-
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [(k.encode(), v.encode()) for k, v in self._headers.items()],
-            }
-        )
-        pump = asyncio.ensure_future(self._pump(send))
-        left = asyncio.ensure_future(_left(receive))
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await self._watch(pump, left, stopping)
-            sent_away = stopping.done() and not left.done()
-        finally:
-            for task in (pump, left, stopping):
-                task.cancel()
-            answers = await asyncio.gather(pump, left, stopping, return_exceptions=True)
-        failure = answers[0]
-        if isinstance(failure, TailraceError):
-            logger.warning("a stream broke off: %s", failure)
-            last = self._source.closing("The stream broke off; connect again.")
-            await send({"type": "http.response.body", "body": last, "more_body": False})
-        elif isinstance(failure, Exception) and not isinstance(failure, OSError):
-            raise failure
-        elif sent_away:
-            last = self._source.closing("The server is stopping; connect again.")
-            await send({"type": "http.response.body", "body": last, "more_body": False})
-
-    async def _watch(self, *tasks: asyncio.Future[Any]) -> None:
-        """Until one of the tasks is done, or the client has refused to read for too long.
-
-        A look now and then costs nothing; a timeout around each write would cost more than it.
-        """
-        while True:
-            look = WRITE_SECONDS / 10
-            done, _ = await asyncio.wait(tasks, timeout=look, return_when=asyncio.FIRST_COMPLETED)
-            since = self._writing_since
-            if done or (since is not None and time.monotonic() - since > WRITE_SECONDS):
-                return
-
-    async def _pump(self, send: Send) -> None:
-        source = self._source
-        try:
-            while (chunk := await source.next()) is not None:
-                self._writing_since = time.monotonic()
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                self._writing_since = None
-        finally:
-            # Here and not by the garbage collector: who left must not be followed for.
-            source.close()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def truthy(value: Any) -> bool:
-    """`true`, `1` and so on; `false` in a query is false, although it is a non-empty string."""
-    return str(value).lower() in ("1", "true", "yes", "on")

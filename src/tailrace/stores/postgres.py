@@ -18,7 +18,17 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
 from tailrace.core.events import Recorded
-from tailrace.ports import Batch, Claim, Head, Letter, NewRun, RunInfo, Snapshot, Trimmed
+from tailrace.ports import (
+    FORGET_SECONDS,
+    Batch,
+    Claim,
+    Head,
+    Letter,
+    NewRun,
+    RunInfo,
+    Snapshot,
+    Trimmed,
+)
 from tailrace.stores import postgres_sql as sql
 from tailrace.stores.postgres_pool import Pool, split_url
 from tailrace.stores.postgres_schema import DEFAULT_SCHEMA, checked, in_schema, migrate
@@ -92,6 +102,7 @@ class PostgresStore:
                     first.private,
                     first.public_checksum,
                     first.private_checksum,
+                    run.forget,
                 )
             except self._pool.taken:
                 found = None
@@ -252,6 +263,23 @@ class PostgresStore:
             rows = await self._fetch(sql.ALL_RUNS, after, limit)
         return [_info(row) for row in rows]
 
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """A thread's runs from a place on."""
+        rows = await self._fetch(sql.THREAD_FROM, thread_id, owner, min(first, _HUGE), limit)
+        return [_info(row) for row in rows]
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """A thread's last run."""
+        rows = await self._fetch(sql.NEWEST_RUN, thread_id, owner)
+        return _info(rows[0]) if rows else None
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """How many runs a thread ever had."""
+        rows = await self._fetch(sql.LAST_ORDINAL, owner, thread_id)
+        return int(rows[0][0]) if rows else 0
+
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
         rows = await self._fetch(sql.SNAPSHOT, run_id, at_most)
@@ -310,16 +338,25 @@ class PostgresStore:
                 found = True
                 for statement in sql.FORGET:
                     await db.execute(self._sql(statement), run_id)
+                used = await db.fetch(self._sql(sql.END_USES), run_id)
+                if used:
+                    sha256s = [sha256 for (sha256,) in used]
+                    await db.execute(self._sql(sql.LOCK_BLOBS), sha256s)
+                    await db.execute(self._sql(sql.LEAVE_BLOBS), sha256s)
 
         # `found` stays true when the commit's answer was lost and the second try finds nothing.
         await self._transaction(work)
         return found
 
-    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
         """Some ended runs to trim and to delete, the oldest first."""
         to_trim = await self._fetch(sql.TO_TRIM, full_for, snapshot_for, EXPIRED_AT_ONCE)
+        to_forget = await self._fetch(sql.TO_FORGET, forget_after, EXPIRED_AT_ONCE)
         to_delete = await self._fetch(sql.TO_DELETE, snapshot_for, EXPIRED_AT_ONCE)
-        return [run_id for (run_id,) in to_trim], [run_id for (run_id,) in to_delete]
+        gone = dict.fromkeys(run_id for (run_id,) in to_forget + to_delete)
+        return [run_id for (run_id,) in to_trim], list(gone)
 
     # --- the queue -----------------------------------------------------------------------------
 
@@ -389,12 +426,44 @@ class PostgresStore:
 
     # --- blobs ---------------------------------------------------------------------------------
 
-    async def put_blob(self, data: bytes, mime_type: str) -> str:
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
         """Keep these bytes; the type that came first stays."""
         # Hashing 100 MB takes a tenth of a second: not on the loop.
         sha256 = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
-        await self._fetch(sql.PUT_BLOB, sha256, mime_type, data)
+        if run_id is None:
+            await self._fetch(sql.PUT_BLOB, sha256, mime_type, data)
+            return sha256
+
+        async def work(db: Any) -> None:
+            await self._hold(db, run_id)
+            await db.execute(self._sql(sql.PUT_USED_BLOB), sha256, mime_type, data)
+            await db.execute(self._sql(sql.USE_BLOBS), run_id, [sha256])
+
+        await self._transaction(work)
         return sha256
+
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        """Note what a run uses; what is not there."""
+        missing: set[str] = set()
+
+        async def work(db: Any) -> None:
+            nonlocal missing
+            await self._hold(db, run_id)
+            found = [row[0] for row in await db.fetch(self._sql(sql.LOCK_BLOBS), sha256s)]
+            await db.execute(self._sql(sql.TAKE_BLOBS), found)
+            await db.execute(self._sql(sql.USE_BLOBS), run_id, found)
+            missing = set(sha256s) - set(found)
+
+        await self._transaction(work)
+        return missing
+
+    async def _hold(self, db: Any, run_id: str) -> None:
+        if await db.fetchval(self._sql(sql.HOLD_RUN), run_id) is None:
+            raise NotFound(f"There is no run {run_id}.")
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        """Forget what nobody uses; how many."""
+        return len(await self._fetch(sql.COLLECT_BLOBS, unused_for, limit))
 
     async def blob(self, sha256: str) -> tuple[bytes, str] | None:
         """The bytes and their type."""

@@ -104,7 +104,28 @@ create table @blobs (
 alter table @blobs alter data set storage external;
 """
 
-MIGRATIONS = (FIRST,)
+# Runs that are not to be kept.
+SECOND = """
+alter table @runs add column forget boolean not null default false;
+create index runs_to_forget on @runs (ended_at) where ended_at is not null and forget;
+"""
+
+# Which run uses which blob. `unused_since` is null exactly while somebody does; whoever changes the
+# one or the other holds the blob's row. Who uses those that are there already was never written
+# down, so they get a user that no run is, and stay.
+THIRD = """
+create table @blob_uses (
+    run_id text collate "C",
+    sha256 text collate "C",
+    primary key (run_id, sha256)
+);
+create index blob_users on @blob_uses (sha256);
+insert into @blob_uses select '', sha256 from @blobs;
+alter table @blobs add column unused_since timestamptz;
+create index blobs_unused on @blobs (unused_since) where unused_since is not null;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD)
 
 
 def in_schema(statement: str, schema: str) -> str:

@@ -11,8 +11,8 @@ INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, l
     extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
 
 # $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 metadata, $7 token,
-# $8 public, $9 private, $10 and $11 their checksums. No row if the id is taken; a racer for the
-# same id fails on the primary key. Either way the thread's counter does not move.
+# $8 public, $9 private, $10 and $11 their checksums, $12 forget. No row if the id is taken; a racer
+# for the same id fails on the primary key. Either way the thread's counter does not move.
 CREATE = f"""
 with thread as (
     insert into @threads as t (owner, thread_id, last_ordinal)
@@ -21,8 +21,8 @@ with thread as (
     returning last_ordinal
 ), run as (
     insert into @runs (run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata,
-                       created_token, last_seq)
-    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1 from thread
+                       created_token, last_seq, forget)
+    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12 from thread
     returning {INFO}
 ), first_event as (
     insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
@@ -116,6 +116,19 @@ where thread_id = $1 and ($2::text is null or owner = $2)
 order by ordinal, number limit $4
 """  # noqa: S608
 
+# $1 thread_id, $2 owner, $3 the first ordinal, $4 limit
+THREAD_FROM = f"""
+select {INFO} from @runs where thread_id = $1 and owner = $2 and ordinal >= $3
+order by ordinal limit $4
+"""  # noqa: S608
+
+# $1 thread_id, $2 owner
+NEWEST_RUN = f"""
+select {INFO} from @runs where thread_id = $1 and owner = $2 order by ordinal desc limit 1
+"""  # noqa: S608
+
+LAST_ORDINAL = "select last_ordinal from @threads where owner = $1 and thread_id = $2"
+
 # $1 owner, $2 the run after which to go on (null: from the start), $3 limit
 OWNER_RUNS = f"""
 select {INFO} from @runs
@@ -182,6 +195,13 @@ order by ended_at limit $3
 TO_DELETE = """
 select run_id from @runs
 where ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+order by ended_at limit $2
+"""
+
+# $1 seconds, $2 limit
+TO_FORGET = """
+select run_id from @runs
+where forget and ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
 order by ended_at limit $2
 """
 
@@ -261,8 +281,48 @@ update @runs set read_letter = least($2, last_letter)
 where run_id = $1 and read_letter < least($2, last_letter)
 """
 
+# A blob that is there already waits anew if it waited; one in use stays in use.
 PUT_BLOB = """
-insert into @blobs (sha256, mime_type, data) values ($1, $2, $3) on conflict (sha256) do nothing
+insert into @blobs as b (sha256, mime_type, data, unused_since)
+values ($1, $2, $3, clock_timestamp())
+on conflict (sha256) do update set unused_since = clock_timestamp()
+    where b.unused_since is not null
+"""
+
+PUT_USED_BLOB = """
+insert into @blobs (sha256, mime_type, data) values ($1, $2, $3)
+on conflict (sha256) do update set unused_since = null
+"""
+
+# Before a use is noted: a deletion of the run waits, and finds the use.
+HOLD_RUN = "select run_id from @runs where run_id = $1 for key share"
+
+LOCK_BLOBS = "select sha256 from @blobs where sha256 = any($1::text[]) order by sha256 for update"
+
+TAKE_BLOBS = "update @blobs set unused_since = null where sha256 = any($1::text[])"
+
+# $1 run_id, $2 the hashes
+USE_BLOBS = """
+insert into @blob_uses (run_id, sha256) select $1, unnest($2::text[]) on conflict do nothing
+"""
+
+END_USES = "delete from @blob_uses where run_id = $1 returning sha256"
+
+# After `LOCK_BLOBS`, and a statement of its own: it has to see the uses of those we waited for.
+LEAVE_BLOBS = """
+update @blobs as b set unused_since = clock_timestamp()
+where sha256 = any($1::text[])
+    and not exists (select from @blob_uses as u where u.sha256 = b.sha256)
+"""
+
+# $1 seconds, $2 limit. One that is locked is about to be used, or collected by somebody else.
+COLLECT_BLOBS = """
+delete from @blobs where sha256 in (
+    select sha256 from @blobs
+    where unused_since <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+    order by unused_since limit $2 for update skip locked
+)
+returning sha256
 """
 
 BLOB = "select data, mime_type from @blobs where sha256 = $1"

@@ -22,10 +22,20 @@ from urllib.parse import parse_qsl, unquote
 import apsw
 import msgspec
 
-from tailrace.core.errors import CallerError, NotFound, StorageError
+from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import Recorded
-from tailrace.ports import Batch, Claim, Head, Letter, NewRun, RunInfo, Snapshot
+from tailrace.ports import (
+    FORGET_SECONDS,
+    Batch,
+    Claim,
+    Head,
+    Letter,
+    NewRun,
+    RunInfo,
+    Snapshot,
+)
 from tailrace.stores import sqlite_batches as batches_of
+from tailrace.stores import sqlite_blobs as blobs_of
 from tailrace.stores import sqlite_queue as queue_of
 from tailrace.stores.sqlite_schema import Synchronous, connect
 from tailrace.stores.sqlite_threads import Checkpointer, Worker
@@ -113,9 +123,9 @@ class SqliteLog:
                 trimmed_to=0,
             )
             db.execute(
-                f"insert into runs ({_INFO}, last_letter)"  # noqa: S608
-                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
-                msgspec.structs.astuple(info),
+                f"insert into runs ({_INFO}, last_letter, forget)"  # noqa: S608
+                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
+                (*msgspec.structs.astuple(info), run.forget),
             )
             batches_of.first(db, run.run_id, run.public, run.private)
             return info
@@ -173,6 +183,25 @@ class SqliteLog:
             values += place[0]
         return await self._infos(f"{where} order by {order} limit ?", [*values, limit])
 
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """A thread's runs from a place on."""
+        where = "thread_id = ? and owner = ? and ordinal >= ? order by ordinal limit ?"
+        return await self._infos(where, [thread_id, owner, first, limit])
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """A thread's last run."""
+        where = "thread_id = ? and owner = ? order by ordinal desc limit 1"
+        found = await self._infos(where, [thread_id, owner])
+        return found[0] if found else None
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """How many runs a thread ever had."""
+        query = "select last_ordinal from threads where owner = ? and thread_id = ?"
+        rows = await self._select(query, owner, thread_id)
+        return int(rows[0][0]) if rows else 0
+
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
         rows = await self._select(
@@ -193,20 +222,29 @@ class SqliteLog:
         await self._writer.call(lambda db: batches_of.trim(db, run_id, snapshot))
 
     async def delete(self, run_id: str) -> bool:
-        """Forget a run. Blobs stay: another run may refer to the same bytes."""
-        return await self._writer.call(lambda db: batches_of.delete(db, run_id))
+        """Forget a run. Its blobs stay for a while, or as long as another run uses them."""
+        return await self._writer.call(lambda db: batches_of.delete(db, run_id, self._now()))
 
-    async def expired(self, *, full_for: float, snapshot_for: float) -> tuple[list[str], list[str]]:
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
         """Ended runs to trim and to delete, those that ended first."""
         now = self._now()
-        query = (
-            "select run_id from runs where ended_at <= ?1 and (trimmed_to = 0 or ?2)"
-            " and ended_at > ?3 order by ended_at limit ?4"
-        )
-        old, older = now - full_for, now - snapshot_for
-        to_trim = await self._select(query, old, False, older, EXPIRED_AT_ONCE)
-        to_delete = await self._select(query, older, True, float("-inf"), EXPIRED_AT_ONCE)
-        return [run_id for (run_id,) in to_trim], [run_id for (run_id,) in to_delete]
+
+        async def ended(condition: str, *values: float) -> list[str]:
+            rows = await self._select(
+                f"select run_id from runs where ended_at <= ? {condition}"  # noqa: S608
+                " order by ended_at limit ?",
+                *values,
+                EXPIRED_AT_ONCE,
+            )
+            return [run_id for (run_id,) in rows]
+
+        older = now - snapshot_for
+        to_trim = await ended("and trimmed_to = 0 and ended_at > ?", now - full_for, older)
+        to_delete = await ended("", older)
+        to_forget = await ended("and forget = 1", now - forget_after)
+        return to_trim, list(dict.fromkeys(to_forget + to_delete))
 
     # --- claims --------------------------------------------------------------------------------
 
@@ -258,28 +296,26 @@ class SqliteLog:
 
     # --- blobs ---------------------------------------------------------------------------------
 
-    async def put_blob(self, data: bytes, mime_type: str) -> str:
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
         """Keep bytes once; hashed beside the loop and before the writer's turn."""
         digest = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
         await self._writer.call(
-            lambda db: db.execute(
-                "insert or ignore into blobs values (?, ?, ?)", (digest, mime_type, data)
-            ).close()
+            lambda db: blobs_of.put(db, digest, mime_type, data, run_id, self._now())
         )
         return digest
 
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        """Note what a run uses; what is not there."""
+        return await self._writer.call(lambda db: blobs_of.use(db, run_id, sha256s))
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        """Forget what nobody uses; how many."""
+        before = self._now() - unused_for
+        return await self._writer.call(lambda db: blobs_of.collect(db, before, limit))
+
     async def blob(self, sha256: str) -> tuple[bytes, str] | None:
-        """Bytes by their hash, which is also looked at: damage is never passed on."""
-
-        def job(db: apsw.Connection) -> tuple[bytes, str] | None:
-            found: tuple[bytes, str] | None = _one(
-                db, "select data, mime_type from blobs where sha256 = ?", sha256
-            )
-            if found is not None and hashlib.sha256(found[0]).hexdigest() != sha256:
-                raise StorageError(f"Blob {sha256} is damaged. Restore the file from a backup.")
-            return found
-
-        return await self._reader.call(job)
+        """Bytes by their hash."""
+        return await self._reader.call(lambda db: blobs_of.read(db, sha256))
 
     # --- the rest ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.events import Recorded
 from tailrace.ports import Batch, Trimmed
+from tailrace.stores import sqlite_blobs as blobs_of
 from tailrace.stores.sqlite_threads import attempt
 
 ROW_BYTES = 256 * 1024
@@ -328,8 +329,9 @@ def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:
     db.execute("update runs set trimmed_to = last_seq where run_id = ?", (run_id,))
 
 
-def delete(db: apsw.Connection, run_id: str) -> bool:
+def delete(db: apsw.Connection, run_id: str, now: float) -> bool:
     """Take away a run and everything of it."""
+    blobs_of.let_go(db, run_id, now)
     for table in ("batches", "snapshots", "letters"):
         db.execute(f"delete from {table} where run_id = ?", (run_id,))  # noqa: S608
     db.execute("delete from runs where run_id = ?", (run_id,))

@@ -117,7 +117,32 @@ create table blobs (
 );
 """
 
-MIGRATIONS = (FIRST, SECOND)
+# Runs that are not to be kept, and indexes for retention, which looks every few seconds: over the
+# runs that it has trimmed already it must not walk each time.
+THIRD = """
+alter table runs add column forget integer not null default 0;
+create index runs_to_trim on runs (ended_at) where ended_at is not null and trimmed_to = 0;
+create index runs_to_forget on runs (ended_at) where ended_at is not null and forget = 1;
+"""
+
+# Which run uses which blob. Who uses those that are there already was never written down, so they
+# get a user that no run is, and stay.
+FOURTH = """
+create table blob_uses (
+    run_id text not null,
+    sha256 text not null,
+    primary key (run_id, sha256)
+) without rowid;
+create index blob_users on blob_uses (sha256);
+insert into blob_uses select '', sha256 from blobs;
+create table unused_blobs (
+    sha256 text primary key,
+    since  real not null
+) without rowid;
+create index unused_blobs_in_order on unused_blobs (since);
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH)
 VERSION = len(MIGRATIONS)
 
 

@@ -1,16 +1,15 @@
-"""The store kit, second part: listings, retention, claims, letters and blobs."""
+"""The store kit, second part: listings, retention, claims and letters."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 
 import pytest
 
 from tailrace.core.errors import NotFound, SeqConflict, TailraceError
 from tailrace.ports import Claim, Store, Trimmed
-from tailrace.testing._store import StoreTests, batch, created, ended, numbers, public, written
+from tailrace.testing._store import StoreTests, batch, created, ended, numbers, written
 
 LEASE = 0.25
 """Seconds of a lease that a test lets end."""
@@ -93,6 +92,32 @@ class KeepingTests(StoreTests):
             await store.trim("r", b"final")
         assert await numbers(store, "r") == [1]
 
+    async def test_a_thread_is_listed_from_any_place_and_its_newest_run_is_known(
+        self, store: Store
+    ) -> None:
+        for n in range(1, 6):
+            await created(store, f"r{n}", owner="o")
+            await created(store, f"other {n}", owner="p")
+        page = await store.thread_runs("t", owner="o", first=2, limit=3)
+        assert [(one.run_id, one.ordinal) for one in page] == [("r2", 2), ("r3", 3), ("r4", 4)]
+        page = await store.thread_runs("t", owner="o", first=4)
+        assert [one.run_id for one in page] == ["r4", "r5"]
+        assert await store.thread_runs("t", owner="o", first=2**53 - 1) == []
+        assert await store.thread_runs("t") == []
+        newest = await store.newest_run("t", owner="o")
+        assert newest is not None
+        assert newest == await store.info("r5")
+        for run_id in ("r2", "r5"):
+            await store.delete(run_id)
+        assert [one.ordinal for one in await store.thread_runs("t", owner="o")] == [1, 3, 4]
+        newest = await store.newest_run("t", owner="o")
+        assert newest is not None
+        assert newest.run_id == "r4"
+        # A cursor may name a run that is gone; beyond this number it names none that ever was.
+        assert await store.last_ordinal("t", owner="o") == 5
+        assert await store.newest_run("t") is None
+        assert await store.last_ordinal("t") == 0
+
     async def test_a_deleted_run_leaves_nothing(self, store: Store) -> None:
         await created(store, "r")
         await written(store, batch("r", 2, 2, private=b"p", snapshot=b"s"))
@@ -123,6 +148,25 @@ class KeepingTests(StoreTests):
         assert await store.expired(full_for=hour, snapshot_for=-1) == ([], ["old", "trimmed"])
         forever = float("inf")
         assert await store.expired(full_for=forever, snapshot_for=forever) == ([], [])
+
+    async def test_a_run_to_forget_is_named_after_its_end_however_long_others_are_kept(
+        self, store: Store
+    ) -> None:
+        await created(store, "live", forget=True)
+        await ended(store, "kept")
+        await ended(store, "gone", forget=True)
+        forever = float("inf")
+        kept = {"full_for": forever, "snapshot_for": forever}
+        assert await store.expired(**kept) == ([], [])
+        assert await store.expired(**kept, forget_after=-1) == ([], ["gone"])
+        _, to_delete = await store.expired(full_for=forever, snapshot_for=-1, forget_after=-1)
+        assert sorted(to_delete) == ["gone", "kept"]
+
+    async def test_retention_names_the_oldest_runs_first(self, store: Store) -> None:
+        for number in range(5):
+            await ended(store, f"r{number}")
+        to_trim, _ = await store.expired(full_for=-1, snapshot_for=60)
+        assert to_trim == [f"r{number}" for number in range(5)]
 
 
 class ClaimTests(StoreTests):
@@ -306,25 +350,3 @@ class LetterTests(StoreTests):
         assert await store.post("r", "cancel", b"") is None
         assert await store.post("nobody", "cancel", b"") is None
         assert await store.letters(["r", "nobody"]) == {}
-
-
-class BlobTests(StoreTests):
-    """Large content."""
-
-    @pytest.mark.parametrize("size", [0, 1, 5_000_000])
-    async def test_a_blob_is_found_by_its_hash(self, store: Store, size: int) -> None:
-        data = bytes(range(256)) * (size // 256 + 1)
-        data = data[:size]
-        digest = await store.put_blob(data, "image/png")
-        assert digest == hashlib.sha256(data).hexdigest()
-        assert await store.blob(digest) == (data, "image/png")
-
-    async def test_the_same_bytes_are_kept_once(self, store: Store) -> None:
-        digests = await asyncio.gather(*(store.put_blob(b"x", "text/plain") for _ in range(20)))
-        assert len(set(digests)) == 1
-        assert await store.blob(digests[0]) == (b"x", "text/plain")
-
-    async def test_there_is_no_blob_that_was_not_put(self, store: Store) -> None:
-        await store.put_blob(b"x", "text/plain")
-        for digest in ("", "0" * 64, public("r", 1).decode()):
-            assert await store.blob(digest) is None

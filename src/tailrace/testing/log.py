@@ -18,8 +18,9 @@ import inspect
 from typing import Any
 
 from tailrace.testing._store import Opener
+from tailrace.testing._store_blobs import BlobTests
 from tailrace.testing._store_log import AppendTests, ReadTests
-from tailrace.testing._store_rest import BlobTests, ClaimTests, KeepingTests, LetterTests
+from tailrace.testing._store_rest import ClaimTests, KeepingTests, LetterTests
 
 __all__ = ["EventLogKit", "Opener"]
 

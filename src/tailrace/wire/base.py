@@ -53,6 +53,9 @@ class Format(Protocol):
     """Whether clients can say where they stopped. If not, they get a replay."""
     stateful: bool
     """Whether `at` looks at the state. If not, a resume need not fold the log before it."""
+    shows_attempts: bool
+    """Whether what a lost attempt had shown stays in the stream. If not, whoever comes after is
+    brought to the state in which it is gone."""
     preamble: bytes
     """What is sent before the first frame, if anything."""
     heartbeat: Frame
@@ -78,6 +81,31 @@ class InsideEvents(Format, Protocol):
         """An encoder for the event after `recorded`, and what is left of that event's frames.
 
         `before` is the state that event `cursor.seq`, which is `recorded`, came upon.
+        """
+
+
+@runtime_checkable
+class TellsGaps(Format, Protocol):
+    """A format that can tell its clients that a part of the log is not to be had.
+
+    What follows the gap is `open`. `epoch` is of the writer of the state's last event.
+    """
+
+    def gap(self, state: State, epoch: int, reason: str) -> Frame:
+        """What a client is told whose cursor the log cannot serve; the state is what there is."""
+
+    def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
+        """An encoder, and the frames that bring an empty client to this state."""
+
+
+@runtime_checkable
+class ThreadFormat(TellsGaps, Protocol):
+    """A format in which the runs of a thread can be streamed one after another."""
+
+    def in_thread(self, ordinal: int) -> TellsGaps:
+        """How the thread's run of this number is told: its ids are `ordinal:…`.
+
+        Its `cursor` reads what stands behind the colon.
         """
 
 

@@ -46,6 +46,7 @@ class ResponsesFormat:
     headers: dict[str, str] = {}
     resumable = True
     stateful = True
+    shows_attempts = False
     preamble = b""
     heartbeat: Frame = sse.comment("ping")
 

@@ -15,11 +15,13 @@ from tailrace.wire.base import Cursor, Frame, whole_number
 class TaskEncoder:
     """Frames events as they are; all it remembers is the epoch, which seldom changes."""
 
-    __slots__ = ("_epoch", "_head")
+    __slots__ = ("_epoch", "_head", "_ordinal")
 
-    def __init__(self) -> None:
+    def __init__(self, ordinal: int | None = None) -> None:
+        """For a run by itself, or for the run of this number in its thread."""
         self._epoch = -1
         self._head = b""
+        self._ordinal = ordinal
 
     def encode(self, recorded: Recorded) -> list[Frame]:
         """One event, one frame, whose id is the cursor after it.
@@ -28,7 +30,7 @@ class TaskEncoder:
         """
         if recorded.epoch != self._epoch:
             self._epoch = recorded.epoch
-            self._head = b"id: %d-" % self._epoch
+            self._head = b"id: %b" % _place(self._ordinal, self._epoch)
         number = recorded.event.sequence_number
         return [b"%b%d\ndata: %b\n\n" % (self._head, number, recorded.public)]
 
@@ -44,16 +46,27 @@ class TaskFormat:
     headers: dict[str, str] = {}
     resumable = True
     stateful = False
+    shows_attempts = True
     preamble = sse.retry(1000)
     heartbeat: Frame = sse.comment("ping")
+    _ordinal: int | None = None
 
     def at(self, state: State) -> TaskEncoder:
         """Any encoder will do: the format has no memory."""
-        return TaskEncoder()
+        return TaskEncoder(self._ordinal)
 
     def open(self, state: State, epoch: int = 1) -> tuple[TaskEncoder, list[Frame]]:
         """One snapshot frame holds it all."""
-        return TaskEncoder(), [snapshot_frame(state, epoch)]
+        frame = self._frame(state, epoch, {"type": "task.snapshot"}, {"state": saved(state)})
+        return self.at(state), [frame]
+
+    def gap(self, state: State, epoch: int, reason: str) -> Frame:
+        """What a client is told whose cursor the log cannot serve."""
+        return self._frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
+
+    def in_thread(self, ordinal: int) -> TaskInThread:
+        """The same events with a thread's cursors."""
+        return TaskInThread(ordinal)
 
     def cursor(self, text: str) -> Cursor:
         """`epoch-seq`, or `0` for the start."""
@@ -64,27 +77,38 @@ class TaskFormat:
             raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
         return Cursor(whole_number(seq), epoch=whole_number(epoch))
 
+    def _frame(
+        self, state: State, epoch: int, head: dict[str, object], tail: dict[str, object]
+    ) -> Frame:
+        root = state.root
+        number = state.sequence_number
+        body = {
+            **head,
+            "task_id": root.task_id if root is not None else "",
+            "sequence_number": number,
+            **tail,
+        }
+        data = msgspec.json.encode(body)
+        return b"id: %b%d\ndata: %b\n\n" % (_place(self._ordinal, epoch), number, data)
 
-def snapshot_frame(state: State, epoch: int) -> Frame:
-    """The state so far, for a client that joins late."""
-    return _frame(state, epoch, {"type": "task.snapshot"}, {"state": saved(state)})
+
+class TaskInThread(TaskFormat):
+    """The run of one number in its thread: ids are `ordinal:seq`."""
+
+    name = "task in thread"
+    preamble = b""
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+
+    def cursor(self, text: str) -> Cursor:
+        """`seq`; a thread's cursor has no epoch."""
+        return Cursor(whole_number(text))
 
 
-def gap_frame(state: State, epoch: int, reason: str) -> Frame:
-    """What a client is told whose cursor the log cannot serve."""
-    return _frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
-
-
-def _frame(state: State, epoch: int, head: dict[str, object], tail: dict[str, object]) -> Frame:
-    root = state.root
-    body = {
-        **head,
-        "task_id": root.task_id if root is not None else "",
-        "sequence_number": state.sequence_number,
-        **tail,
-    }
-    data = msgspec.json.encode(body)
-    return b"id: %d-%d\ndata: %b\n\n" % (epoch, state.sequence_number, data)
+def _place(ordinal: int | None, epoch: int) -> bytes:
+    """What stands before the number in an id."""
+    return b"%d-" % epoch if ordinal is None else b"%d:" % ordinal
 
 
 FORMAT = TaskFormat()

@@ -254,6 +254,7 @@ class UiFormat:
     headers: dict[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
     resumable = False
     stateful = True
+    shows_attempts = False
     preamble = b""
     heartbeat: Frame = sse.comment("ping")
 

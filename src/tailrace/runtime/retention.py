@@ -1,0 +1,124 @@
+"""Takes away what was kept long enough: the full log, then only the final state, then nothing.
+
+Every process with a worker does this beside its work. Several may meet at one run: to trim it twice
+changes nothing, and what another one deleted meanwhile is passed over. So nobody has to be chosen,
+and nobody is missed when it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from tailrace.core.errors import StorageError, TailraceError
+from tailrace.core.snapshot import save
+from tailrace.ports import FORGET_SECONDS, Store, Trimmed
+from tailrace.runtime.recovery import read_whole
+
+FOREVER = math.inf
+
+UNUSED_BLOB_SECONDS = 24 * 60 * 60.0
+"""How long a blob that no run uses (any more) waits to be used, or put, again."""
+
+SWEEP_SECONDS = 30.0
+"""How long a process rests between two passes, about."""
+
+BUSY_SECONDS = 1.0
+"""How long it rests when a pass left some over: others write to the same database."""
+
+AT_ONCE = 100
+"""How many runs one pass trims, and how many runs and blobs it deletes, at most."""
+
+SET_ASIDE_SECONDS = 600.0
+"""How long a run that could not be trimmed or deleted is left alone: it may be a damaged one, and
+those behind it must not wait for it."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Retention:
+    """Trims runs that ended `keep_events` seconds ago, and deletes them after `keep_runs`.
+
+    What only deleted runs used is collected as well.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        keep_events: float = FOREVER,
+        keep_runs: float = FOREVER,
+        forget_after: float = FORGET_SECONDS,
+        every: float | None = None,
+    ) -> None:
+        self._store = store
+        self._keep_events = keep_events
+        self._keep_runs = keep_runs
+        self._forget_after = forget_after
+        self._every = SWEEP_SECONDS if every is None else every
+        self._aside: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look, now and then, until it is stopped."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="retention")
+
+    async def stop(self) -> None:
+        """Stop in the middle of whatever it does: each step is whole by itself."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        pause = self._every
+        while True:
+            # Processes that were started together spread, and seldom do the same work twice.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            pause = self._every
+            try:
+                if await self.sweep():
+                    pause = min(BUSY_SECONDS, self._every)
+            except StorageError as error:
+                logger.warning("retention will try again: %s", error)
+            except Exception:
+                logger.exception("retention will try again")
+
+    async def sweep(self) -> bool:
+        """One pass; whether it left some over for the next one."""
+        to_trim, to_delete = await self._store.expired(
+            full_for=self._keep_events,
+            snapshot_for=self._keep_runs,
+            forget_after=self._forget_after,
+        )
+        deleted_all = await self._each(to_delete, self._store.delete)
+        trimmed_all = await self._each(to_trim, self._trim)
+        collected = await self._store.collect_blobs(UNUSED_BLOB_SECONDS, AT_ONCE)
+        return not (deleted_all and trimmed_all and collected < AT_ONCE)
+
+    async def _each(self, run_ids: list[str], work: Callable[[str], Awaitable[object]]) -> bool:
+        """Do it to some of these runs; whether these were all."""
+        now = time.monotonic()
+        self._aside = {run_id: until for run_id, until in self._aside.items() if until > now}
+        due = [run_id for run_id in run_ids if run_id not in self._aside]
+        for run_id in due[:AT_ONCE]:
+            try:
+                await work(run_id)
+            except TailraceError:
+                self._aside[run_id] = now + SET_ASIDE_SECONDS
+                raise
+        return len(due) <= AT_ONCE
+
+    async def _trim(self, run_id: str) -> None:
+        try:
+            state = await read_whole(self._store, run_id)
+        except Trimmed:
+            return
+        # Nothing, or half of it, when another process deleted the run while we read.
+        if state.root is not None and state.root.ended:
+            final = await asyncio.to_thread(save, state, private=True)
+            await self._store.trim(run_id, final)

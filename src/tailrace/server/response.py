@@ -1,0 +1,166 @@
+"""Server-sent events over raw ASGI: the request's own task writes, another hears the client leave.
+
+A server may have tens of thousands of these open with nothing happening on them, so what they share
+(the end of the server, the look at clients that refuse to read) is done once for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, Literal, Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from tailrace.core.errors import TailraceError
+from tailrace.wire.base import Format
+
+WRITE_SECONDS = 30.0
+"""How long a client may refuse to read before it is cut; it resumes where it was."""
+
+STREAM = "tailrace.stream"
+"""Where a request's scope holds the stream that answers it."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Source(Protocol):
+    """What a stream is made of: a run, or a thread."""
+
+    @property
+    def wire(self) -> Format:
+        """The format that it is told in."""
+
+    async def next(self) -> bytes | None:
+        """The next bytes, as many as have gathered; None after the end."""
+
+    async def close(self) -> None:
+        """Stop following; nothing is asked for any more."""
+
+    def closing(self, reason: str) -> bytes:
+        """What ends the stream for a client that is sent away."""
+
+
+class Connections:
+    """The streams that a server has open."""
+
+    def __init__(self) -> None:
+        self._open: set[EventStream] = set()
+        self._stopping = False
+        self._look: asyncio.TimerHandle | None = None
+
+    def answer(self, source: Source) -> EventStream:
+        """A response that sends this."""
+        return EventStream(source, self)
+
+    def stop(self) -> None:
+        """Send everybody away, also those who come from now on: they connect again elsewhere."""
+        self._stopping = True
+        for stream in self._open:
+            stream.cut("stopping")
+
+    def enter(self, stream: EventStream) -> None:
+        """A stream begins."""
+        self._open.add(stream)
+        if self._stopping:
+            stream.cut("stopping")
+        if self._look is None:
+            self._look_later()
+
+    def leave(self, stream: EventStream) -> None:
+        """A stream has ended."""
+        self._open.discard(stream)
+        if not self._open and self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(WRITE_SECONDS / 10, self._look_around)
+
+    def _look_around(self) -> None:
+        """Cut who has refused to read for too long: cheaper than a timeout around each write."""
+        too_long = time.monotonic() - WRITE_SECONDS
+        for stream in self._open:
+            if stream.writing_since is not None and stream.writing_since < too_long:
+                stream.cut("slow")
+        self._look_later()
+
+
+class EventStream:
+    """A response that sends a stream until it ends, the client leaves or the server stops."""
+
+    __slots__ = ("_connections", "_source", "_task", "_why", "writing_since")
+
+    def __init__(self, source: Source, connections: Connections) -> None:
+        self._source = source
+        self._connections = connections
+        self._task: asyncio.Task[Any] | None = None
+        self._why: Literal["left", "slow", "stopping", "over"] | None = None
+        self.writing_since: float | None = None
+
+    def cut(self, why: Literal["left", "slow", "stopping"]) -> None:
+        """End it before its time; the first reason counts."""
+        if self._why is None and self._task is not None:
+            self._why = why
+            self._task.cancel()
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        """Leave the answer to the door, where nothing of the way through the routes is left.
+
+        An open stream would keep a dozen frames of it in memory, and each chunk would pass them.
+        """
+        scope[STREAM] = self
+
+    async def answer(self, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+            **self._source.wire.headers,
+        }
+        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": lines})
+        self._task = asyncio.current_task()
+        client = asyncio.ensure_future(_left(receive))
+        client.add_done_callback(lambda _: self.cut("left"))
+        self._connections.enter(self)
+        reason = "The stream broke off; connect again."
+        try:
+            await self._pump(send)
+            return
+        except asyncio.CancelledError:
+            if self._why is None or self._task is None or self._task.uncancel() > 0:
+                raise  # it was not us
+            if self._why != "stopping":
+                return
+            reason = "The server is stopping; connect again."
+        except TailraceError as failure:
+            logger.warning("a stream broke off: %s", failure)
+        except OSError:
+            return
+        finally:
+            self._why = self._why or "over"
+            self._connections.leave(self)
+            client.cancel()
+        last = self._source.closing(reason)
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _pump(self, send: Send) -> None:
+        source = self._source
+        try:
+            while (chunk := await source.next()) is not None:
+                self.writing_since = time.monotonic()
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                self.writing_since = None
+        finally:
+            # Here and not by the garbage collector: who left must not be followed for.
+            await source.close()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

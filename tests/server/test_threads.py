@@ -1,0 +1,339 @@
+"""A thread as one stream, asked over real sockets: all its runs, those to come as well."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.core.codec import decode_event
+from tailrace.core.fold import State
+from tailrace.core.snapshot import restore, save
+from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.view import client_view
+from tailrace.runtime.task import TaskWriter
+from tailrace.server import stream as server_stream
+from tailrace.server import thread as server_thread
+from tailrace.server.thread import ThreadStream, read_place
+from tailrace.wire import task
+from tests.serving import Served
+
+DEADLINE = 30.0
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = Served(tmp_path_factory.mktemp("threads") / "log.db")
+    yield made
+    made.kill()
+
+
+class Listener:
+    """An EventSource in a thread of its own: reads one connection until it is cut."""
+
+    def __init__(self, url: str, cursor: str | None = None, **query: Any) -> None:
+        self.frames: list[SseEvent] = []
+        self.opened = threading.Event()
+        self.moved = threading.Condition()
+        self._arguments = (url, {"Last-Event-ID": cursor} if cursor else {}, query)
+        self._stopped = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        url, headers, query = self._arguments
+        parser = Parser()
+        try:
+            with httpx.stream("GET", url, headers=headers, params=query, timeout=DEADLINE) as got:
+                assert got.status_code == 200, got.read()
+                assert got.headers["content-type"].startswith("text/event-stream")
+                for chunk in got.iter_bytes():
+                    self.opened.set()
+                    with self.moved:
+                        self.frames += parser.feed(chunk)
+                        self.moved.notify_all()
+                    if self._stopped:
+                        return
+        except httpx.HTTPError:
+            pass  # the server was killed
+
+    def wait(self, count: int) -> list[SseEvent]:
+        """So many frames, and whatever came with them."""
+        with self.moved:
+            assert self.moved.wait_for(lambda: len(self.frames) >= count, DEADLINE), self.frames
+            return list(self.frames)
+
+
+@contextmanager
+def listening(url: str, cursor: str | None = None, **query: Any) -> Iterator[Listener]:
+    listener = Listener(url, cursor, **query)
+    assert listener.opened.wait(DEADLINE)
+    yield listener
+    listener._stopped = True
+
+
+def run_in(served: Served, thread_id: str, agent: str = "assistant") -> str:
+    """A run of a thread, to its end."""
+    body = {"agent": agent, "input": "?", "thread_id": thread_id}
+    run_id = str(httpx.post(f"{served.url}/runs", json=body).json()["run_id"])
+    with httpx.stream("GET", f"{served.url}/runs/{run_id}/events", timeout=DEADLINE) as stream:
+        for _ in stream.iter_bytes():
+            pass
+    return run_id
+
+
+def log_of(served: Served, run_id: str) -> list[str]:
+    answer = httpx.get(f"{served.url}/runs/{run_id}/events", timeout=DEADLINE)
+    return [frame.data for frame in Parser().feed(answer.content)]
+
+
+@pytest.fixture(scope="module")
+def told(served: Served) -> tuple[str, list[str], list[SseEvent]]:
+    """A thread of three runs: its id, its runs, and all that its stream says."""
+    runs = [run_in(served, "three", agent) for agent in ("assistant", "broken", "assistant")]
+    logs = [log_of(served, run_id) for run_id in runs]
+    with listening(f"{served.url}/threads/three/events", format="task") as listener:
+        frames = listener.wait(sum(map(len, logs)))
+    assert [frame.data for frame in frames] == [line for log in logs for line in log]
+    return "three", runs, frames
+
+
+def test_a_threads_stream_is_its_runs_one_after_another(
+    served: Served, told: tuple[str, list[str], list[SseEvent]]
+) -> None:
+    _, runs, frames = told
+    logs = [log_of(served, run_id) for run_id in runs]
+    assert [(frame.id, frame.data) for frame in frames] == [
+        (f"{ordinal}:{seq}", line)
+        for ordinal, log in enumerate(logs, 1)
+        for seq, line in enumerate(log, 1)
+    ]
+
+
+def test_cut_after_every_event_it_goes_on_right_there(
+    served: Served, told: tuple[str, list[str], list[SseEvent]]
+) -> None:
+    thread_id, _, frames = told
+    url = f"{served.url}/runs/{thread_id}/events"
+    for n, frame in enumerate(frames[:-1], 1):
+        with listening(url, frame.id, format="task") as listener:
+            assert listener.wait(len(frames) - n) == frames[n:]
+    with listening(url, format="task", after=frames[4].id) as listener:
+        assert listener.wait(len(frames) - 5) == frames[5:]
+    with listening(url, format="task", after="0") as listener:
+        assert listener.wait(len(frames)) == frames
+
+
+def test_it_opens_before_the_first_run_and_stays_open_between_runs(served: Served) -> None:
+    for path in ("/threads/early/events", "/runs/early2/events"):
+        with listening(served.url + path, format="task") as listener:
+            assert listener.frames == []
+            thread_id = path.split("/")[2]
+            lines: list[str] = []
+            for _ in range(3):
+                lines += log_of(served, run_in(served, thread_id))
+                assert [frame.data for frame in listener.wait(len(lines))] == lines
+        # The end of the last run is not the end of the thread: never 204.
+        with listening(served.url + path, listener.frames[-1].id, format="task") as again:
+            lines = log_of(served, run_in(served, thread_id))
+            found = again.wait(len(lines))
+            assert [frame.data for frame in found] == lines
+            assert found[0].id == "4:1"
+
+
+def test_a_server_that_is_killed_between_runs_costs_a_client_nothing(tmp_path: Path) -> None:
+    served = Served(tmp_path / "log.db")
+    frames: list[SseEvent] = []
+    lines: list[str] = []
+    for turn in range(3):
+        cursor = frames[-1].id if frames else None
+        with listening(f"{served.url}/threads/t/events", cursor, format="task") as listener:
+            lines += log_of(served, run_in(served, "t"))
+            frames += listener.wait(len(lines) - len(frames))
+            served.restart()
+        assert [frame.data for frame in frames] == lines, turn
+    served.kill()
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        *("-1", "+1", "1", "1:", ":1", ":", "0:1", "1:+1", "1:01", "01:1", "١:٢", "1:1:1", "1-1"),
+        *("../1", "x" * 10_000, f"1:{2**53}", f"{2**53}:1", f"{2**63}:1", "1: 1", "1:0x1", "1_0:1"),
+    ],
+)
+def test_what_is_no_cursor_of_a_thread_is_refused_and_never_a_replay(
+    served: Served, told: tuple[str, list[str], list[SseEvent]], cursor: str
+) -> None:
+    for path in (f"/threads/{told[0]}/events", f"/runs/{told[0]}/events"):
+        answer = httpx.get(served.url + path, params={"after": cursor, "format": "task"})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "invalid_cursor"
+
+
+@pytest.mark.parametrize("cursor", [f"3:{2**53 - 1}", f"{2**53 - 1}:1", "4:1"])
+def test_a_cursor_beyond_the_end_is_told_and_mended(
+    served: Served, told: tuple[str, list[str], list[SseEvent]], cursor: str
+) -> None:
+    thread_id, runs, frames = told
+    url = f"{served.url}/threads/{thread_id}/events"
+    with listening(url, cursor, format="task") as listener:
+        found = listener.wait(2)
+    gap, snapshot = (json.loads(frame.data) for frame in found)
+    assert (gap["type"], gap["reason"], gap["task_id"]) == ("task.gap", "beyond_end", runs[2])
+    state = restore(json.dumps(snapshot["state"]).encode())
+    assert client_view(state) == httpx.get(f"{served.url}/runs/{runs[2]}").json()
+    assert found[1].id == frames[-1].id
+
+
+def test_a_cursor_into_a_thread_without_runs_is_told(served: Served) -> None:
+    url = f"{served.url}/threads/nothing/events"
+    with listening(url, "7:7", format="task") as listener:
+        (frame,) = listener.wait(1)
+    gap = json.loads(frame.data)
+    assert (frame.id, gap["type"], gap["reason"]) == ("0:0", "task.gap", "beyond_end")
+    with listening(url, frame.id, format="task") as listener:
+        lines = log_of(served, run_in(served, "nothing"))
+        assert [frame.data for frame in listener.wait(len(lines))] == lines
+
+
+def test_a_snapshot_stands_for_each_run_when_asked_for(
+    served: Served, told: tuple[str, list[str], list[SseEvent]]
+) -> None:
+    thread_id, runs, frames = told
+    url = f"{served.url}/threads/{thread_id}/events"
+    with listening(url, format="task", snapshot="true") as listener:
+        found = listener.wait(3)
+    for run_id, frame in zip(runs, found, strict=True):
+        state = restore(json.dumps(json.loads(frame.data)["state"]).encode())
+        assert client_view(state) == httpx.get(f"{served.url}/runs/{run_id}").json()
+    assert found[-1].id == frames[-1].id
+
+
+def test_formats_that_cannot_tell_a_thread_are_refused(served: Served) -> None:
+    for name in ("vercel-ui", "openai-responses", "morse"):
+        answer = httpx.get(f"{served.url}/threads/t/events", params={"format": name})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_format")
+        assert "task" in answer.json()["error"]["message"]
+    answer = httpx.get(f"{served.url}/threads/%00/events", params={"format": "task"})
+    assert answer.status_code == 400
+
+
+# --- what retention took, and silence -------------------------------------------------------------
+
+
+async def agent(task: TaskWriter) -> None:
+    with task.message() as message:
+        message.text("It is sunny.")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tailrace]:
+    database: Any = tmp_path / "log.db"
+    if request.param == "postgres":
+        database = request.getfixturevalue("postgres_url")
+    made = Tailrace({"a": agent}, database)
+    async with asyncio.timeout(DEADLINE), made.running():
+        yield made
+
+
+async def finished(app: Tailrace) -> str:
+    run_id = await app.runs.start("a", "?", thread_id="t")
+    assert await app.runs.reader.ended(run_id, 20)
+    return run_id
+
+
+async def frames_of(app: Tailrace, cursor: str | None, count: int) -> list[SseEvent]:
+    """The first frames of the thread `t` after a cursor, and nothing more for the moment."""
+    place = read_place(task.FORMAT, cursor) if cursor else None
+    source = aiter(ThreadStream(app.runs, task.FORMAT, "t", place))
+    found: list[SseEvent] = []
+    parser = Parser()
+    async for piece in source:
+        found += parser.feed(piece)
+        if len(found) >= count:
+            break
+    await source.aclose()
+    return found
+
+
+async def test_a_run_that_was_trimmed_is_told_and_the_next_one_follows(app: Tailrace) -> None:
+    runs = [await finished(app) for _ in range(2)]
+    state = await app.runs.state(runs[0])
+    await app.runs.store.trim(runs[0], save(state, private=True))
+    for cursor in (None, "0", "1:2"):
+        gap, snapshot, first, *_ = await frames_of(app, cursor, 4)
+        assert json.loads(gap.data)["reason"] == "trimmed"
+        assert client_view(restore(json.dumps(json.loads(snapshot.data)["state"]).encode())) == (
+            client_view(state)
+        )
+        assert (snapshot.id, first.id) == (f"1:{state.sequence_number}", "2:1")
+    # Whoever has all of it misses nothing.
+    first, *_ = await frames_of(app, f"1:{state.sequence_number}", 2)
+    assert first.id == "2:1"
+
+
+@pytest.mark.parametrize("cursor", [None, "1:2", "2:0"])
+async def test_a_run_that_was_deleted_is_told(app: Tailrace, cursor: str | None) -> None:
+    runs = [await finished(app) for _ in range(3)]
+    for run_id in runs[:2]:
+        await app.runs.store.delete(run_id)
+    gap, first, *_ = await frames_of(app, cursor, 3)
+    said = json.loads(gap.data)
+    assert (gap.id, said["type"], said["reason"]) == ("3:0", "task.gap", "deleted")
+    assert first.id == "3:1"
+    again, *_ = await frames_of(app, gap.id, 1)
+    assert again == first
+
+
+async def test_whoever_had_all_that_was_deleted_is_told_once_there_is_more(app: Tailrace) -> None:
+    only = await finished(app)
+    await app.runs.store.delete(only)
+    following = asyncio.ensure_future(frames_of(app, "1:9", 2))
+    await finished(app)
+    gap, first, *_ = await following
+    assert (gap.id, json.loads(gap.data)["reason"]) == ("2:0", "deleted")
+    assert first.id == "2:1"
+
+
+async def test_a_silent_thread_is_kept_alive(
+    app: Tailrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_thread, "HEARTBEAT_SECONDS", 1.0)
+    monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 1.0)
+    source = aiter(ThreadStream(app.runs, task.FORMAT, "t"))
+    pieces = [await anext(source) for _ in range(3)]
+    assert pieces == [b"retry: 1000\n\n", b": ping\n\n", b": ping\n\n"]
+    await source.aclose()
+
+
+async def test_a_run_deleted_under_a_follower_is_told_before_the_next_one(app: Tailrace) -> None:
+    store = app.runs.store
+    first, second = [await finished(app) for _ in range(2)]
+    seen = await app.runs.store.read(first, 0)
+    source = aiter(ThreadStream(app.runs, task.FORMAT, "t"))
+    assert await anext(source) == task.FORMAT.preamble
+    reading = app.runs.store.read
+
+    async def read(run_id: str, after: int, limit: int = 10_000) -> Any:
+        await store.delete(first)
+        return await reading(run_id, after, limit)
+
+    store.read = read  # type: ignore[method-assign]
+    piece = await anext(source)
+    (gap,) = Parser().feed(piece)
+    assert (gap.id, json.loads(gap.data)["reason"]) == ("2:0", "deleted")
+    state = State()
+    for frame in Parser().feed(await anext(source)):
+        state.apply(decode_event(frame.data.encode()))
+    assert client_view(state)["task_id"] == second
+    assert len(seen) == state.sequence_number
+    await source.aclose()
