@@ -132,7 +132,8 @@ class Crowd:
         self.people = 0
         self.frames: list[bytes] = []
         self.moved = asyncio.Event()
-        self.ended = False
+        self.ended = self.over = False
+        self.shown = 0
         self._joined: tuple[int, int, bytes] = (0, 0, b"")
 
     async def write(self, count: int) -> None:
@@ -145,31 +146,31 @@ class Crowd:
 
     async def tick(self) -> None:
         """Wake everybody together, every few milliseconds."""
-        known = -1
-        while not (self.ended and known == len(self.frames)):
-            if len(self.frames) != known:
-                known = len(self.frames)
+        while not (self.ended and self.shown == len(self.frames)):
+            if len(self.frames) != self.shown:
+                self.shown = len(self.frames)
                 self.moved.set()
                 self.moved = asyncio.Event()
             await asyncio.sleep(TICK)
+        self.over = True
         self.moved.set()
 
     async def read(self, send: Any) -> None:
         """One reader."""
-        seen, joined = 0, b""
+        seen = 0
         while True:
-            if len(self.frames) > seen:
-                joined, seen = self.chunk(seen), len(self.frames)
+            if self.shown > seen:
+                joined, seen = self.chunk(seen), self.shown
                 await send({"type": "http.response.body", "body": joined, "more_body": True})
-            elif self.ended:
+            elif self.over:
                 return
             else:
                 await self.moved.wait()
 
     def chunk(self, seen: int) -> bytes:
         """What follows a place: the same bytes for all who stand there."""
-        if self._joined[:2] != (seen, len(self.frames)):
-            self._joined = (seen, len(self.frames), b"".join(self.frames[seen:]))
+        if self._joined[:2] != (seen, self.shown):
+            self._joined = (seen, self.shown, b"".join(self.frames[seen : self.shown]))
         return self._joined[2]
 
 

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from tailrace.core.errors import TailraceError
-from tailrace.core.events import Recorded
+from tailrace.core.events import Lines, Recorded
 
 MAX_ATTEMPTS = 5
 """How often a run may be claimed before it is ended as failed: one that kills its workers stops."""
@@ -147,6 +147,9 @@ class EventLog(Protocol):
         Raises `Trimmed` when the next one is gone, and `StorageError` when a checksum is wrong.
         """
 
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+        """The same events as `read` gives, undecoded: for those who only pass them on."""
+
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts of the events after `after`, by number."""
 
@@ -185,7 +188,7 @@ class EventLog(Protocol):
         """The newest snapshot (not after event `at_most`), if there is one."""
 
     async def repack(self, run_id: str) -> None:
-        """Join the batches of an ended run into larger rows, the same bytes; safe to repeat."""
+        """Join a run's batches into larger rows, the same bytes; at any time, by anybody."""
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Keep only the final snapshot of an ended run; its events are gone from then on."""

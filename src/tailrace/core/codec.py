@@ -8,7 +8,7 @@ know: see PROTOCOL.md, sections 4 (rule 9) and 11.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -23,11 +23,13 @@ from tailrace.core.events import (
     DataDone,
     Event,
     FileDone,
+    Lines,
     Notice,
     OutputItemAdded,
     OutputItemDone,
     Private,
     Progress,
+    Recorded,
     StructuredOutputDone,
     TaskCreated,
     TaskFailed,
@@ -150,6 +152,15 @@ def vetted(event: AnyEvent, raw: bytes) -> AnyEvent:
 def _check_size(raw: bytes) -> None:
     if len(raw) > MAX_EVENT_BYTES:
         raise StreamTooLarge(f"An event of {len(raw)} bytes; at most {MAX_EVENT_BYTES} are read.")
+
+
+def decode_lines(stretches: Iterable[Lines]) -> list[Recorded]:
+    """The events in some lines of a log."""
+    return [
+        Recorded(decode_event(line), line, stretch.epoch)
+        for stretch in stretches
+        for line in stretch.lines
+    ]
 
 
 def decode_private(raw: bytes) -> Private:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor, NotFound
-from tailrace.core.events import TERMINAL, Recorded
+from tailrace.core.events import TERMINAL, Lines, Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import restore
 from tailrace.ports import Bus, EventLog, RunInfo, Trimmed
@@ -27,6 +27,10 @@ BUSY_THREAD_SECONDS = 0.5
 IDLE_THREAD_SECONDS = 5.0
 """How long the follower of a thread without news trusts a silent bus: after a run a short time,
 then ever longer. There are many threads in which nothing will ever happen again."""
+
+
+LINES_AT_ONCE = 4096
+"""How many events of history a stream is sent in one piece."""
 
 
 class Place(NamedTuple):
@@ -114,6 +118,10 @@ class Reader:
                     continue
             return fresh
         return tail.since(seen) or []
+
+    async def read_lines(self, run_id: str, seen: int) -> list[Lines]:
+        """History after `seen`, undecoded, some pieces of a stream's size at a time."""
+        return await patiently(lambda: self.log.read_lines(run_id, seen, LINES_AT_ONCE))
 
     async def ended(self, run_id: str, within: float) -> bool:
         """Wait for a run's end, for so many seconds at most; whether it came."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.core import snapshot
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 MIN_SNAPSHOT_BYTES = 64 * 1024
 """A run shorter than this is replayed faster than a snapshot is read."""
 
+
+CRUMBS = 512
+"""So many batches of a run, written one by one, are worth joining while the run goes on: whoever
+joins late reads them all."""
 
 FAST_EVENTS = 4
 REST_SECONDS = 0.004
@@ -50,6 +55,9 @@ class Emitter:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._tail_bytes = 0
         self._snapshot_bytes = MIN_SNAPSHOT_BYTES
+        self._batches = 0
+        self.crumbled: Callable[[str], None] | None = None
+        """Told whenever the run has become many small rows, which somebody may join."""
 
     def emit(self, event: Event, private: Private | None = None) -> None:
         """Record the next event of the run; it is shown to nobody before it is durable.
@@ -106,6 +114,9 @@ class Emitter:
     def written(self, last: int) -> None:
         """Everything up to `last` is durable."""
         self._durable = last
+        self._batches += 1
+        if self._batches % CRUMBS == 0 and self.crumbled is not None:
+            self.crumbled(self.run_id)
         while self._waiting and self._waiting[0][0] <= last:
             _, waiting = self._waiting.pop(0)
             if not waiting.done():

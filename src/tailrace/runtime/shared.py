@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from itertools import islice
 
+from tailrace.core.codec import decode_event
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.runtime.follow import Reader, is_end
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
-from tailrace.wire.base import Encoder, Format
+from tailrace.wire.base import Encoder, Format, FramesLines
 
 HISTORY_EVENTS = 1024
 """How many events of history are encoded at a stretch, before other tasks get their turn."""
@@ -183,6 +184,14 @@ class Stream:
 
     async def _history(self, tail: Tail) -> bytes | None:
         """What the shared frames do not reach back to, a stretch at a time; None at its end."""
+        wire = self._wire
+        if isinstance(wire, FramesLines) and tail.since(self.seen) is None:
+            found = await self._streams.reader.read_lines(self._run_id, self.seen)
+            if found:
+                self.seen = found[-1].last_seq
+                last = Recorded(decode_event(found[-1].lines[-1]), b"")
+                self._ended = is_end(last, self._run_id)
+                return b"".join([wire.frames(lines) for lines in found])
         if not self._fetched:
             if self._encoder is None:
                 self._encoder = await self._own()

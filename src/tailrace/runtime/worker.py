@@ -68,7 +68,7 @@ class Worker:
         self._live: dict[str, Live] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._ended: asyncio.Queue[str] = asyncio.Queue()
+        self._crumbled: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
         self._stopping = False
 
@@ -209,6 +209,7 @@ class Worker:
         claim, store = live.claim, self._store
         state = await recovery.whole_state(store, claim.run_id)
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
+        emitter.crumbled = self._crumbled.put_nowait
         emitter.inputs = Inputs(lambda number: self._acknowledge(claim.run_id, number))
         live.begin(recovery.writer(emitter))
         letters = await patiently(lambda: store.letters([claim.run_id]))
@@ -233,12 +234,12 @@ class Worker:
         run_id = live.claim.run_id
         if live.last_letter:
             await self._acknowledge(run_id, live.last_letter)
-        self._ended.put_nowait(run_id)
+        self._crumbled.put_nowait(run_id)
 
     async def _tidy(self) -> None:
-        """Join the rows of ended runs, one after the other: those that go on must not wait."""
+        """Join the rows of long and of ended runs, one after the other: nobody should wait."""
         while True:
-            run_id = await self._ended.get()
+            run_id = await self._crumbled.get()
             try:
                 await self._store.repack(run_id)
             except StorageError as error:

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from tailrace.core.codec import decode_event
+from tailrace.core.codec import decode_lines
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
-from tailrace.core.events import Recorded
+from tailrace.core.events import Lines, Recorded
 from tailrace.ports import (
     FORGET_SECONDS,
     Batch,
@@ -47,7 +47,7 @@ EXPIRED_AT_ONCE = 1_000
 READ_BYTES = 8 * 1024 * 1024
 """How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
 
-SLOW_BYTES = 32 * 1024
+SLOW_EVENTS = 150
 """From here on events are decoded in a thread: the loop has other readers to serve."""
 
 _HUGE = 2**62
@@ -202,6 +202,13 @@ class PostgresStore:
 
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         """Events after `after`."""
+        found = await self.read_lines(run_id, after, limit)
+        if sum(len(stretch.lines) for stretch in found) < SLOW_EVENTS:
+            return decode_lines(found)
+        return await asyncio.to_thread(decode_lines, found)
+
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+        """The same, undecoded."""
         after = min(after, _HUGE)
         rows = await self._fetch(sql.READ, run_id, after, limit, READ_BYTES)
         if not rows or rows[0]["first_seq"] > after + 1:
@@ -211,9 +218,7 @@ class PostgresStore:
                     f"The events of run {run_id} up to {found.trimmed_to} are no longer kept; read"
                     " its final state instead."
                 )
-        if sum(len(row["public"]) for row in rows) < SLOW_BYTES:
-            return _events(run_id, after, rows)
-        return await asyncio.to_thread(_events, run_id, after, rows)
+        return _lines(run_id, after, rows)
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
@@ -286,11 +291,11 @@ class PostgresStore:
         return Snapshot(*rows[0]) if rows else None
 
     async def repack(self, run_id: str) -> None:
-        """Join an ended run's rows; the events of different epochs stay apart."""
+        """Join a run's rows; the events of different epochs stay apart."""
 
         async def work(db: Any) -> None:
             run = await db.fetchrow(self._sql(sql.LOCK_RUN), run_id)
-            if run is None or not run["ended"]:
+            if run is None:
                 return
             for first, last in _packs(await db.fetch(self._sql(sql.SIZES), run_id)):
                 rows = await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, first, last)
@@ -537,13 +542,13 @@ def _row(run_id: str, first_seq: int, publics: list[bytes], privates: list[bytes
     )
 
 
-def _events(run_id: str, after: int, rows: list[Any]) -> list[Recorded]:
-    events: list[Recorded] = []
+def _lines(run_id: str, after: int, rows: list[Any]) -> list[Lines]:
+    found: list[Lines] = []
     for first_seq, epoch, public, checksum in rows:
         _verify(run_id, first_seq, public, checksum)
-        wanted = public.split(b"\n")[max(0, after + 1 - first_seq) :]
-        events += [Recorded(decode_event(line), line, epoch) for line in wanted]
-    return events
+        skipped = max(0, after + 1 - first_seq)
+        found.append(Lines(first_seq + skipped, epoch, public.split(b"\n")[skipped:]))
+    return found
 
 
 def _private_lines(private: bytes | None, count: int) -> list[bytes]:

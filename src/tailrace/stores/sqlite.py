@@ -22,8 +22,9 @@ from urllib.parse import parse_qsl, unquote
 import apsw
 import msgspec
 
+from tailrace.core.codec import decode_lines
 from tailrace.core.errors import CallerError, NotFound
-from tailrace.core.events import Recorded
+from tailrace.core.events import Lines, Recorded
 from tailrace.ports import (
     FORGET_SECONDS,
     Batch,
@@ -138,7 +139,13 @@ class SqliteLog:
 
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         """Events after `after`; decoded on the reader's thread, so the loop goes on."""
-        return await self._reader.call(lambda db: batches_of.read(db, run_id, after, limit))
+        return await self._reader.call(
+            lambda db: decode_lines(batches_of.read_lines(db, run_id, after, limit))
+        )
+
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+        """The same, undecoded."""
+        return await self._reader.call(lambda db: batches_of.read_lines(db, run_id, after, limit))
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
@@ -213,7 +220,7 @@ class SqliteLog:
         return Snapshot(*rows[0]) if rows else None
 
     async def repack(self, run_id: str) -> None:
-        """Join the rows of an ended run; a run that is being written is left alone."""
+        """Join a run's rows, piece by piece; its writer goes on between them."""
         for pack in await self._reader.call(lambda db: batches_of.packs(db, run_id)):
             await self._writer.call(partial(batches_of.put_pack, pack=pack))
 

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from tailrace.core.codec import decode_event
 from tailrace.core.errors import SeqConflict, StorageError
-from tailrace.core.events import Recorded
+from tailrace.core.events import Lines
 from tailrace.ports import Batch, Trimmed
 from tailrace.stores import sqlite_blobs as blobs_of
 from tailrace.stores.sqlite_threads import attempt
@@ -241,24 +240,26 @@ def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generat
         found.close()  # a reader that had enough lets go of the WAL
 
 
-def read(db: apsw.Connection, run_id: str, after: int, limit: int) -> list[Recorded]:
+def read_lines(db: apsw.Connection, run_id: str, after: int, limit: int) -> list[Lines]:
     """Events after `after`, row by row until there are enough."""
     known = db.execute("select trimmed_to from runs where run_id = ?", (run_id,)).fetchone()
     if known is not None and known[0] > after:
         raise Trimmed(
             f"The events of run {run_id} up to {known[0]} are no longer kept; its final state is."
         )
-    events: list[Recorded] = []
-    size = 0
+    found: list[Lines] = []
+    count = size = 0
     with closing(_rows(db, "first_seq, epoch, public, checksum", run_id, after)) as rows:
         for first_seq, epoch, public, checksum in rows:
             verify(run_id, first_seq, public, checksum)
-            wanted = public.split(b"\n")[max(0, after + 1 - first_seq) :]
-            events += [Recorded(decode_event(line), line, epoch) for line in wanted]
+            skipped = max(0, after + 1 - first_seq)
+            lines = public.split(b"\n")[skipped:]
+            found.append(Lines(first_seq + skipped, epoch, lines))
+            count += len(lines)
             size += len(public)
-            if len(events) >= limit or size >= READ_BYTES:
+            if count >= limit or size >= READ_BYTES:
                 break
-    return events
+    return found
 
 
 def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, bytes]:
@@ -274,18 +275,15 @@ def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, byte
 
 
 def packs(db: apsw.Connection, run_id: str) -> list[Row]:
-    """The rows that an ended run's should be joined to: of one epoch, up to `ROW_BYTES` each.
+    """The rows that a run's should be joined to: of one epoch, up to `ROW_BYTES` each.
 
-    For a reader's thread: joining is most of the work, and the writer is not held up by it. The
-    rows of an ended run do not change any more.
+    For a reader's thread: joining is most of the work, and the writer is not held up by it. What
+    was written does not change any more.
     """
-    ended = db.execute(
-        "select 1 from runs where run_id = ? and ended_at is not null", (run_id,)
-    ).fetchone()
     joined: list[Row] = []
     group: list[Row] = []
     size = 0
-    for found in _rows(db, "*", run_id, 0) if ended is not None else ():
+    for found in _rows(db, "*", run_id, 0):
         row = Row(*found)
         row.verify()  # damage must not get a new checksum that fits
         weight = len(row.public) + len(row.private or b"")
@@ -306,12 +304,15 @@ def _joined(group: list[Row]) -> list[Row]:
 
 
 def put_pack(db: apsw.Connection, pack: Row) -> None:
-    """Put a joined row in the place of those that it was made of, unless they are gone."""
-    db.execute(
-        "delete from batches where run_id = ? and first_seq between ? and ?",
-        (pack.run_id, pack.first_seq, pack.last_seq),
-    )
-    if db.changes():
+    """Put a joined row in the place of those that it was made of, if these are still there.
+
+    Another process may have joined them, and more with them; or they were taken away.
+    """
+    place = (pack.run_id, pack.first_seq, pack.last_seq)
+    where = "from batches where run_id = ? and first_seq between ? and ?"
+    ends = db.execute(f"select min(first_seq), max(last_seq) {where}", place).fetchone()
+    if ends == place[1:]:
+        db.execute(f"delete {where}", place)
         _insert(db, pack)
 
 

@@ -55,7 +55,9 @@ class KeepingTests(StoreTests):
         for seq in range(2, 40):
             await written(store, batch("r", seq, private=b"%d" % seq if seq % 3 else b""))
         before = await store.read("r", 0), await store.read_private("r")
-        await store.repack("r")  # not while it is written
+        await store.repack("r")  # while it is written
+        assert (await store.read("r", 0), await store.read_private("r")) == before
+        await written(store, batch("r", 39, private=b""))  # again: its answer was lost
         await written(store, batch("r", 40, ended=True))
         before = [*before[0], *await store.read("r", 39)], before[1]
         info = await store.info("r")

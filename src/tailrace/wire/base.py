@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.core.errors import InvalidCursor
-from tailrace.core.events import Recorded
+from tailrace.core.events import Lines, Recorded
 from tailrace.core.fold import State
 
 Frame = bytes
@@ -107,6 +107,14 @@ class ThreadFormat(TellsGaps, Protocol):
 
         Its `cursor` reads what stands behind the colon.
         """
+
+
+@runtime_checkable
+class FramesLines(Format, Protocol):
+    """A format that shows the log's own bytes, so that history need not be decoded for it."""
+
+    def frames(self, lines: Lines) -> bytes:
+        """What `at(State()).encode` would give for these events, joined."""
 
 
 def whole_number(text: str) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import chain, islice, repeat
+
 import msgspec
 
 from tailrace.core import sse
 from tailrace.core.errors import InvalidCursor
-from tailrace.core.events import Recorded
+from tailrace.core.events import Lines, Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import saved
 from tailrace.wire.base import Cursor, Frame, whole_number
@@ -60,6 +63,14 @@ class TaskFormat:
         frame = self._frame(state, epoch, {"type": "task.snapshot"}, {"state": saved(state)})
         return self.at(state), [frame]
 
+    def frames(self, lines: Lines) -> bytes:
+        """Frames of many events, without a look at any."""
+        place, first = _place(self._ordinal, lines.epoch), lines.first_seq
+        blocks = range(first // _BLOCK, lines.last_seq // _BLOCK + 1)
+        heads = chain.from_iterable(_heads(place, block) for block in blocks)
+        wanted = islice(heads, first % _BLOCK, None)
+        return b"".join(chain.from_iterable(zip(wanted, lines.lines, repeat(b"\n\n"))))
+
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
         """What a client is told whose cursor the log cannot serve."""
         return self._frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
@@ -104,6 +115,15 @@ class TaskInThread(TaskFormat):
     def cursor(self, text: str) -> Cursor:
         """`seq`; a thread's cursor has no epoch."""
         return Cursor(whole_number(text))
+
+
+_BLOCK = 1024
+
+
+@lru_cache(64)
+def _heads(place: bytes, block: int) -> list[bytes]:
+    """The heads of a block of frames: the same for every run and every reader, so kept."""
+    return [b"id: %b%d\ndata: " % (place, n) for n in range(block * _BLOCK, (block + 1) * _BLOCK)]
 
 
 def _place(ordinal: int | None, epoch: int) -> bytes:
