@@ -35,8 +35,8 @@ class Tailrace:
 
     `database` is a file's path or an URL: `sqlite:///file.db`, `sqlite://:memory:`,
     `postgresql://user@host/name`. `bus` is how processes that share it tell each other of news,
-    `redis://host`; without one they look into the database twice a second. With `worker=False`
-    this process starts runs and streams them, and others work on them.
+    `redis://host`; without one they look into the database several times a second. With
+    `worker=False` this process starts runs and streams them, and others work on them.
 
     `keep_events` is how long after its end a run is kept with all its events; after that only its
     final state is, and after `keep_runs` nothing. Both are for ever unless said otherwise.

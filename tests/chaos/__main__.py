@@ -10,6 +10,9 @@ import sys
 from tests.chaos.nemesis import attack
 from tests.services import Postgres, Redis
 
+AWAY = 5.0
+"""Seconds for which a database stays down at most, or its disk full."""
+
 
 def main() -> int:
     kills = int(os.environ.get("KILLS") or 200)
@@ -41,7 +44,7 @@ def storm(
     def say(line: str) -> None:
         print(f"{where}: {line}", flush=True)
 
-    chaos = asyncio.run(attack(kills, seed, postgres=postgres, redis=redis, say=say))
+    chaos = asyncio.run(attack(kills, seed, postgres=postgres, redis=redis, away=AWAY, say=say))
     for finding in chaos.findings[:50]:
         say(f"SEED={seed}: {finding}")
     return len(chaos.findings)

@@ -6,11 +6,12 @@ import asyncio
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,14 @@ class Actor:
         if self.pid is not None and self.stopped:
             self.zygote.ask(signal=[self.pid, signal.SIGCONT])
         self.stopped = False
+
+    def limit_files(self, size: int | None) -> None:
+        """Let no file of it grow past this size, as on a disk that is full; None ends that."""
+        if self.pid is not None:
+            with suppress(ProcessLookupError):
+                _, hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
+                soft = hard if size is None else size
+                resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @asynccontextmanager

@@ -1,28 +1,21 @@
-"""The follow kit, first part: no gap, no repeat, from any cursor, whatever the bus does."""
+"""The follow kit, first part: no gap, no repeat, from any cursor, whatever the store does."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from tailrace.core.errors import NotFound, StorageError
-from tailrace.core.events import Recorded
 from tailrace.core.snapshot import save
 from tailrace.ports import Bus, Store, Trimmed
 from tailrace.runtime import retry, tail
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.testing._follow import (
-    FAULTS,
     Counting,
     FollowTests,
-    Misbehaving,
-    OpenBus,
-    OpenStore,
     all_seen,
     begun,
     end,
@@ -59,180 +52,6 @@ class ReaderTests(FollowTests):
         reader = Reader(store, bus)
         for after in range(last + 1):
             assert await numbers(reader.follow("run_1", after)) == list(range(after + 1, last + 1))
-
-    @pytest.mark.parametrize("fault", FAULTS)
-    async def test_a_bus_that_misbehaves_costs_nothing_but_time(
-        self, store: Store, bus: Bus, fault: str
-    ) -> None:
-        emitter = await begun(store, Misbehaving(bus, fault))
-        reader = Reader(store, bus, poll=0.05)
-        following = [
-            asyncio.ensure_future(numbers(reader.follow("run_1", after))) for after in (0, 1, 9)
-        ]
-        last = await write_slowly(emitter, 150)
-        for after, found in zip((0, 1, 9), following, strict=True):
-            assert await found == list(range(after + 1, last + 1))
-
-    async def test_what_was_never_published_still_arrives_within_a_second(
-        self, store: Store, open_store: OpenStore, open_bus: OpenBus
-    ) -> None:
-        """A writer that is killed between append and publish leaves no more than this behind.
-
-        The bus was heard just before, so that nobody has a reason to look at once; and it goes on
-        to bring old news.
-        """
-        bus, other = await open_bus(), await open_store()
-        emitter = await begun(store, Misbehaving(bus, "dead"))
-        reader = Reader(other, bus)
-        source = reader.follow("run_1", 2)
-        coming = asyncio.ensure_future(_some(source))
-        await all_seen(reader, "run_1")
-        write(emitter, 1)
-        await emitter.drain()
-        heard = await store.read("run_1", 2)
-        bus.publish("run_1", heard)
-        assert [one.event.sequence_number for one in await coming] == [3]
-        write(emitter, 1)
-        await emitter.drain()
-        written = time.monotonic()
-        coming = asyncio.ensure_future(_some(source))
-        while not coming.done():
-            bus.publish("run_1", heard)
-            await asyncio.wait([coming], timeout=0.05)
-        assert [one.event.sequence_number for one in coming.result()] == [4]
-        assert time.monotonic() - written < 1.0
-        await source.aclose()
-        await other.close()
-        await bus.close()
-
-    async def test_a_log_that_cannot_be_read_holds_up_only_its_own_followers(
-        self, store: Store, bus: Bus
-    ) -> None:
-        dead = Misbehaving(bus, "dead")
-        emitters = [await begun(store, dead, run_id) for run_id in ("run_1", "run_2")]
-
-        class Damaged(Counting):
-            async def read(self, run_id: str, after: int, limit: int = 10_000) -> Any:
-                if run_id == "run_1":
-                    raise StorageError("damaged")
-                return await store.read(run_id, after, limit)
-
-        damaged: Any = Damaged(store)
-        reader = Reader(damaged, bus, poll=0.05)
-        tails = [reader.tails.take(one.run_id) for one in emitters]
-        for tail_of_run in tails:
-            await tail_of_run.find_end()
-        write(emitters[0], 1)
-        await emitters[0].drain()
-        await until(lambda: tails[0].is_looking)
-        source = reader.follow("run_2", 2)
-        coming = asyncio.ensure_future(_some(source))
-        await all_seen(reader, "run_2")
-        write(emitters[1], 1)
-        await emitters[1].drain()
-        async with asyncio.timeout(retry.PATIENCE_SECONDS / 3):
-            assert [one.event.sequence_number for one in await coming] == [3]
-        await source.aclose()
-        await reader.close()
-
-    async def test_a_bus_that_is_deaf_keeps_nobody_from_working(
-        self, store: Store, bus: Bus
-    ) -> None:
-        """An ear that hears again and again that something was missed, and never what."""
-        emitter = await begun(store, bus)
-        loop = asyncio.get_running_loop()
-        missed = 0
-
-        class Deaf:
-            closed = False
-
-            def listen(self, heard: Callable[[list[Recorded]], None]) -> None:
-                nonlocal missed
-                missed += 1
-                heard([])
-                if not self.closed:
-                    loop.call_soon(self.listen, heard)
-
-            def close(self) -> None:
-                self.closed = True
-
-            def subscribe(self, _: str) -> Deaf:
-                return self
-
-        deaf: Any = Deaf()
-        following = asyncio.ensure_future(numbers(Reader(store, deaf).follow("run_1")))
-        await until(lambda: missed > 10)
-        last = await write_slowly(emitter, 5)
-        assert await following == list(range(1, last + 1))
-
-    async def test_the_gap_of_one_follower_is_not_told_to_another(
-        self, store: Store, bus: Bus
-    ) -> None:
-        """They share what this process has of the run; one of them got the rest elsewhere."""
-        emitter = await begun(store, Misbehaving(bus, "dead"))
-        reader = Reader(store, bus, poll=3600.0)
-        behind = asyncio.ensure_future(numbers(reader.follow("run_1", 2)))
-        await all_seen(reader, "run_1")
-        write(emitter, 3)
-        last = await end(emitter)
-        complete = asyncio.ensure_future(numbers(reader.follow("run_1", last)))
-        await all_seen(reader, "run_1", 2)
-        newest = await store.read("run_1", last - 1)
-        await trimmed(store, "run_1")
-        bus.publish("run_1", newest)
-        assert await complete == []
-        with pytest.raises(Trimmed):
-            await behind
-
-    async def test_a_hole_is_filled_when_it_is_seen_and_not_at_the_next_poll(
-        self, store: Store, bus: Bus
-    ) -> None:
-        emitter = await begun(store, Misbehaving(bus, "dead"))
-        reader = Reader(store, bus, poll=3600.0)
-        source = reader.follow("run_1", 2)
-        coming = asyncio.ensure_future(anext(source))
-        await all_seen(reader, "run_1")
-        write(emitter, 3)
-        await emitter.drain()
-        bus.publish("run_1", await store.read("run_1", 4))
-        assert [one.event.sequence_number for one in await coming] == [3, 4, 5]
-        await source.aclose()
-
-    async def test_what_is_heard_while_the_store_is_asked_is_not_forgotten(
-        self, store: Store, bus: Bus
-    ) -> None:
-        emitter = await begun(store, bus)
-
-        class Slow(Counting):
-            async def heads(self, run_ids: list[str]) -> Any:
-                found = await store.heads(run_ids)
-                write(emitter, 1)
-                await emitter.drain()
-                tail = reader.tails.get("run_1")
-                await until(lambda: tail is not None and tail.overheard)
-                return found
-
-        slow: Any = Slow(store)
-        reader = Reader(slow, bus, poll=3600.0)
-        source = reader.follow("run_1", 2)
-        assert [one.event.sequence_number for one in await anext(source)] == [3]
-        await source.aclose()
-
-    async def test_what_is_written_between_reading_and_asking_is_read_at_once(
-        self, store: Store, bus: Bus
-    ) -> None:
-        emitter = await begun(store, Misbehaving(bus, "dead"))
-
-        class Late(Counting):
-            async def heads(self, run_ids: list[str]) -> Any:
-                write(emitter, 1)
-                await end(emitter)
-                return await store.heads(run_ids)
-
-        late: Any = Late(store)
-        following = numbers(Reader(late, bus, poll=3600.0).follow("run_1", 2))
-        async with asyncio.timeout(tail.BEAT_SECONDS / 2):
-            assert await following == [3, 4]
 
     async def test_a_slow_follower_is_bounded_and_misses_nothing(
         self, store: Store, bus: Bus, monkeypatch: pytest.MonkeyPatch
@@ -343,6 +162,7 @@ class ReaderTests(FollowTests):
         stale = await begun(store, bus)
         reader = Reader(store, bus)
         following = asyncio.ensure_future(_texts(reader, "run_1"))
+        await all_seen(reader, "run_1")
         claim = await store.take_over("run_1", "another", 60.0)
         assert claim is not None
         fresh = await _successor(store, bus, claim.epoch)
@@ -354,13 +174,6 @@ class ReaderTests(FollowTests):
         found = await following
         assert found == [(one.epoch, one.public) for one in await store.read("run_1", 0)]
         assert {epoch for epoch, _ in found[2:]} == {claim.epoch}
-
-
-async def _some(source: AsyncIterator[list[Recorded]]) -> list[Recorded]:
-    """The next events; what only says that nothing came is passed over."""
-    while not (batch := await anext(source)):
-        pass
-    return batch
 
 
 async def _texts(reader: Reader, run_id: str) -> list[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""The follow kit, second part: a run in a format for a crowd, and a thread from run to run."""
+"""The follow kit, third part: a run in a format for a crowd, and a thread from run to run."""
 
 from __future__ import annotations
 

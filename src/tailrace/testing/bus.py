@@ -80,7 +80,7 @@ class BusKit:
 
     async def make(self) -> Bus:
         """A bus that nobody else uses."""
-        raise NotImplementedError
+        raise NotImplementedError("Give the kit a method `make`.")
 
     async def make_other(self, bus: Bus) -> Bus:
         """Another process's bus; inside one process, the same."""
@@ -282,23 +282,23 @@ class ServerBusKit(BusKit):
 
     async def stop_server(self) -> None:
         """Kill the server."""
-        raise NotImplementedError
+        raise NotImplementedError("Give the kit a method `stop_server`.")
 
     async def start_server(self) -> None:
         """Start it again, where it was, having forgotten everything or not."""
-        raise NotImplementedError
+        raise NotImplementedError("Give the kit a method `start_server`.")
 
     async def flush_server(self) -> None:
         """Make the server forget everything, without closing a connection."""
-        raise NotImplementedError
+        raise NotImplementedError("Give the kit a method `flush_server`.")
 
     async def trim_server(self) -> None:
         """Make the server forget all messages that it keeps, as if they had become too old."""
-        raise NotImplementedError
+        raise NotImplementedError("Give the kit a method `trim_server`.")
 
     async def on_the_server(self) -> bytes:
         """Everything that the server keeps, in whatever form."""
-        raise NotImplementedError
+        raise NotImplementedError("Give the kit a method `on_the_server`.")
 
     async def test_without_its_server_publishing_neither_waits_nor_raises(self) -> None:
         """Readers here still hear what is published here."""

@@ -1,0 +1,169 @@
+"""The follow kit finds what is wrong: each of these mistakes, planted into the runtime.
+
+Every one of them is met by a test of the kit that forces the situation in which it shows, so it is
+found at once and on any machine. The same test passes without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.buses.local import LocalBus
+from tailrace.core.codec import decode_event
+from tailrace.core.errors import TailraceError
+from tailrace.core.events import Recorded
+from tailrace.ports import Batch, Bus, Store, Trimmed
+from tailrace.runtime.follow import Reader
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.tail import Tail
+from tailrace.stores.sqlite import SqliteLog
+from tailrace.testing.follow import FollowKit
+
+FOUND = (AssertionError, TimeoutError, TailraceError)
+"""How a mistake shows."""
+
+WITHIN = 2.0
+"""Seconds for one test of the kit: what never comes is not waited for any longer."""
+
+real_init, real_follow, real_feed = Reader.__init__, Reader.follow, Tail.feed
+
+
+def takes_repeats(self: Tail, events: list[Recorded]) -> bool:
+    """Whatever the bus brings is passed on."""
+    if self.last >= 0:
+        for one in events:
+            self._ring.append(one)
+            self.last = max(self.last, one.event.sequence_number)
+        self.wake()
+    return True
+
+
+def takes_holes(self: Tail, events: list[Recorded]) -> bool:
+    """What is newer is passed on, whether or not it joins."""
+    if self.last < 0:
+        return real_feed(self, events)
+    for one in events:
+        if one.event.sequence_number > self.last:
+            self._ring.append(one)
+            self.last = one.event.sequence_number
+    self.wake()
+    return True
+
+
+def trusts_the_bus(self: Reader, log: Any, bus: Bus, _: float | None = None) -> None:
+    """Nobody ever asks the store."""
+    real_init(self, log, bus, 1e6)
+
+
+def believes_a_drop(self: Tail) -> Awaitable[None]:
+    """A hole is not filled: the next event will come."""
+    return asyncio.sleep(0)
+
+
+def starts_one_late(self: Reader, run_id: str, after: Any = 0) -> Any:
+    return real_follow(self, run_id, after + 1)
+
+
+def starts_one_early(self: Reader, run_id: str, after: Any = 0) -> Any:
+    return real_follow(self, run_id, max(after - 1, 0))
+
+
+async def publishes_first(self: Pipeline, batches: list[Batch]) -> list[Exception | None]:
+    """Before it is durable, and so also what is refused."""
+    for one in batches:
+        events = [Recorded(decode_event(raw), raw, one.epoch) for raw in one.publics]
+        self._bus.publish(one.run_id, events)
+    return await self._log.append(batches)
+
+
+async def shares_a_gap(self: Tail) -> None:
+    """All who follow the run here are told that something is gone."""
+    raise Trimmed("gone")
+
+
+EVERY_CURSOR = "test_every_cursor_gets_the_rest_once_while_the_run_is_written"
+PLANTED: dict[str, tuple[type, str, Callable[..., Any], str]] = {
+    "repeats": (
+        Tail,
+        "feed",
+        takes_repeats,
+        "test_what_the_bus_repeats_is_shown_once_to_the_quick_and_to_the_slow",
+    ),
+    "takes holes": (
+        Tail,
+        "feed",
+        takes_holes,
+        "test_a_hole_is_filled_when_it_is_seen_and_not_at_the_next_poll",
+    ),
+    "trusts the bus": (
+        Reader,
+        "__init__",
+        trusts_the_bus,
+        "test_what_was_never_published_still_arrives_within_a_second",
+    ),
+    "believes a drop": (
+        Tail,
+        "catch_up",
+        believes_a_drop,
+        "test_a_hole_is_filled_when_it_is_seen_and_not_at_the_next_poll",
+    ),
+    "one late": (Reader, "follow", starts_one_late, EVERY_CURSOR),
+    "one early": (Reader, "follow", starts_one_early, EVERY_CURSOR),
+    "publishes first": (
+        Pipeline,
+        "_append",
+        publishes_first,
+        "test_the_bytes_of_a_stale_writer_never_appear",
+    ),
+    "shares a gap": (
+        Tail,
+        "_let_go",
+        shares_a_gap,
+        "test_the_gap_of_one_follower_is_not_told_to_another",
+    ),
+}
+
+
+async def try_it(path: Path, name: str) -> None:
+    """One test of the kit, over SQLite and the bus inside the process."""
+    stores: list[SqliteLog] = []
+    bus = LocalBus()
+
+    async def open_store() -> Store:
+        stores.append(await SqliteLog.open(path))
+        return stores[-1]
+
+    async def open_bus() -> Bus:
+        return bus
+
+    test = getattr(FollowKit(), name)
+    given = {
+        "store": await open_store(),
+        "bus": bus,
+        "open_store": open_store,
+        "open_bus": open_bus,
+    }
+    wanted = inspect.signature(test).parameters
+    try:
+        async with asyncio.timeout(WITHIN):
+            await test(**{name: given[name] for name in wanted})
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+async def test_a_planted_mistake_is_found(
+    bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, name, mistake, test = PLANTED[bug]
+    await try_it(tmp_path / "well.db", test)
+    monkeypatch.setattr(where, name, mistake)
+    with pytest.raises(FOUND):
+        await try_it(tmp_path / "broken.db", test)
