@@ -8,14 +8,12 @@ comes. They are pure: a `Sink` takes the events and hands out ids.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.citations import CitationScanner
 from tailrace.core.items import (
-    Annotation,
     Block,
     Data,
     ErrorInfo,
@@ -23,9 +21,7 @@ from tailrace.core.items import (
     File,
     Image,
     ImageUrl,
-    Item,
     Message,
-    RawAnnotation,
     Reasoning,
     Refusal,
     Status,
@@ -33,88 +29,27 @@ from tailrace.core.items import (
     ToolCall,
     ToolResult,
 )
+from tailrace.core.texts import Growing, PartWriter, Sink, TextWriter
 
+__all__ = [
+    "ArgumentsWriter",
+    "BlocksWriter",
+    "ImageWriter",
+    "MessageWriter",
+    "PartWriter",
+    "ReasoningWriter",
+    "ResultWriter",
+    "Sink",
+    "TextWriter",
+]
 
-class Sink(Protocol):
-    """One task of a run that is being written."""
-
-    @property
-    def task_id(self) -> str:
-        """The task."""
-        ...
-
-    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
-        """Record the task's next event; `IllegalEvent` if the protocol forbids it here."""
-        ...
-
-    def add(self, item: Item, private: ev.Private | None = None) -> int:
-        """Open an item; its `output_index`."""
-        ...
-
-    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
-        """Close an item."""
-        ...
-
-    def new_id(self, prefix: str) -> str:
-        """An id that no other item of the run has."""
-        ...
-
-    def free_call_id(self, wanted: str) -> str:
-        """`wanted`, or another one where a call of the conversation already has it."""
-        ...
-
-    def knows(self, number: int) -> bool:
-        """Whether the task's pool issued this reference number."""
-        ...
-
-
-class PartWriter:
-    """A text that is being written: a part of a reasoning, or a refusal.
-
-    `done(text)` takes the whole text where a stream repeats it. What was not streamed yet is
-    streamed then; what was shown cannot be taken back, so a text that contradicts it is dropped.
-    """
-
-    def __init__(self, sink: Sink, place: dict[str, Any], kind: Any) -> None:
-        self._sink = sink
-        self._place = place
-        self._added, self._delta, self._done = kind
-        self._pieces: list[str] = []
-        self.is_open = True
-        self._sink.emit(self._added(**place, item=self._whole("")))
-
-    def _whole(self, text: str) -> Any:
-        return Refusal(refusal=text) if self._done is ev.RefusalDone else Text(text=text)
-
-    @property
-    def text(self) -> str:
-        """What was streamed."""
-        return "".join(self._pieces)
-
-    def add(self, piece: str) -> None:
-        """More of it."""
-        if piece:
-            self._pieces.append(piece)
-            self._sink.emit(self._delta(**self._place, delta=piece))
-
-    def done(self, text: str | None = None) -> None:
-        """The text is whole; a second time does nothing."""
-        if self.is_open:
-            self.add(_missing(self.text, text))
-            self.is_open = False
-            self._sink.emit(self._done(**self._place, item=self._whole(self.text)))
+_HEAVY = 64 * 1024
+"""From here on an item's `done` leaves out what its parts have said already."""
 
 
 _SUMMARY = (ev.SummaryItemAdded, ev.SummaryTextDelta, ev.SummaryItemDone)
 _REASONING_TEXT = (ev.ReasoningTextAdded, ev.ReasoningTextDelta, ev.ReasoningTextDone)
 _REFUSAL = (ev.RefusalAdded, ev.RefusalDelta, ev.RefusalDone)
-
-
-def _missing(streamed: str, whole: str | None) -> str:
-    """What a whole text has beyond what was streamed of it."""
-    if whole is None or not whole.startswith(streamed):
-        return ""
-    return whole[len(streamed) :]
 
 
 class ReasoningWriter:
@@ -160,82 +95,19 @@ class ReasoningWriter:
         if not self.is_open:
             return
         self.is_open = False
-        for part in (*self.summaries, *self.texts):
+        parts = (*self.summaries, *self.texts)
+        for part in parts:
             part.done()
-        raw = [Text(text=part.text) for part in self.texts]
-        item = Reasoning(
-            id=self.id,
-            summary=[Text(text=part.text) for part in self.summaries],
-            reasoning_text=raw or None,
-            status=status,
-        )
+        item = Reasoning(id=self.id, status=status)
+        if sum(part.length for part in parts) < _HEAVY:
+            raw = [Text(text=part.text) for part in self.texts]
+            item = Reasoning(
+                id=self.id,
+                summary=[Text(text=part.text) for part in self.summaries],
+                reasoning_text=raw or None,
+                status=status,
+            )
         self._sink.done(self.index, item, private)
-
-
-class TextWriter:
-    """A text block that is being written; its `[^n]` become citations on the way."""
-
-    def __init__(self, sink: Sink, place: dict[str, Any]) -> None:
-        self._sink = sink
-        self._place = place
-        self._scanner = CitationScanner(sink.knows)
-        self._pieces: list[str] = []
-        self._length = 0
-        self._annotations: list[Annotation] = []
-        self.is_open = True
-        sink.emit(ev.TextAdded(**place, item=Text(text="")))
-
-    @property
-    def text(self) -> str:
-        """What came, an unfinished marker included."""
-        return "".join(self._pieces) + self._scanner.pending
-
-    @property
-    def block(self) -> Text:
-        """The block as far as it was shown."""
-        return Text(text="".join(self._pieces), annotations=list(self._annotations))
-
-    def add(self, piece: str) -> None:
-        """More of it."""
-        self._show(self._scanner.feed(piece))
-
-    def annotate(self, annotation: Annotation) -> None:
-        """A citation of the provider's. One whose range is not in the text is kept raw."""
-        if isinstance(annotation, RawAnnotation):
-            self._annotate(annotation)
-            return
-        start, end = annotation.start_index, annotation.end_index
-        if start is not None and end is not None and end > self._length:
-            self._show(self._scanner.finish())  # it may reach into what is held back
-        if (start is None) != (end is None) or (
-            start is not None and end is not None and not 0 <= start < end <= self._length
-        ):
-            annotation = RawAnnotation(raw=msgspec.to_builtins(annotation))
-        self._annotate(annotation)
-
-    def _annotate(self, annotation: Annotation) -> None:
-        at = len(self._annotations)
-        self._annotations.append(annotation)
-        event = ev.AnnotationAdded(**self._place, annotation_index=at, annotation=annotation)
-        self._sink.emit(event)
-
-    def _show(self, scanned: Any) -> None:
-        if scanned.text:
-            self._pieces.append(scanned.text)
-            self._length += len(scanned.text)
-            self._sink.emit(ev.TextDelta(**self._place, delta=scanned.text))
-        for annotation in scanned.annotations:
-            self._annotate(annotation)
-
-    def done(self, text: str | None = None) -> None:
-        """The text is whole, as in `PartWriter.done`."""
-        if self.is_open:
-            rest = _missing(self.text, text)
-            if rest:
-                self.add(rest)
-            self._show(self._scanner.finish())
-            self.is_open = False
-            self._sink.emit(ev.TextDone(**self._place, item=self.block))
 
 
 class ImageWriter:
@@ -331,6 +203,12 @@ class BlocksWriter:
             for one in self._blocks
         ]
 
+    @property
+    def _said(self) -> list[Block] | None:
+        """The blocks for the item's `done`; heavy ones are not said a second time."""
+        blocks = self.blocks
+        return blocks if len(msgspec.json.encode(blocks)) < _HEAVY else None
+
     def close_blocks(self) -> None:
         """End whatever block is open."""
         for one in self._blocks:
@@ -373,16 +251,21 @@ class MessageWriter(BlocksWriter):
         self.next_block()
         self.whole(Image(image_url=ImageUrl(url=url)), partial_images)
 
-    def finish(self, status: Status = "completed", private: ev.Private | None = None) -> None:
-        """Close the message; a second time does nothing."""
+    def finish(
+        self,
+        status: Status = "completed",
+        private: ev.Private | None = None,
+        phase: str | None = None,
+    ) -> None:
+        """Close the message; a second time does nothing. `phase`: if it is known only now."""
         if self.is_open:
             self.is_open = False
             self.close_blocks()
             item = Message(
                 id=self.id,
                 role="assistant",
-                block_list=self.blocks,
-                phase=self._phase,
+                block_list=self._said,
+                phase=phase or self._phase,
                 status=status,
             )
             self._sink.done(self.index, item, private)
@@ -402,7 +285,7 @@ class ResultWriter(BlocksWriter):
         if self.is_open:
             self.is_open = False
             self.close_blocks()
-            item = ToolResult(id=self.id, call_id=self.call_id, block_list=self.blocks)
+            item = ToolResult(id=self.id, call_id=self.call_id, block_list=self._said)
             self._sink.done(self.index, item, private)
 
     def fail(self, error: ErrorInfo, private: ev.Private | None = None) -> None:
@@ -413,14 +296,14 @@ class ResultWriter(BlocksWriter):
             item = ToolResult(
                 id=self.id,
                 call_id=self.call_id,
-                block_list=self.blocks or None,
+                block_list=self._said or None,
                 status="failed",
                 error=error,
             )
             self._sink.done(self.index, item, private)
 
 
-class ArgumentsWriter:
+class ArgumentsWriter(Growing):
     """A tool call while its arguments stream."""
 
     def __init__(
@@ -434,6 +317,7 @@ class ArgumentsWriter:
         server_label: str | None = None,
         private: ev.Private | None = None,
     ) -> None:
+        super().__init__()
         self._sink = sink
         self.call_id = sink.free_call_id(call_id) if call_id else sink.new_id("call")
         self.id = sink.new_id("fc")
@@ -446,7 +330,6 @@ class ArgumentsWriter:
             "server_label": server_label,
         }
         self.index = sink.add(ToolCall(**self._facts), private)
-        self._pieces: list[str] = []
         self._whole = False
         self.is_open = True
 
@@ -455,23 +338,22 @@ class ArgumentsWriter:
         """Which item events about the call name."""
         return {"task_id": self._sink.task_id, "item_id": self.id, "output_index": self.index}
 
-    @property
-    def text(self) -> str:
-        """The arguments' JSON so far."""
-        return "".join(self._pieces)
-
     def arguments(self, piece: str) -> None:
         """More of the arguments' JSON, cut anywhere."""
         if piece:
-            self._pieces.append(piece)
+            self._grow(piece)
             self._sink.emit(ev.ArgumentsDelta(**self.place, delta=piece))
 
-    def arguments_done(self, text: str | None = None) -> None:
-        """The arguments are whole, as in `PartWriter.done`."""
+    def arguments_done(self, text: str | None = None) -> bool:
+        """The arguments are whole; False, and nothing done, if other ones were streamed."""
+        rest = "" if text is None else self._missing(text)
+        if rest is None or (rest and self._whole):
+            return False
         if not self._whole:
-            self.arguments(_missing(self.text, text))
+            self.arguments(rest)
             self._whole = True
             self._sink.emit(ev.ArgumentsDone(**self.place, arguments=self.text))
+        return True
 
     def finish(self, status: Status = "completed", private: ev.Private | None = None) -> None:
         """Close the call; only a completed one may be carried out. A second time does nothing."""

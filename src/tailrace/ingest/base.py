@@ -15,11 +15,16 @@ all providers:
 * `provider`: `{"api": …, "id": …}`, the provider's own id of the item, and `call_id` where ours is
   another one; on `task.usage` also `response_id` and `model`;
 * `encrypted_content` and `signature`: sealed reasoning;
-* `raw`: the provider's whole item, where only that can be sent back to it (built-in tools).
+* `raw`: the provider's whole item, where only that can be sent back to it (built-in tools), or
+  where it holds more than ours can show. Of a tool that the provider runs it stands on the call;
+  on the result, if the call had to be closed before the item was known (images that sharpen).
 """
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -27,7 +32,7 @@ import msgspec
 
 from tailrace.core import closing
 from tailrace.core import events as ev
-from tailrace.core.codec import MAX_EVENT_BYTES, check_value
+from tailrace.core.codec import MAX_DEPTH, MAX_EVENT_BYTES, MAX_INTEGER
 from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor, InputRequest, Item
@@ -75,18 +80,70 @@ ExecutorOf = Callable[[str], Executor]
 """From a tool's name to who carries it out."""
 
 
-def read_json(data: str | bytes) -> dict[str, Any]:
-    """An event of a provider: an object whose values any store and language can hold."""
-    if len(data) > MAX_EVENT_BYTES:
-        raise StreamTooLarge(f"An event of {len(data)} bytes; at most {MAX_EVENT_BYTES} are read.")
+MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
+"""What one event of a provider may weigh, so that an event of ours can hold what it brings."""
+
+# What a JSON text may hold that not every store and language can: only then its values are looked
+# at. Long digits are mostly in ids; looking is all that it costs.
+_ODD = re.compile(r"\\u0000|[0-9]{16}")
+_ODD_BYTES = re.compile(rb"\\u0000|[0-9]{16}")
+
+
+def read_json(data: str | bytes, limit: int = MOST_BYTES) -> dict[str, Any]:
+    """An event of a provider: an object whose values any store and language can hold.
+
+    A model may say U+0000, a tool may return huge numbers, and a proxy may cut an emoji in two: no
+    reason to lose the rest. They become U+FFFD, a string of digits, and U+FFFD.
+    """
+    if len(data) > limit:
+        raise StreamTooLarge(f"An event of {len(data)} bytes; at most {limit} are read.")
     try:
-        value = msgspec.json.decode(data)
-        check_value(value)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidValue) as error:
+        try:
+            value = msgspec.json.decode(data)
+            odd = _is_odd(data)
+        except msgspec.DecodeError:
+            value = json.loads(data, parse_constant=_refuse)  # it takes half of a surrogate pair
+            odd = True
+        if odd:
+            value = _mended(value, 0)
+    except (ValueError, RecursionError, InvalidValue) as error:
         raise MalformedEvent(f"The provider sent no event: {error}") from error
     if not isinstance(value, dict):
         raise MalformedEvent("The provider sent no event: JSON, but no object.")
     return value
+
+
+def _is_odd(data: str | bytes) -> bool:
+    if isinstance(data, str):
+        return data.count("{") + data.count("[") >= MAX_DEPTH or _ODD.search(data) is not None
+    return data.count(b"{") + data.count(b"[") >= MAX_DEPTH or _ODD_BYTES.search(data) is not None
+
+
+def _refuse(word: str) -> None:
+    raise InvalidValue(f"{word} is no JSON.")
+
+
+def _mended(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return mended_text(value)
+    if isinstance(value, dict | list) and depth >= MAX_DEPTH:
+        raise InvalidValue(f"JSON nested more than {MAX_DEPTH} deep.")
+    if isinstance(value, dict):
+        return {mended_text(key): _mended(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_mended(one, depth + 1) for one in value]
+    if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def mended_text(text: str) -> str:
+    """The text without what no database or no UTF-8 can hold."""
+    return (
+        text.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 class Notebook(Sink):
