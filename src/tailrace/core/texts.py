@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import msgspec
@@ -95,14 +96,14 @@ class Growing:
         return whole[self.length :] if whole.startswith(self.text) else None
 
 
-class StreamedText(Growing):
+class StreamedText(Growing, ABC):
     """A text of which a stream may bring pieces, the whole, or both."""
 
     is_open = True
 
+    @abstractmethod
     def add(self, piece: str) -> None:
         """More of it."""
-        raise NotImplementedError
 
     def fill(self, text: str) -> bool:
         """Add what is missing of the whole text; False if it is not the one that came."""
@@ -124,7 +125,6 @@ class PartWriter(StreamedText):
         self._sink = sink
         self._place = place
         self._added, self._delta, self._done = kind
-        self.is_open = True
         self._sink.emit(self._added(**place, item=self._whole("")))
 
     def _whole(self, text: str) -> Any:
@@ -154,7 +154,6 @@ class TextWriter(StreamedText):
         self._place = place
         self._scanner = CitationScanner(sink.knows)
         self._annotations: list[Annotation] = []
-        self.is_open = True
         sink.emit(ev.TextAdded(**place, item=Text(text="")))
 
     @property

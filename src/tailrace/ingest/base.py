@@ -83,6 +83,9 @@ ExecutorOf = Callable[[str], Executor]
 MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
 """What one event of a provider may weigh, so that an event of ours can hold what it brings."""
 
+_DEEPEST = MAX_DEPTH - 8
+"""How deep an event may nest: a part of it may be kept raw inside of an item, and has to fit."""
+
 # What a JSON text may hold that not every store and language can: only then its values are looked
 # at. Long digits are mostly in ids; looking is all that it costs.
 _ODD = re.compile(r"\\u0000|[0-9]{16}")
@@ -115,8 +118,8 @@ def read_json(data: str | bytes, limit: int = MOST_BYTES) -> dict[str, Any]:
 
 def _is_odd(data: str | bytes) -> bool:
     if isinstance(data, str):
-        return data.count("{") + data.count("[") >= MAX_DEPTH or _ODD.search(data) is not None
-    return data.count(b"{") + data.count(b"[") >= MAX_DEPTH or _ODD_BYTES.search(data) is not None
+        return data.count("{") + data.count("[") >= _DEEPEST or _ODD.search(data) is not None
+    return data.count(b"{") + data.count(b"[") >= _DEEPEST or _ODD_BYTES.search(data) is not None
 
 
 def _refuse(word: str) -> None:
@@ -126,8 +129,8 @@ def _refuse(word: str) -> None:
 def _mended(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return mended_text(value)
-    if isinstance(value, dict | list) and depth >= MAX_DEPTH:
-        raise InvalidValue(f"JSON nested more than {MAX_DEPTH} deep.")
+    if isinstance(value, dict | list) and depth >= _DEEPEST:
+        raise InvalidValue(f"JSON nested more than {_DEEPEST} deep.")
     if isinstance(value, dict):
         return {mended_text(key): _mended(one, depth + 1) for key, one in value.items()}
     if isinstance(value, list):

@@ -6,6 +6,7 @@ the final response. Whatever comes, `done` adds only what is missing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ _MOST_ANNOTATIONS = 512 * 1024
 """Bytes of citations that a text is shown with: they are repeated in its last event."""
 
 
-class Slot:
+class Slot(ABC):
     """One item of the response that is being read.
 
     `item_id` and `index` are the provider's; `is_implied` until its `added` or `done` has come.
@@ -53,17 +54,17 @@ class Slot:
         self.item_id = as_word(item.get("id")) or self.item_id
         self.call_id = as_word(item.get("call_id")) or self.call_id
 
+    @abstractmethod
     def done(self, item: Json) -> None:
         """The item as the provider has it at its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self) -> None:
         """The response is complete, so this is too, though nothing said so."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cut(self) -> None:
         """Nothing more comes."""
-        raise NotImplementedError
 
     def private(self, raw: Json | None = None, **more: Any) -> ev.Private:
         """What history needs of the item."""

@@ -126,9 +126,11 @@ class Output:
         slot = self.find(item_id, index)
         if slot is None or slot.item_type != item["type"]:
             return None
-        if call_id and slot.call_id and slot.item_id != item_id and slot.call_id != call_id:
+        is_same = item_id is not None and item_id == slot.item_id
+        if not is_same and call_id and slot.call_id and slot.call_id != call_id:
             return None
-        is_same = item_id == slot.item_id and item_id is not None
+        if is_same and not ended and slot.index != (as_index(index) or slot.index):
+            return None
         if is_same or slot.is_implied:
             return slot
         return slot if slot.is_open and (ended or item_id is None) else None

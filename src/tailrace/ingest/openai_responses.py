@@ -15,8 +15,7 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.items import ErrorInfo, InputRequest
-from tailrace.core.texts import StreamedText
-from tailrace.core.writers import Sink
+from tailrace.core.texts import Sink, StreamedText, TextWriter
 from tailrace.ingest.base import MOST_BYTES, ExecutorOf, Outcome, read_json, server_tools
 from tailrace.ingest.openai_items import Json, MessageSlot
 from tailrace.ingest.openai_output import Output
@@ -49,9 +48,6 @@ class _Delta(msgspec.Struct):
 
 
 _decode_delta = msgspec.json.Decoder(_Delta).decode
-_NO_TEXT = StreamedText()
-_NO_TEXT.is_open = False
-
 
 _STREAMING_CALLS = {
     "response.function_call_arguments": "function_call",
@@ -101,7 +97,7 @@ class OpenAIResponses:
         self._output = Output(self._sink, self._executor_of)
         # Where the last text went: the next one mostly goes there too.
         self._last: tuple[Any, Any, Any] | None = None
-        self._last_text: StreamedText = _NO_TEXT
+        self._last_text: TextWriter | None = None
 
     # --- the stream ----------------------------------------------------------------------------
 
@@ -114,12 +110,14 @@ class OpenAIResponses:
         if delta is not None and delta.type in self._deltas and not delta.logprobs:
             piece = delta.delta
             if type(piece) is str and "\x00" not in piece and len(data) <= MOST_BYTES:
+                last = self._last_text
                 if (
-                    self._last_text.is_open
+                    last is not None
+                    and last.is_open
                     and delta.type == "response.output_text.delta"
                     and (delta.item_id, delta.output_index, delta.content_index) == self._last
                 ):
-                    self._last_text.add(piece)
+                    last.add(piece)
                     return
                 if self._deltas[delta.type](self, delta):
                     return
