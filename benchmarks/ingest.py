@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from benchmarks import traffic
-from benchmarks.fold import limit_of_run, openai_event, openai_folded
+from benchmarks.fold import openai_event, openai_folded
 from benchmarks.harness import Contender, Pace, Table, Target, at_least, flat, measure
-from tailrace.core import events as ev
 from tailrace.core.view import client_view
 from tailrace.ingest.base import Ingest, Notebook
 from tailrace.ingest.openai_responses import OpenAIResponses
@@ -75,11 +74,6 @@ def _long_text(pace: Pace) -> Table:
         [
             Contender("limit", traffic.openai_text, _limit),
             Contender("tailrace", traffic.openai_text, _ingested),
-            Contender(
-                "fold of our own events, the limit",
-                lambda count: traffic.as_bytes(traffic.text_run(count)),
-                limit_of_run(ev.TextDelta),
-            ),
             Contender(
                 "openai SDK",
                 traffic.openai_text,

@@ -348,6 +348,22 @@ def test_probabilities_are_kept_privately() -> None:
     assert texts(item) == ["Hi!"]
 
 
+@pytest.mark.parametrize("content", ["Hello", [{"type": "text", "text": "Hello"}]])
+def test_a_message_in_other_backends_words_is_a_message(content: Any) -> None:
+    part = {"type": "text", "text": "Hello", "annotations": []}
+    place = {"item_id": "msg_1", "output_index": 0}
+    [item] = output(
+        event("content_part.added", **place, part={"type": "text", "text": ""}),
+        text("Hel"),
+        event("content_part.done", **place, part=part),
+        done(0, {**message(), "content": content}),
+    )
+    assert texts(item) == ["Hello"]
+    refusal = {"type": "refusal", "refusal": "No", "annotations": []}
+    [item] = output(event("content_part.done", **place, part=refusal))
+    assert texts(item) == ["No"]
+
+
 # --- citations -----------------------------------------------------------------------------------
 
 
@@ -526,6 +542,7 @@ def test_arguments_that_were_said_to_be_whole_make_a_call() -> None:
         [added(0, call("")), arguments("{}"), completed()],
         [added(0, call("")), completed(call("{}", status="in_progress"))],
         [added(0, call("")), arguments("{}"), whole, whole, completed()],
+        [done(0, call("{}")), whole],
     ):
         [item] = output(*events)
         assert "status" not in item
@@ -536,6 +553,14 @@ def test_a_call_without_arguments_is_whole_when_its_item_says_so() -> None:
     [item] = output(added(0, call("")), done(0, call("", status="completed")))
     assert item["arguments"] == ""
     assert "status" not in item
+
+
+def test_arguments_may_be_the_object_itself() -> None:
+    whole = event("function_call_arguments.done", output_index=0, arguments={"a": 1})
+    for events in ([whole, completed()], [done(0, call() | {"arguments": {"a": 1}})]):
+        [item] = output(added(0, call("")), *events)
+        assert item["arguments"] == '{"a":1}'
+        assert "status" not in item
 
 
 def test_pieces_after_the_whole_arguments_are_kept_raw() -> None:
@@ -913,6 +938,28 @@ def test_a_response_that_completes_after_an_error_is_complete() -> None:
 
 
 # --- what is none of these -----------------------------------------------------------------------
+
+
+def test_an_answer_that_did_not_stream_is_read_as_well() -> None:
+    whole = {"object": "response", "id": "resp_1", "output": [message("Hi")]}
+    book, outcome = read({**whole, "status": "completed", "usage": {"input_tokens": 3}})
+    assert outcome.status == "completed"
+    assert streams.shown(book)["usage"]["input_tokens"] == 3
+    assert texts(streams.shown(book)["output"][0]) == ["Hi"]
+    _, outcome = read({**whole, "status": "incomplete"})
+    assert outcome.status == "incomplete"
+    _, outcome = read({**whole, "status": "queued", "output": []})
+    assert outcome.status == "cut"
+
+
+@pytest.mark.parametrize("stop", ["[DONE]", b"[DONE]"], ids=["text", "bytes"])
+def test_the_end_of_a_chat_stream_says_nothing(stop: str | bytes) -> None:
+    book = Notebook()
+    ingest = OpenAIResponses(book)
+    ingest.feed(json.dumps(completed()))
+    ingest.feed(stop)
+    assert ingest.end().status == "completed"
+    assert kept_raw(book) == []
 
 
 def test_signs_of_life_leave_no_trace() -> None:

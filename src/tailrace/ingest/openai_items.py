@@ -28,6 +28,9 @@ from tailrace.ingest.openai_values import (
 
 Json = dict[str, Any]
 
+TEXTS = {"text": "output_text"}
+"""Other backends' names for a part of a message."""
+
 _MOST_ANNOTATIONS = 512 * 1024
 """Bytes of citations that a text is shown with: they are repeated in its last event."""
 
@@ -84,7 +87,7 @@ def by_place(parts: dict[int, Any], count: int) -> dict[int, Any]:
     return dict(enumerate(parts.values()))
 
 
-class _TextPart:
+class TextPart:
     """A text of a message with what the provider says about it."""
 
     def __init__(self, writer: TextWriter) -> None:
@@ -154,19 +157,19 @@ class MessageSlot(Slot):
         super().__init__(sink, item_id, index)
         self.writer = MessageWriter(sink)
         self._phase: str | None = None
-        self.parts: dict[int, _TextPart | PartWriter] = {}
+        self.parts: dict[int, TextPart | PartWriter] = {}
 
     def added(self, item: Json) -> None:
         """Its id and phase."""
         super().added(item)
         self._phase = as_word(item.get("phase")) or self._phase
 
-    def text_part(self, index: int) -> _TextPart | None:
+    def text_part(self, index: int) -> TextPart | None:
         """The text at this place; None if that is a refusal."""
         part = self.parts.get(index)
         if part is None:
-            part = self.parts[index] = _TextPart(self.writer.text_block())
-        return part if isinstance(part, _TextPart) else None
+            part = self.parts[index] = TextPart(self.writer.text_block())
+        return part if isinstance(part, TextPart) else None
 
     def refusal_part(self, index: int) -> PartWriter | None:
         """The refusal at this place; None if that is a text."""
@@ -178,7 +181,8 @@ class MessageSlot(Slot):
     def _take(self, index: int, part: Json) -> bool:
         """A part of the final item; whether there is more to it than can be shown."""
         kind = part.get("type")
-        known = self._known_part.get(kind) if isinstance(kind, str) else None
+        kind = TEXTS.get(kind, kind) if isinstance(kind, str) else ""
+        known = self._known_part.get(kind)
         if known is None:
             self.writer.whole(Data(data=part, name=as_word(kind)))
             return True
@@ -197,6 +201,8 @@ class MessageSlot(Slot):
         """Everything that was not streamed yet."""
         self.added(item)
         content = dicts(item.get("content"))
+        if isinstance(item.get("content"), str):
+            content = [{"type": "output_text", "text": item["content"]}]
         self.parts = by_place(self.parts, len(content))
         more = has_more(item, self._known) or item.get("role", "assistant") != "assistant"
         for place, part in enumerate(content):
@@ -205,7 +211,7 @@ class MessageSlot(Slot):
 
     def _finish(self, item: Json | None, status: Any, *, more: bool = False) -> None:
         self.is_open = False
-        texts = [part for part in self.parts.values() if isinstance(part, _TextPart)]
+        texts = [part for part in self.parts.values() if isinstance(part, TextPart)]
         for part in texts:
             part.finish()
         raw = item if more or any(part.has_more for part in texts) else None
@@ -218,13 +224,13 @@ class MessageSlot(Slot):
         content = dicts(item.get("content"))
         for place, part in enumerate(content):
             streamed = self.parts.get(place)
-            if isinstance(streamed, _TextPart) and not part.get("logprobs"):
+            if isinstance(streamed, TextPart) and not part.get("logprobs"):
                 content[place] = {**part, "logprobs": streamed.logprobs}
         if not content:
             content = [
                 {"type": "output_text", "text": part.writer.text, "logprobs": part.logprobs}
                 for part in self.parts.values()
-                if isinstance(part, _TextPart)
+                if isinstance(part, TextPart)
             ]
         return {**item, "content": content}
 

@@ -28,6 +28,7 @@ from tailrace.core.writers import ArgumentsWriter, ImageWriter, ResultWriter, Si
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_items import Json, Slot
 from tailrace.ingest.openai_values import (
+    as_arguments,
     as_dict,
     as_json,
     as_text,
@@ -272,7 +273,7 @@ class CallSlot(Slot):
         """The arguments, if anything says that these are all."""
         if self.tool.asked is not None:
             return as_json(self.tool.asked(item))
-        text, streamed = as_text(item.get(self.tool.arguments)), self._streamed
+        text, streamed = as_arguments(item.get(self.tool.arguments)), self._streamed
         status = item.get("status")
         if status != "in_progress" and (text or (text == "" and not streamed)):
             return text
@@ -285,7 +286,7 @@ class CallSlot(Slot):
         return self._writer.text if self._writer is not None else self._waiting.text
 
     def _keep_what_agrees(self, item: Json) -> None:
-        text = as_text(item.get(self.tool.arguments))
+        text = as_arguments(item.get(self.tool.arguments))
         if text and text.startswith(self._streamed) and self._given is None:
             self.add(text[len(self._streamed) :])
 

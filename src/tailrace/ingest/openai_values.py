@@ -60,6 +60,11 @@ def as_end(value: Any) -> Status | None:
     return _ENDS.get(value) if isinstance(value, str) else None
 
 
+def as_arguments(value: Any) -> str | None:
+    """The text of a call's arguments; some backends send the object itself."""
+    return as_json(value) if isinstance(value, dict) else as_text(value)
+
+
 def as_json(value: Any) -> str:
     """A value as the text of a call's arguments."""
     return msgspec.json.encode(value).decode()
