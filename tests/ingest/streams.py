@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,20 @@ def cut_points(events: list[str]) -> list[int]:
 
     A cut costs the whole stream before it, so trying each of thousands would take minutes.
     """
-    heads = [re.sub("[0-9]+", "", event[:80]) for event in events]
+    shapes = [_shape(json.loads(event)) for event in events]
     found, run = [0], 0
     for count in range(1, len(events)):
-        run = run + 1 if heads[count - 1] == heads[count] else 0
+        run = run + 1 if shapes[count - 1] == shapes[count] else 0
         if run < 3 or run % 19 == 0:
             found.append(count)
     return found
+
+
+def _shape(value: Any) -> Any:
+    """What two events of one kind have in common."""
+    if isinstance(value, dict):
+        return [value.get("type"), *((name, _shape(one)) for name, one in sorted(value.items()))]
+    return [_shape(one) for one in value[:1]] if isinstance(value, list) else type(value)
 
 
 def somewhere(seed: int, size: int) -> int:
