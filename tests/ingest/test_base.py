@@ -46,9 +46,12 @@ def test_an_event_is_an_object(kind: type) -> None:
         ('{"a":1e999,"b":1.5}', {"a": "inf", "b": 1.5}),
     ],
 )  # fmt: skip
-def test_values_that_not_every_store_can_hold_are_mended(line: str, value: Any) -> None:
-    assert read_json(line) == read_json(line.encode()) == value
+def test_values_that_not_every_store_can_hold_are_mended_or_refused(line: str, value: Any) -> None:
+    assert read_json(line, mends=True) == read_json(line.encode(), mends=True) == value
     encode_private(Private(raw=value))
+    for data in (line, line.encode()):
+        with pytest.raises(MalformedEvent):
+            read_json(data)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +59,9 @@ def test_values_that_not_every_store_can_hold_are_mended(line: str, value: Any) 
     ["", "{", "[]", "7", "null", '{"a":NaN}', "[" * 100_000, b"\xff", json.dumps(deep(93))],
 )
 def test_what_is_no_event_is_refused(line: str | bytes) -> None:
-    with pytest.raises(MalformedEvent):
-        read_json(line)
+    for mends in (False, True):
+        with pytest.raises(MalformedEvent):
+            read_json(line, mends=mends)
 
 
 def test_an_event_that_is_too_large_is_refused_unread() -> None:

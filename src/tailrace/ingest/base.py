@@ -92,11 +92,12 @@ _ODD = re.compile(r"\\u0000|[0-9]{16}")
 _ODD_BYTES = re.compile(rb"\\u0000|[0-9]{16}")
 
 
-def read_json(data: str | bytes, limit: int = MOST_BYTES) -> dict[str, Any]:
+def read_json(data: str | bytes, limit: int = MOST_BYTES, *, mends: bool = False) -> dict[str, Any]:
     """An event of a provider: an object whose values any store and language can hold.
 
-    A model may say U+0000, a tool may return huge numbers, and a proxy may cut an emoji in two: no
-    reason to lose the rest. They become U+FFFD, a string of digits, and U+FFFD.
+    A model may say U+0000, a tool may return huge numbers, and a proxy may cut an emoji in two. An
+    event with such a value is refused; `mends`: they become U+FFFD, text, and U+FFFD, because the
+    rest of the event is worth having.
     """
     if len(data) > limit:
         raise StreamTooLarge(f"An event of {len(data)} bytes; at most {limit} are read.")
@@ -105,10 +106,12 @@ def read_json(data: str | bytes, limit: int = MOST_BYTES) -> dict[str, Any]:
             value = msgspec.json.decode(data)
             odd = _is_odd(data)
         except msgspec.DecodeError:
+            if not mends:
+                raise
             value = json.loads(data, parse_constant=_refuse)  # it takes half of a surrogate pair
             odd = True
         if odd:
-            value = _mended(value, 0)
+            value = _mended(value, 0, mends=mends)
     except (ValueError, RecursionError, InvalidValue) as error:
         raise MalformedEvent(f"The provider sent no event: {error}") from error
     if not isinstance(value, dict):
@@ -126,27 +129,35 @@ def _refuse(word: str) -> None:
     raise InvalidValue(f"{word} is no JSON.")
 
 
-def _mended(value: Any, depth: int) -> Any:
-    if isinstance(value, str):
-        return mended_text(value)
+def _mended(value: Any, depth: int, *, mends: bool) -> Any:
+    """The value without what not every store and language can hold; refused if nobody `mends`."""
     if isinstance(value, dict | list) and depth >= _DEEPEST:
         raise InvalidValue(f"JSON nested more than {_DEEPEST} deep.")
     if isinstance(value, dict):
-        return {mended_text(key): _mended(one, depth + 1) for key, one in value.items()}
+        pairs = value.items()
+        return {
+            _mended(key, depth, mends=mends): _mended(one, depth + 1, mends=mends)
+            for key, one in pairs
+        }
     if isinstance(value, list):
-        return [_mended(one, depth + 1) for one in value]
+        return [_mended(one, depth + 1, mends=mends) for one in value]
+    mended = _mended_text(value) if isinstance(value, str) else _mended_number(value)
+    if mended != value and not mends:
+        raise InvalidValue("A value that not every store can hold: U+0000, or a huge number.")
+    return mended
+
+
+def _mended_text(text: str) -> str:
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole.replace("\x00", "\ufffd")
+
+
+def _mended_number(value: Any) -> Any:
     if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-def mended_text(text: str) -> str:
-    """The text without what no database or no UTF-8 can hold."""
-    return (
-        text.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
 
 
 class Notebook(Sink):
