@@ -15,6 +15,7 @@ from benchmarks.harness import FULL, QUICK, Table, Target, progress
 
 SUBJECTS = {
     "fold": "events into the object",
+    "ingest": "providers' streams into events",
     "encode": "events into the frames of each wire format",
     "weight": "bytes on the wire",
     "citations": "finding [^n] while the text streams",

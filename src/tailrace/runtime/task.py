@@ -21,36 +21,32 @@ from typing import Any
 
 from tailrace.core import closing
 from tailrace.core import events as ev
-from tailrace.core.citations import CitationScanner
-from tailrace.core.items import (
-    Block,
-    Data,
-    ErrorInfo,
-    Executor,
-    File,
-    Image,
-    ImageUrl,
-    Item,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from tailrace.core.items import ErrorInfo, Executor, Item, Message, ToolResult, Usage
 from tailrace.core.references import Pool, import_citations
 from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.tool_output import tool_output
+from tailrace.core.writers import (
+    ArgumentsWriter,
+    MessageWriter,
+    ReasoningWriter,
+    ResultWriter,
+    Sink,
+)
 from tailrace.runtime.pipeline import Emitter
 
 
-class TaskWriter:
+class TaskWriter(Sink):
     """Writes one task: the run's root, or a sub-agent below a call."""
 
     def __init__(self, emitter: Emitter, task_id: str, pool: Pool | None = None) -> None:
         self.emitter = emitter
-        self.task_id = task_id
+        self._task_id = task_id
         self.pool = pool or Pool(self.node.reference_start)
+
+    @property
+    def task_id(self) -> str:
+        """The task: the run's id, or the call that a sub-agent answers."""
+        return self._task_id
 
     @property
     def node(self) -> TaskNode:
@@ -75,10 +71,20 @@ class TaskWriter:
         run = self.emitter.run_id.removeprefix("run_")
         return f"{prefix}_{run}_{self.emitter.state.sequence_number + 1}"
 
-    def add(self, item: Item) -> int:
+    def free_call_id(self, wanted: str) -> str:
+        """`wanted`, or another one where a call of the run already has it."""
+        taken = any(wanted in task.calls for task in self.emitter.state.tasks.values())
+        return self.new_id("call") if taken else wanted
+
+    def knows(self, number: int) -> bool:
+        """Whether the task's pool issued this reference number."""
+        return self.pool.knows(number)
+
+    def add(self, item: Item, private: ev.Private | None = None) -> int:
         """Open an item; its `output_index`."""
         index = len(self.node.items)
-        self.emit(ev.OutputItemAdded(task_id=self.task_id, output_index=index, item=item))
+        event = ev.OutputItemAdded(task_id=self.task_id, output_index=index, item=item)
+        self.emit(event, private)
         return index
 
     def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
@@ -142,174 +148,16 @@ class TaskWriter:
                 self.emit(event)
 
 
-class ReasoningWriter:
-    """A reasoning item: parts of a summary, each in any number of pieces."""
-
-    def __init__(self, task: TaskWriter) -> None:
-        self._task = task
-        self._id = task.new_id("rs")
-        self._index = task.add(Reasoning(id=self._id, summary=[]))
-        self._place: dict[str, Any] = {
-            "task_id": task.task_id,
-            "item_id": self._id,
-            "output_index": self._index,
-        }
-        self._pieces: list[str] | None = None
-        self._parts: list[Text] = []
-
-    def summary(self, piece: str) -> None:
-        """More of the summary part that is being written."""
-        at = len(self._parts)
-        if self._pieces is None:
-            self._pieces = []
-            added = ev.SummaryItemAdded(**self._place, summary_index=at, item=Text(text=""))
-            self._task.emit(added)
-        self._pieces.append(piece)
-        self._task.emit(ev.SummaryTextDelta(**self._place, summary_index=at, delta=piece))
-
-    def next_part(self) -> None:
-        """End this part of the summary; the next piece begins another."""
-        if self._pieces is not None:
-            part = Text(text="".join(self._pieces))
-            done = ev.SummaryItemDone(**self._place, summary_index=len(self._parts), item=part)
-            self._task.emit(done)
-            self._parts.append(part)
-            self._pieces = None
-
-    def finish(self) -> None:
-        """Close the item."""
-        self.next_part()
-        self._task.done(self._index, Reasoning(id=self._id, summary=self._parts))
-
-
-class _Blocks:
-    """Writes the blocks of a message or a result, one after the other."""
-
-    def __init__(self, task: TaskWriter, item_id: str, index: int) -> None:
-        self._task = task
-        self._place: dict[str, Any] = {
-            "task_id": task.task_id,
-            "item_id": item_id,
-            "output_index": index,
-        }
-        self.blocks: list[Block] = []
-
-    def whole(self, block: Block, partial_images: Iterable[str] = ()) -> None:
-        """A block that comes at once; an image may sharpen on the way."""
-        place: dict[str, Any] = {**self._place, "block_index": len(self.blocks)}
-        if isinstance(block, Text):
-            self._task.emit(ev.TextDone(**place, item=block))
-        elif isinstance(block, Image):
-            empty = Image(image_url=ImageUrl(url=""), id=block.id)
-            self._task.emit(ev.ImageAdded(**place, item=empty))
-            for number, url in enumerate(partial_images):
-                partial = Image(image_url=ImageUrl(url=url), id=block.id)
-                self._task.emit(ev.ImageDelta(**place, partial_image_index=number, item=partial))
-            self._task.emit(ev.ImageDone(**place, item=block))
-        elif isinstance(block, Data):
-            self._task.emit(ev.DataDone(**place, item=block))
-        elif isinstance(block, File):
-            self._task.emit(ev.FileDone(**place, item=block))
-        else:
-            self._task.emit(ev.RefusalDone(**place, item=block))
-        self.blocks.append(block)
-
-
-class MessageWriter(_Blocks):
-    """A message: streamed text whose `[^n]` become citations on the way, and whole blocks."""
-
-    def __init__(self, task: TaskWriter) -> None:
-        self._id = task.new_id("msg")
-        self._index = task.add(Message(id=self._id, role="assistant", block_list=[]))
-        super().__init__(task, self._id, self._index)
-        self._scanner: CitationScanner | None = None
-
-    def text(self, piece: str) -> None:
-        """More of the text that is being written."""
-        place: dict[str, Any] = {**self._place, "block_index": len(self.blocks)}
-        if self._scanner is None:
-            self._scanner = CitationScanner(self._task.pool.knows)
-            self._task.emit(ev.TextAdded(**place, item=Text(text="")))
-        self._show(place, self._scanner.feed(piece))
-
-    def _show(self, place: dict[str, Any], scanned: Any) -> None:
-        if scanned.text:
-            self._task.emit(ev.TextDelta(**place, delta=scanned.text))
-        for annotation in scanned.annotations:
-            at = len(self._node(place).annotations)
-            self._task.emit(ev.AnnotationAdded(**place, annotation_index=at, annotation=annotation))
-
-    def _node(self, place: dict[str, Any]) -> TextNode:
-        part = self._task.node.items[self._index].parts[place["block_index"]]
-        assert isinstance(part, TextNode)
-        return part
-
-    def next_block(self) -> None:
-        """End this text; the next piece begins another block."""
-        if self._scanner is not None:
-            place: dict[str, Any] = {**self._place, "block_index": len(self.blocks)}
-            self._show(place, self._scanner.finish())
-            node = self._node(place)
-            block = Text(text=node.text, annotations=list(node.annotations))
-            self._task.emit(ev.TextDone(**place, item=block))
-            self.blocks.append(block)
-            self._scanner = None
-
-    def image(self, url: str, partial_images: Iterable[str] = ()) -> None:
-        """A picture, at once or through ever better ones."""
-        self.next_block()
-        self.whole(Image(image_url=ImageUrl(url=url)), partial_images)
-
-    def finish(self) -> None:
-        """Close the message."""
-        self.next_block()
-        self._task.done(self._index, Message(id=self._id, role="assistant", block_list=self.blocks))
-
-
-class CallWriter:
+class CallWriter(ArgumentsWriter):
     """A tool call, and then what came of it."""
 
     def __init__(self, task: TaskWriter, name: str, executor: Executor) -> None:
         self._task = task
-        self.call_id = task.new_id("call")
-        self._item = ToolCall(
-            id=task.new_id("fc"), call_id=self.call_id, name=name, executor=executor
-        )
-        self._index = task.add(self._item)
-        self._pieces: list[str] = []
-        self._result_id = ""
-        self._result_index = 0
-
-    @property
-    def _place(self) -> dict[str, Any]:
-        return {
-            "task_id": self._task.task_id,
-            "item_id": self._item.id,
-            "output_index": self._index,
-        }
-
-    def arguments(self, piece: str) -> None:
-        """More of the arguments' JSON, cut anywhere."""
-        self._pieces.append(piece)
-        self._task.emit(ev.ArgumentsDelta(**self._place, delta=piece))
-
-    def finish(self) -> None:
-        """Close the call: its arguments are whole."""
-        arguments = "".join(self._pieces)
-        self._task.emit(ev.ArgumentsDone(**self._place, arguments=arguments))
-        item = self._item
-        whole = ToolCall(
-            id=item.id,
-            call_id=item.call_id,
-            name=item.name,
-            arguments=arguments,
-            executor=item.executor,
-        )
-        self._task.done(self._index, whole)
+        super().__init__(task, name, executor=executor)
 
     def start(self) -> None:
         """The tool is about to run. Await `drain()` before its first line."""
-        self._task.emit(ev.ToolCallStarted(**self._place))
+        self._task.emit(ev.ToolCallStarted(**self.place))
 
     def progress(
         self, message: str, current: float | None = None, total: float | None = None
@@ -328,17 +176,14 @@ class CallWriter:
     def result(self, value: Any, partial_images: Iterable[str] = ()) -> None:
         """What the tool returned: a string, JSON, or the two lists of the protocol."""
         admitted = self._task.pool.admit(tool_output(value))
-        self._open_result()
-        blocks = _Blocks(self._task, self._result_id, self._result_index)
+        result = ResultWriter(self._task, self.call_id)
         for block in admitted.block_list:
-            blocks.whole(block, partial_images)
-        item = ToolResult(id=self._result_id, call_id=self.call_id, block_list=blocks.blocks)
-        self._task.done(self._result_index, item, ev.Private(content=admitted.content))
+            result.whole(block, partial_images)
+        result.finish(ev.Private(content=admitted.content))
 
     def fail(self, error: ErrorInfo) -> None:
         """The tool did not return."""
-        self._open_result()
-        self._fail_result(error)
+        ResultWriter(self._task, self.call_id).fail(error)
 
     @contextmanager
     def delegate(self, agent: str, input: Any = None) -> Iterator[TaskWriter]:
@@ -347,8 +192,8 @@ class CallWriter:
         Its events stand in the same log under its own `task_id`. When the block ends, the parent
         gets the child's message and the references that it cited, and nothing else from inside.
         """
-        self._open_result()
         parent = self._task
+        result = ResultWriter(parent, self.call_id)
         parent.emit(
             ev.TaskCreated(
                 task_id=self.call_id,
@@ -364,7 +209,7 @@ class CallWriter:
         child.complete()
         error = child.node.error
         if error is not None:
-            self._fail_result(error)
+            result.fail(error)
             return
         imported = import_citations(_said(child.node), _returned(child.node), parent.pool)
         for number, source in imported.imports:
@@ -376,17 +221,9 @@ class CallWriter:
                     source_reference_id=source,
                 )
             )
-        item = ToolResult(id=self._result_id, call_id=self.call_id)
-        parent.done(self._result_index, item, ev.Private(content=imported.content))
-
-    def _open_result(self) -> None:
-        self._result_id = self._task.new_id("fco")
-        item = ToolResult(id=self._result_id, call_id=self.call_id, block_list=[])
-        self._result_index = self._task.add(item)
-
-    def _fail_result(self, error: ErrorInfo) -> None:
-        item = ToolResult(id=self._result_id, call_id=self.call_id, status="failed", error=error)
-        self._task.done(self._result_index, item)
+        # Only what the result itself says: the child's items show up in its list by themselves.
+        item = ToolResult(id=result.id, call_id=self.call_id)
+        parent.done(result.index, item, ev.Private(content=imported.content))
 
 
 def _said(task: TaskNode) -> list[str]:

@@ -10,11 +10,12 @@ import pytest
 
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
+from tailrace.core.writers import MessageWriter
 from tailrace.ports import Bus, Store
 from tailrace.runtime import shared, tail
 from tailrace.runtime.follow import Place, Reader, RunTrimmed
 from tailrace.runtime.shared import Streams
-from tailrace.runtime.task import MessageWriter, TaskWriter
+from tailrace.runtime.task import TaskWriter
 from tailrace.testing._follow import (
     FollowTests,
     all_seen,

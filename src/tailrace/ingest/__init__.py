@@ -1,0 +1,1 @@
+"""Providers in: one file reads one provider's stream and writes it as events of a task."""

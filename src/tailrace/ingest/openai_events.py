@@ -1,0 +1,255 @@
+"""What the events of items mean: their beginning, their parts, their end.
+
+Each function takes the response's output and one event, and says whether it had a place there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tailrace.core.texts import StreamedText
+from tailrace.ingest.openai_items import TEXTS, Json, MessageSlot, TextPart
+from tailrace.ingest.openai_output import Output
+from tailrace.ingest.openai_tools import TOOLS
+from tailrace.ingest.openai_values import (
+    as_arguments,
+    as_dict,
+    as_index,
+    as_word,
+    dicts,
+    image_url,
+)
+
+
+class Delta(msgspec.Struct):
+    """The fields of a delta, each of any type; everything else is skipped while decoding."""
+
+    type: str = ""
+    item_id: Any = None
+    output_index: Any = None
+    content_index: Any = None
+    summary_index: Any = None
+    delta: Any = None
+    logprobs: Any = None
+
+
+_STREAMING_CALLS = {
+    "response.function_call_arguments": "function_call",
+    "response.custom_tool_call_input": "custom_tool_call",
+    "response.mcp_call_arguments": "mcp_call",
+    "response.mcp_call.arguments": "mcp_call",  # their first name
+    "response.code_interpreter_call_code": "code_interpreter_call",
+    "response.code_interpreter_call.code": "code_interpreter_call",
+}
+
+
+def _place(event: Json) -> tuple[Any, Any]:
+    return event.get("item_id"), event.get("output_index")
+
+
+def _added(part: StreamedText | None, piece: str) -> bool:
+    if part is None or not part.is_open:
+        return False
+    part.add(piece)
+    return True
+
+
+# --- deltas --------------------------------------------------------------------------------------
+
+
+def _refusal_delta(output: Output, delta: Delta) -> bool:
+    slot = output.message(delta.item_id, delta.output_index)
+    part = slot.refusal_part(as_index(delta.content_index) or 0) if slot else None
+    return _added(part, delta.delta)
+
+
+def _summary_delta(output: Output, delta: Delta) -> bool:
+    slot = output.reasoning(delta.item_id, delta.output_index)
+    return slot is not None and _added(
+        slot.summary_part(as_index(delta.summary_index) or 0), delta.delta
+    )
+
+
+def _reasoning_delta(output: Output, delta: Delta) -> bool:
+    slot = output.reasoning(delta.item_id, delta.output_index)
+    return slot is not None and _added(
+        slot.text_part(as_index(delta.content_index) or 0), delta.delta
+    )
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+def _part_added(output: Output, event: Json) -> bool:
+    """A part begins; what it holds comes again in its deltas or its end."""
+    return _part(output, event, as_dict(event.get("part")).get("type")) is not None
+
+
+def _part(output: Output, event: Json, kind: Any) -> Any:
+    place, index = _place(event), as_index(event.get("content_index")) or 0
+    kind = TEXTS.get(kind, kind) if isinstance(kind, str) else None
+    if kind == "reasoning_text":
+        reasoning = output.reasoning(*place)
+        return reasoning and reasoning.text_part(index)
+    message = output.message(*place) if kind in ("output_text", "refusal") else None
+    if message is None:
+        return None
+    return message.refusal_part(index) if kind == "refusal" else message.text_part(index)
+
+
+def _part_done(output: Output, event: Json) -> bool:
+    part = as_dict(event.get("part"))
+    kind = part.get("type")
+    name = "refusal" if kind == "refusal" else "text"
+    if not _whole_text(output, event, kind, part.get(name)):
+        return False
+    if "annotations" in part and not output.is_over(event):
+        written = _part(output, event, kind)
+        if isinstance(written, TextPart):
+            written.annotate_missing(dicts(part["annotations"]))
+    return True
+
+
+def _text_done(output: Output, event: Json) -> bool:
+    return _whole_text(output, event, "output_text", event.get("text"))
+
+
+def _refusal_done(output: Output, event: Json) -> bool:
+    return _whole_text(output, event, "refusal", event.get("refusal"))
+
+
+def _reasoning_done(output: Output, event: Json) -> bool:
+    return _whole_text(output, event, "reasoning_text", event.get("text"))
+
+
+def _whole_text(output: Output, event: Json, kind: Any, text: Any) -> bool:
+    """A text as a whole. The last word is the item's, so what contradicts is passed over."""
+    if output.is_over(event):
+        return True
+    part = _part(output, event, kind) if isinstance(text, str) else None
+    if part is None:
+        return False
+    getattr(part, "writer", part).fill(text)
+    return True
+
+
+def _summary_added(output: Output, event: Json) -> bool:
+    slot = output.reasoning(*_place(event))
+    if slot is None:
+        return False
+    slot.summary_part(as_index(event.get("summary_index")) or 0, is_new=True)
+    return True
+
+
+def _summary_done(output: Output, event: Json) -> bool:
+    if output.is_over(event):
+        return True
+    text = event.get("text", as_dict(event.get("part")).get("text"))
+    slot = output.reasoning(*_place(event)) if isinstance(text, str) else None
+    if slot is None:
+        return False
+    slot.summary_part(as_index(event.get("summary_index")) or 0).done(text)
+    return True
+
+
+def _annotation(output: Output, event: Json) -> bool:
+    raw = event.get("annotation")
+    slot = output.find(*_place(event)) or output.latest("message")
+    if not isinstance(raw, dict) or not isinstance(slot, MessageSlot) or not slot.is_open:
+        return False
+    part = slot.text_part(as_index(event.get("content_index")) or 0)
+    return part is not None and part.annotate(raw)
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def progress(output: Output, kind: str, event: Json) -> bool:
+    """`response.web_search_call.searching` and its like."""
+    words = kind.split(".")
+    if len(words) != 3 or words[0] != "response" or words[1] not in TOOLS:
+        return False
+    if output.is_over(event):
+        return True
+    slot = output.call(words[1], *_place(event)) if as_word(words[2]) else None
+    return slot is not None and slot.progress(words[2])
+
+
+def _partial_image(output: Output, event: Json) -> bool:
+    url = image_url(event.get("partial_image_b64"), event.get("output_format"))
+    slot = output.call("image_generation_call", *_place(event)) if url else None
+    if slot is None or url is None:
+        return False
+    slot.partial_image(url)
+    return True
+
+
+def _arguments_delta(output: Output, delta: Delta) -> bool:
+    item_type = _STREAMING_CALLS[delta.type.removesuffix(".delta")]
+    slot = output.call(item_type, delta.item_id, delta.output_index)
+    return slot is not None and slot.add(delta.delta)
+
+
+def _arguments_done(output: Output, event: Json) -> bool:
+    if output.is_over(event):
+        return True
+    item_type = _STREAMING_CALLS[event["type"].removesuffix(".done")]
+    text = as_arguments(event.get(TOOLS[item_type].arguments))
+    slot = output.call(item_type, *_place(event)) if text is not None else None
+    if slot is None or text is None:
+        return False
+    slot.arguments_done(text, event.get("name"))
+    return True
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
+def _item_added(output: Output, event: Json) -> bool:
+    item = event.get("item")
+    if not isinstance(item, dict) or as_word(item.get("type")) is None:
+        return False
+    output.added(item, event.get("output_index"))
+    return True
+
+
+def _item_done(output: Output, event: Json) -> bool:
+    item = event.get("item")
+    if not isinstance(item, dict) or as_word(item.get("type")) is None:
+        return False
+    output.done(item, event.get("output_index"))
+    return True
+
+
+DELTAS: dict[str, Callable[[Output, Delta], bool]] = {
+    "response.refusal.delta": _refusal_delta,
+    "response.reasoning_summary_text.delta": _summary_delta,
+    "response.reasoning_summary.delta": _summary_delta,
+    "response.reasoning_text.delta": _reasoning_delta,
+    "response.reasoning.delta": _reasoning_delta,
+    **dict.fromkeys([f"{name}.delta" for name in _STREAMING_CALLS], _arguments_delta),
+}
+
+EVENTS: dict[str, Callable[[Output, Json], bool]] = {
+    "response.output_item.added": _item_added,
+    "response.output_item.done": _item_done,
+    "response.content_part.added": _part_added,
+    "response.content_part.done": _part_done,
+    "response.reasoning_part.added": _part_added,
+    "response.reasoning_part.done": _part_done,
+    "response.output_text.done": _text_done,
+    "response.refusal.done": _refusal_done,
+    "response.reasoning_text.done": _reasoning_done,
+    "response.reasoning.done": _reasoning_done,
+    "response.reasoning_summary_part.added": _summary_added,
+    "response.reasoning_summary_part.done": _summary_done,
+    "response.reasoning_summary_text.done": _summary_done,
+    "response.reasoning_summary.done": _summary_done,
+    "response.output_text.annotation.added": _annotation,
+    "response.output_text_annotation.added": _annotation,
+    "response.image_generation_call.partial_image": _partial_image,
+    **dict.fromkeys([f"{name}.done" for name in _STREAMING_CALLS], _arguments_done),
+}

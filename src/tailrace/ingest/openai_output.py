@@ -1,0 +1,195 @@
+"""The items of one response, and which of them an event speaks of.
+
+What belongs together is told by `item_id`, and by `output_index` where the id is unknown (GitHub
+Copilot gives every event a new one) or stands for two items. A delta without an item implies one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tailrace.core.items import InputRequest
+from tailrace.core.writers import Sink
+from tailrace.ingest.base import MOST_BYTES, ExecutorOf
+from tailrace.ingest.openai_items import Json, MessageSlot, RawSlot, ReasoningSlot, Slot
+from tailrace.ingest.openai_tools import TOOLS, CallSlot
+from tailrace.ingest.openai_values import as_index, as_word
+
+
+class Output:
+    """What a response has put out so far."""
+
+    def __init__(self, sink: Sink, executor_of: ExecutorOf) -> None:
+        self._sink = sink
+        self._executor_of = executor_of
+        self._slots: list[Slot] = []
+        self._by_id: dict[str, Slot | None] = {}
+        self._by_index: dict[int, Slot] = {}
+        self.requests: list[InputRequest] = []
+
+    def __bool__(self) -> bool:
+        """Whether there is any item."""
+        return bool(self._slots)
+
+    # --- which item ----------------------------------------------------------------------------
+
+    def find(self, item_id: Any, index: Any) -> Slot | None:
+        """The item with this id, else the last one at this place."""
+        slot = self._by_id.get(item_id) if isinstance(item_id, str) else None
+        if slot is None and type(index) is int:
+            slot = self._by_index.get(index)
+        return slot
+
+    def is_over(self, event: Json) -> bool:
+        """Whether an event only repeats something of an item that has ended."""
+        slot = self.find(event.get("item_id"), event.get("output_index"))
+        return slot is not None and not slot.is_open
+
+    def slot(self, item_type: str, item_id: Any, index: Any) -> Slot | None:
+        """The open item that an event speaks of, made if need be; None if it cannot be."""
+        slot = self.find(item_id, index)
+        if slot is None and not isinstance(item_id, str) and as_index(index) is None:
+            slot = self.latest(item_type)
+        if slot is not None and slot.is_open and slot.item_type == item_type:
+            return slot
+        if slot is None or (isinstance(item_id, str) and item_id not in self._by_id):
+            return self._new(item_type, as_word(item_id), as_index(index))
+        return None
+
+    def message(self, item_id: Any, index: Any) -> MessageSlot | None:
+        """The message that an event speaks of."""
+        slot = self.slot("message", item_id, index)
+        return slot if isinstance(slot, MessageSlot) else None
+
+    def reasoning(self, item_id: Any, index: Any) -> ReasoningSlot | None:
+        """The reasoning that an event speaks of."""
+        slot = self.slot("reasoning", item_id, index)
+        return slot if isinstance(slot, ReasoningSlot) else None
+
+    def call(self, item_type: str, item_id: Any, index: Any) -> CallSlot | None:
+        """The call that an event speaks of."""
+        slot = self.slot(item_type, item_id, index)
+        return slot if isinstance(slot, CallSlot) else None
+
+    def latest(self, item_type: str) -> Slot | None:
+        """The item that an event without any address means."""
+        last = self._slots[-1] if self._slots else None
+        return last if last is not None and last.is_open and last.item_type == item_type else None
+
+    def _new(self, item_type: str, item_id: str | None, index: int | None) -> Slot:
+        slot: Slot
+        if item_type == "message":
+            slot = MessageSlot(self._sink, item_id, index)
+        elif item_type == "reasoning":
+            slot = ReasoningSlot(self._sink, item_id, index)
+        elif item_type in TOOLS:
+            slot = CallSlot(self._sink, item_id, index, item_type, self._executor_of)
+        else:
+            slot = RawSlot(self._sink, item_id, index, item_type)
+        self._slots.append(slot)
+        self._register(slot)
+        return slot
+
+    def _register(self, slot: Slot) -> None:
+        if slot.item_id is not None:
+            known = self._by_id.setdefault(slot.item_id, slot)
+            if known is not slot:
+                self._by_id[slot.item_id] = None  # two items of one id: it tells nothing
+        if slot.index is not None:
+            self._by_index[slot.index] = slot
+
+    # --- items ---------------------------------------------------------------------------------
+
+    def added(self, item: Json, index: Any) -> None:
+        """An item begins; the same one once more changes nothing."""
+        slot = self._known(item, index, ended=False)
+        if slot is None:
+            slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
+        if slot.is_implied:
+            slot.added(item)
+            self._register(slot)
+
+    def done(self, item: Json, index: Any) -> None:
+        """An item as it is at its end, known or not."""
+        slot = self._known(item, index, ended=True)
+        if slot is None:
+            slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
+        if slot.is_open:
+            self._finish(slot, item)
+
+    def _known(self, item: Json, index: Any, *, ended: bool) -> Slot | None:
+        """The slot that an item is for; None if it is a new one, at a used index perhaps."""
+        item_id, call_id = as_word(item.get("id")), as_word(item.get("call_id"))
+        slot = self.find(item_id, index)
+        if slot is None or slot.item_type != item["type"]:
+            return None
+        is_same = item_id is not None and item_id == slot.item_id
+        if not is_same and call_id and slot.call_id and slot.call_id != call_id:
+            return None
+        if is_same and not ended and slot.index != (as_index(index) or slot.index):
+            return None
+        if is_same or slot.is_implied:
+            return slot
+        return slot if slot.is_open and (ended or item_id is None) else None
+
+    def _finish(self, slot: Slot, item: Json) -> None:
+        slot.done(item)
+        if isinstance(slot, CallSlot) and slot.request is not None:
+            self.requests.append(slot.request)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def complete_from(self, items: list[Json], *, is_complete: bool) -> None:
+        """Match the final items with those that were streamed, and add those that were not.
+
+        By id or call; else by place; else by their order among their kind, because places lie too.
+        """
+        items = [item for item in items if as_word(item.get("type")) is not None]
+        left = dict.fromkeys(self._slots)
+        by_call = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
+        found: list[Slot | None] = [None] * len(items)
+        passes: tuple[Callable[[int, Json], Slot | None], ...] = (
+            lambda _, item: self._by_id.get(as_word(item.get("id")) or ""),
+            lambda _, item: by_call.get(as_word(item.get("call_id")) or ""),
+            lambda place, _: self._by_index.get(place),
+        )
+        for look in passes:
+            for place, item in enumerate(items):
+                slot = look(place, item) if found[place] is None else None
+                if slot is not None and slot in left and slot.item_type == item["type"]:
+                    found[place] = slot
+                    del left[slot]
+        waiting: dict[str, list[Slot]] = {}
+        for slot in reversed(left):
+            waiting.setdefault(slot.item_type, []).append(slot)
+        for place, item in enumerate(items):
+            slot = found[place]
+            if slot is None and waiting.get(item["type"]):
+                slot = waiting[item["type"]].pop()
+            if slot is None:
+                slot = self._new(item["type"], as_word(item.get("id")), place)
+            if slot.is_open:
+                self._finish_at_end(slot, item, is_complete=is_complete)
+
+    def _finish_at_end(self, slot: Slot, item: Json, *, is_complete: bool) -> None:
+        if len(msgspec.json.encode(item)) > MOST_BYTES:
+            item = {"type": item["type"], "id": slot.item_id, "status": "incomplete"}
+        elif item.get("status") not in ("completed", "incomplete", "failed"):
+            # It was never told to have ended, but the response has.
+            item = {**item, "status": "completed" if is_complete else "incomplete"}
+        self._finish(slot, item)
+
+    def settle(self) -> None:
+        """The response is complete, and so are its items."""
+        for slot in self._slots:
+            if slot.is_open:
+                slot.settle()
+
+    def cut(self) -> None:
+        """Nothing more comes: what is open ends incomplete."""
+        for slot in self._slots:
+            if slot.is_open:
+                slot.cut()

@@ -1,0 +1,276 @@
+"""OpenAI's Responses API, as OpenAI, xAI, GitHub Copilot, LM Studio and others speak it.
+
+Here stands what each event means. What a part's, an item's or the response's last word has, and
+the deltas had not, is written then; nothing is written twice. Several responses may follow each
+other in one stream; the last one's end is the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core import sse
+from tailrace.core.items import ErrorInfo, InputRequest
+from tailrace.core.texts import Sink, TextWriter
+from tailrace.ingest.base import MOST_BYTES, ExecutorOf, Outcome, read_json, server_tools
+from tailrace.ingest.openai_events import DELTAS, EVENTS, Delta, progress
+from tailrace.ingest.openai_items import Json, TextPart
+from tailrace.ingest.openai_output import Output
+from tailrace.ingest.openai_values import (
+    API,
+    as_dict,
+    as_index,
+    as_word,
+    dicts,
+    error_of,
+    reason_of,
+    usage_of,
+    usage_says_more,
+)
+
+_decode_delta = msgspec.json.Decoder(Delta).decode
+
+_TEXT_DELTA = "response.output_text.delta"
+_STOP = "[DONE]"
+"""How servers that also speak chat completions end a stream."""
+
+_STATUSES = ("completed", "incomplete", "failed", "cancelled")
+_ENDS = {
+    "response.completed": "completed",
+    "response.done": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+}
+
+
+def _whole(response: Json) -> tuple[str, Json]:
+    """An answer that did not stream, as the event that a stream would have ended with."""
+    going_on = response.get("status") in ("queued", "in_progress")
+    kind = f"response.{response['status'] if going_on else 'completed'}"
+    return kind, {"type": kind, "response": response}
+
+
+class OpenAIResponses:
+    """Reads one model call's stream into a task (`tailrace.ingest.base`)."""
+
+    def __init__(self, sink: Sink, executor_of: ExecutorOf = server_tools) -> None:
+        self._sink = sink
+        self._executor_of = executor_of
+        self._requests: dict[str, InputRequest] = {}
+        self._is_queued = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Another response: its items have nothing to do with those before."""
+        self._response: Json = {}
+        self._outcome: Outcome | None = None
+        self._error: ErrorInfo | None = None
+        self._output = Output(self._sink, self._executor_of)
+        # Where the last text went: the next one mostly goes there too.
+        self._last: tuple[Any, Any, Any] | None = None
+        self._last_text: TextWriter | None = None
+
+    # --- the stream ----------------------------------------------------------------------------
+
+    def feed(self, data: str | bytes) -> None:
+        """Take the JSON of the next event; `MalformedEvent` if it is none."""
+        try:
+            delta = _decode_delta(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            delta = None
+        if delta is not None and delta.type.endswith(".delta") and not delta.logprobs:
+            piece = delta.delta
+            if type(piece) is str and "\x00" not in piece and len(data) <= MOST_BYTES:
+                last = self._last_text
+                if (
+                    last is not None
+                    and last.is_open
+                    and delta.type == _TEXT_DELTA
+                    and (delta.item_id, delta.output_index, delta.content_index) == self._last
+                ):
+                    last.add(piece)
+                    return
+                if self._take_delta(delta):
+                    return
+        self._feed_rare(data, delta)
+
+    def _feed_rare(self, data: str | bytes, delta: Delta | None) -> None:
+        if delta is None and data in (_STOP, _STOP.encode()):
+            return
+        is_end = delta is not None and delta.type in _ENDS
+        # The last event repeats all items, which came one by one before.
+        event = read_json(data, sse.MAX_EVENT_BYTES if is_end else MOST_BYTES, mends=True)
+        kind = event.get("type")
+        if kind is None and isinstance(event.get("error"), dict):
+            kind = "error"  # how proxies report that their upstream failed
+        elif kind is None and event.get("object") == "response":
+            kind, event = _whole(event)
+        if not isinstance(kind, str):
+            self._keep(event, "")
+            return
+        if kind in self._events:
+            known = self._events[kind](self, event)
+        elif kind in EVENTS:
+            known = EVENTS[kind](self._output, event)
+        elif kind.endswith(".delta"):
+            known = self._take_rare_delta(event)
+        else:
+            known = progress(self._output, kind, event)
+        if not known:
+            self._keep(event, kind)
+
+    def _take_delta(self, delta: Delta) -> bool:
+        if delta.type in DELTAS:
+            return DELTAS[delta.type](self._output, delta)
+        return delta.type == _TEXT_DELTA and self._text_delta(delta) is not None
+
+    def _text_delta(self, delta: Delta) -> TextPart | None:
+        slot = self._output.message(delta.item_id, delta.output_index)
+        part = slot.text_part(as_index(delta.content_index) or 0) if slot else None
+        if part is not None:
+            if type(delta.item_id) is str and type(delta.output_index) is int:
+                self._last = (delta.item_id, delta.output_index, delta.content_index)
+                self._last_text = part.writer
+            part.writer.add(delta.delta)
+        return part
+
+    def _take_rare_delta(self, event: Json) -> bool:
+        """A delta with something unusual about it."""
+        piece = event.get("delta")
+        if isinstance(piece, dict):
+            piece = piece.get("text")  # how the first reasoning deltas came
+        if not isinstance(piece, str):
+            return False
+        delta = Delta(
+            type=event["type"],
+            item_id=event.get("item_id"),
+            output_index=event.get("output_index"),
+            content_index=event.get("content_index"),
+            summary_index=event.get("summary_index"),
+            delta=piece,
+        )
+        if delta.type != _TEXT_DELTA:
+            return self._take_delta(delta)
+        part = self._text_delta(delta)
+        if part is not None and isinstance(event.get("logprobs"), list):
+            part.logprobs.extend(event["logprobs"])
+        return part is not None
+
+    def _keep(self, event: Json, kind: str) -> None:
+        """What has no name or no place here."""
+        raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind[:200])
+        self._sink.emit(raw, ev.Private(raw=event))
+
+    def end(self) -> Outcome:
+        """The stream is over: close what is still open, and say how the call ended."""
+        self._output.cut()
+        self._collect_requests()
+        outcome = self._outcome
+        if outcome is None and self._error is not None:
+            outcome = Outcome(status="failed", error=self._error)
+        elif outcome is None:
+            outcome = Outcome(status="cut")
+        return msgspec.structs.replace(outcome, requests=list(self._requests.values()))
+
+    def _collect_requests(self) -> None:
+        for request in self._output.requests:
+            self._requests.setdefault(request.id, request)
+
+    # --- the response --------------------------------------------------------------------------
+
+    def _created(self, event: Json) -> bool:
+        response = as_dict(event.get("response"))
+        is_other = self._outcome is not None or self._error is not None
+        if is_other or (self._output and response.get("id") != self._response.get("id")):
+            self._output.cut()
+            self._collect_requests()
+            self._begin()
+        return self._going_on(event)
+
+    def _queued(self, event: Json) -> bool:
+        self._is_queued = True
+        self._tell("queued")
+        return self._going_on(event)
+
+    def _in_progress(self, event: Json) -> bool:
+        if self._is_queued:
+            self._is_queued = False
+            self._tell("in_progress")
+        return self._going_on(event)
+
+    def _tell(self, message: str) -> None:
+        self._sink.emit(ev.Progress(task_id=self._sink.task_id, message=message))
+
+    def _going_on(self, event: Json) -> bool:
+        self._response = {**self._response, **as_dict(event.get("response"))}
+        return True
+
+    def _failure(self, event: Json) -> bool:
+        """An `error`, whose number, code and param are kept with it."""
+        nested = event.get("error")
+        self._error = error_of(nested if isinstance(nested, dict | str) else event)
+        return False
+
+    def _ended(self, event: Json) -> bool:
+        """The last word: what it has and the stream had not, the usage, and how it ended."""
+        if self._outcome is not None:
+            return True
+        self._going_on(event)
+        response = self._response
+        status = response.get("status")
+        if status not in _STATUSES:
+            status = _ENDS[event["type"]]
+        self._output.complete_from(dicts(response.get("output")), is_complete=status == "completed")
+        if status == "completed":
+            self._output.settle()
+        self._output.cut()
+        self._use(event, response, has_failed=status == "failed")
+        if status == "completed":
+            self._outcome = Outcome(status="completed")
+        elif status == "failed":
+            self._outcome = Outcome(status="failed", error=self._last_error(response.get("error")))
+        else:
+            reason = status if status == "cancelled" else reason_of(response)
+            self._outcome = Outcome(status="incomplete", reason=reason)
+        return True
+
+    def _last_error(self, error: Any) -> ErrorInfo:
+        """The response's error; the `error` event before it may have said more."""
+        before, info = self._error, error_of(error)
+        if before is not None and (not error or (before.code == info.code and not info.param)):
+            return before
+        return info
+
+    def _use(self, event: Json, response: Json, *, has_failed: bool) -> None:
+        usage = as_dict(response.get("usage"))
+        model = as_word(response.get("model"))
+        if not usage and has_failed:
+            return
+        named = {"api": API, "response_id": as_word(response.get("id")), "model": model}
+        provider = {name: value for name, value in named.items() if value is not None}
+        more = {name: value for name, value in event.items() if name.endswith("_usage")}
+        raw = {**usage, **more} if more or usage_says_more(usage) else None
+        counted = usage_of(usage, model, as_word(response.get("service_tier")))
+        self._sink.emit(
+            ev.TaskUsage(task_id=self._sink.task_id, usage=counted),
+            ev.Private(provider=provider, raw=raw),
+        )
+
+    def _nothing(self, _event: Json) -> bool:
+        """A sign of life."""
+        return True
+
+    _events: ClassVar[dict[str, Callable[[Any, Json], bool]]] = {
+        "response.created": _created,
+        "response.queued": _queued,
+        "response.in_progress": _in_progress,
+        **dict.fromkeys(_ENDS, _ended),
+        "error": _failure,
+        "response.error": _failure,
+        "keepalive": _nothing,
+    }

@@ -1,0 +1,223 @@
+"""The writers keep the protocol's order, whatever they are told and however often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.core import events as ev
+from tailrace.core.errors import StreamTooLarge
+from tailrace.core.items import (
+    Data,
+    ErrorInfo,
+    FileCitation,
+    Image,
+    ImageUrl,
+    RawAnnotation,
+    Refusal,
+    Text,
+    UrlCitation,
+)
+from tailrace.core.view import client_view
+from tailrace.core.writers import ArgumentsWriter, MessageWriter, ReasoningWriter, ResultWriter
+from tailrace.ingest.base import Notebook, Outcome
+from tests.ingest import streams
+
+
+def shown(book: Notebook) -> list[dict[str, Any]]:
+    book.conclude(Outcome(status="completed"))
+    output: list[dict[str, Any]] = client_view(book.state)["output"]
+    streams.check_readable(book)
+    return output
+
+
+def finished_call(book: Notebook) -> ArgumentsWriter:
+    call = ArgumentsWriter(book, "look", call_id="call_1")
+    call.finish()
+    return call
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def test_a_whole_text_adds_what_is_missing() -> None:
+    book = Notebook()
+    message = MessageWriter(book)
+    for block in (message.text_block(), message.refusal_block()):
+        block.add("He")
+        block.add("")
+        assert block.fill("Hello")
+        block.done("Hello there")
+        block.done("Hello there, again")
+        assert block.fill("Hello there")
+        assert not block.fill("Hello there, again")
+    message.finish()
+    message.finish()
+    [item] = shown(book)
+    assert [one.get("text", one.get("refusal")) for one in item["block_list"]] == [
+        "Hello there",
+        "Hello there",
+    ]
+
+
+def test_a_text_that_contradicts_what_was_shown_is_dropped() -> None:
+    book = Notebook()
+    message = MessageWriter(book)
+    block = message.text_block()
+    block.add("Hello")
+    assert not block.fill("Hell")
+    assert not block.fill("Goodbye")
+    block.done("Goodbye")
+    assert block.text == "Hello"
+    assert block.length == 5
+
+
+def test_markers_become_citations_wherever_they_are_cut() -> None:
+    book = Notebook(reference_start=2)
+    message = MessageWriter(book)
+    for piece in ("See ", "[^", "1] and [^9", "] and [^"):
+        message.text(piece)
+    message.finish()
+    [item] = shown(book)
+    [block] = item["block_list"]
+    assert block["text"] == "See [^1] and [^9] and [^"
+    assert [one["start_index"] for one in block["annotations"]] == [4]
+
+
+def test_a_citation_of_the_provider_fits_or_is_kept_raw() -> None:
+    book = Notebook()
+    message = MessageWriter(book)
+    block = message.text_block()
+    block.add("See [^")  # held back, as it may become a marker
+    block.annotate(UrlCitation(url="u", start_index=0, end_index=6))
+    block.annotate(UrlCitation(url="u", start_index=0, end_index=7))
+    block.annotate(FileCitation(file_id="f"))
+    block.annotate(FileCitation(file_id="f", start_index=1))
+    block.annotate(RawAnnotation(raw=7))
+    message.finish()
+    [item] = shown(book)
+    kinds = [one["type"] for one in item["block_list"][0]["annotations"]]
+    assert kinds == ["url_citation", "raw", "file_citation", "raw", "raw"]
+
+
+def test_a_text_grows_no_larger_than_one_event_can_repeat() -> None:
+    book = Notebook()
+    message = MessageWriter(book)
+    block = message.text_block()
+    piece = "\x01" * (1024 * 1024)  # six bytes each in JSON
+    block.add(piece)
+    block.add(piece)
+    with pytest.raises(StreamTooLarge):
+        block.add(piece)
+    assert block.length == 2 * len(piece)
+    block.add("x" * (2 * 1024 * 1024))
+    message.finish()
+    [item] = shown(book)
+    assert len(item["block_list"][0]["text"]) == 4 * 1024 * 1024
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
+def test_reasoning_has_parts_of_a_summary_and_of_the_raw_text() -> None:
+    book = Notebook()
+    reasoning = ReasoningWriter(book)
+    reasoning.next_part()
+    for piece in ("First", "."):
+        reasoning.summary(piece)
+    reasoning.next_part()
+    reasoning.summary("Then.")
+    reasoning.text_part().add("Hm.")
+    reasoning.finish(private=ev.Private(encrypted_content="sealed"))
+    reasoning.finish()
+    [item] = shown(book)
+    assert [part["text"] for part in item["summary"]] == ["First.", "Then."]
+    assert [part["text"] for part in item["reasoning_text"]] == ["Hm."]
+    assert book.node.items[0].private == {"encrypted_content": "sealed"}
+
+
+def test_what_is_heavy_is_not_said_a_second_time() -> None:
+    book = Notebook()
+    heavy = "x" * 70_000
+    reasoning, message = ReasoningWriter(book), MessageWriter(book)
+    reasoning.summary(heavy)
+    reasoning.finish()
+    message.text(heavy)
+    message.finish()
+    result = ResultWriter(book, finished_call(book).call_id)
+    result.whole(Data(data=heavy))
+    result.finish()
+    ends = [one for one, _ in book.take() if isinstance(one, ev.OutputItemDone)]
+    lists = [getattr(one.item, "block_list", getattr(one.item, "summary", None)) for one in ends]
+    assert lists == [None, None, None, None]
+    book.conclude(Outcome(status="completed"))
+    output = client_view(book.state)["output"]
+    assert len(output[0]["summary"][0]["text"]) == len(output[1]["block_list"][0]["text"]) == 70_000
+
+
+def test_a_message_holds_texts_images_and_whole_blocks() -> None:
+    book = Notebook()
+    message = MessageWriter(book, phase="commentary")
+    message.text("a")
+    message.text("b")
+    message.next_block()
+    message.text("c")
+    message.image("https://a.example/2", ["https://a.example/1"])
+    message.whole(Refusal(refusal="No."))
+    message.text("d")
+    message.finish(phase="final_answer")
+    [item] = shown(book)
+    kinds = [one["type"] for one in item["block_list"]]
+    assert kinds == ["text", "text", "image", "refusal", "text"]
+    assert item["phase"] == "final_answer"
+
+
+def test_an_image_sharpens_and_ends_once() -> None:
+    book = Notebook()
+    message = MessageWriter(book)
+    first, second = message.image_block(), message.image_block()
+    first.partial("https://a.example/1")
+    first.done("https://a.example/2")
+    first.done("https://a.example/3")
+    second.partial("https://a.example/4")
+    message.finish()
+    [item] = shown(book)
+    urls = [one["image_url"]["url"] for one in item["block_list"]]
+    assert urls == ["https://a.example/2", "https://a.example/4"]
+
+
+def test_a_result_ends_once_well_or_not() -> None:
+    book = Notebook()
+    error = ErrorInfo(code="late", message="Too late.")
+    result = ResultWriter(book, finished_call(book).call_id)
+    result.whole(Image(image_url=ImageUrl(url="https://a.example"), id=1))
+    result.whole(Text(text="x"))
+    result.finish()
+    result.fail(error)
+    call = ArgumentsWriter(book, "look")
+    call.finish()
+    failed = ResultWriter(book, call.call_id)
+    failed.fail(error)
+    failed.finish()
+    items = shown(book)
+    assert [item.get("status") for item in items] == [None, None, None, "failed"]
+    assert [one["type"] for one in items[1]["block_list"]] == ["image", "text"]
+
+
+def test_a_call_is_whole_or_it_is_not() -> None:
+    book = Notebook()
+    whole, cut = ArgumentsWriter(book, "look"), ArgumentsWriter(book, "look", kind="custom")
+    whole.arguments("{")
+    whole.arguments("")
+    assert not whole.arguments_done("[]")
+    assert whole.arguments_done("{}")
+    assert whole.arguments_done("{}")
+    assert not whole.arguments_done("{}}")
+    whole.finish()
+    whole.finish("incomplete")
+    cut.arguments("se")
+    cut.finish("incomplete")
+    items = shown(book)
+    assert [item["arguments"] for item in items] == ["{}", "se"]
+    assert [item.get("status") for item in items] == [None, "incomplete"]

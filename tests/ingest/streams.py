@@ -1,0 +1,124 @@
+"""Providers' streams for the tests of `tailrace.ingest`, and the ways in which they arrive."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tailrace.core import sse
+from tailrace.core.codec import decode_event, encode_event
+from tailrace.core.errors import StreamError
+from tailrace.core.fold import State
+from tailrace.core.view import whole_object
+from tailrace.ingest.base import Ingest, Notebook, Outcome
+
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "recordings"
+RECORDINGS = Path(os.environ.get("TAILRACE_RECORDINGS", _BESIDE))
+FIXTURES = Path(__file__).parent / "fixtures"
+"""A few streams of our own, which are always there."""
+
+Make = Callable[[Notebook], Ingest]
+
+
+def recordings(api: str) -> list[Path]:
+    """All streams of one API: one event's JSON a line."""
+    return sorted([*(FIXTURES / api).glob("*.jsonl"), *(RECORDINGS / api).glob("*.jsonl")])
+
+
+def lines(path: Path) -> list[str]:
+    """The events of a stream, as JSON."""
+    return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def ingested(make: Make, events: list[str]) -> tuple[Notebook, Outcome]:
+    """A whole stream in a task that has ended; the strict fold has checked every event."""
+    book = Notebook()
+    ingest = make(book)
+    for event in events:
+        ingest.feed(event)
+    outcome = ingest.end()
+    book.conclude(outcome)
+    return book, outcome
+
+
+def shown(book: Notebook) -> dict[str, Any]:
+    """The task's object, private parts included."""
+    return whole_object(book.state)
+
+
+def check_readable(book: Notebook) -> None:
+    """What was written survives its own bytes: read back, it folds to the same object."""
+    state = State()
+    for event, private in book.take():
+        state.apply(decode_event(encode_event(event)), private)
+    assert whole_object(state) == whole_object(book.state)
+    assert book.node.ended
+
+
+def cut_points(events: list[str]) -> list[int]:
+    """After how many events to cut: after each, but within a long run of like ones some will do.
+
+    A cut costs the whole stream before it, so trying each of thousands would take minutes.
+    """
+    shapes = [_shape(json.loads(event)) for event in events]
+    found, run = [0], 0
+    for count in range(1, len(events)):
+        run = run + 1 if shapes[count - 1] == shapes[count] else 0
+        if run < 3 or run % 19 == 0:
+            found.append(count)
+    return found
+
+
+def _shape(value: Any) -> Any:
+    """What two events of one kind have in common."""
+    if isinstance(value, dict):
+        return [value.get("type"), *((name, _shape(one)) for name, one in sorted(value.items()))]
+    return [_shape(one) for one in value[:1]] if isinstance(value, list) else type(value)
+
+
+def somewhere(seed: int, size: int) -> int:
+    """A place at which to cut."""
+    return random.Random(seed).randrange(size)
+
+
+def check_cut_everywhere(make: Make, events: list[str]) -> None:
+    """Cut after any event, a stream ends in a legal state without a call that might be made."""
+    for count in cut_points(events):
+        book, outcome = ingested(make, events[:count])
+        assert book.node.ended
+        if outcome.status == "cut":
+            for node in book.node.items.values():
+                assert not node.is_open
+
+
+def as_frames(events: list[str]) -> bytes:
+    """The same stream as a server sends it."""
+    return b"".join(b"data: %b\n\n" % event.encode() for event in events)
+
+
+def fed_in_chunks(make: Make, stream: bytes, chunks: Iterator[int]) -> tuple[Notebook, Outcome]:
+    """A stream that arrives in pieces through the SSE parser; broken JSON ends it."""
+    book = Notebook()
+    ingest, parser, at = make(book), sse.Parser(), 0
+    try:
+        while at < len(stream):
+            size = next(chunks)
+            for event in parser.feed(stream[at : at + size]):
+                ingest.feed(event.data)
+            at += size
+    except StreamError:
+        pass
+    outcome = ingest.end()
+    book.conclude(outcome)
+    return book, outcome
+
+
+def random_sizes(seed: int) -> Iterator[int]:
+    """Sizes of chunks, small ones mostly."""
+    chance = random.Random(seed)
+    while True:
+        yield chance.choice((1, 2, 3, 7, 40, 400))
