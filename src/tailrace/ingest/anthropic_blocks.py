@@ -105,7 +105,9 @@ def open_block(answer: Answer, block: Json) -> OpenBlock:
     if kind in _CALLS and isinstance(block.get("name"), str):
         return _CallBlock(answer, block)
     if isinstance(kind, str) and kind.endswith("tool_result"):
-        return _result(answer, block) or _RawBlock(answer, block)
+        if not _wrote_result(answer, block):
+            _RawBlock(answer, block).stop()
+        return _WholeBlock()
     return _RawBlock(answer, block)
 
 
@@ -357,7 +359,7 @@ class _CallBlock:
 
 
 class _WholeBlock:
-    """A block that was whole when it began."""
+    """A block that was whole when it began, as all results are."""
 
     def delta(self, _delta: Json) -> bool:
         return False
@@ -369,20 +371,20 @@ class _WholeBlock:
         """Nothing is missing."""
 
 
-def _result(answer: Answer, block: Json) -> OpenBlock | None:
-    """Write a result beside its call, or give None where the call is not to be found."""
+def _wrote_result(answer: Answer, block: Json) -> bool:
+    """Write a result beside its call; False where no call waits for it."""
     ident = block.get("tool_use_id")
     if not isinstance(ident, str):
-        return None
+        return False
     # A result may answer a call of an earlier message, which only the sink remembers: code that
     # called one of our tools goes on, and ends, in the next answer.
     call_id = answer.calls.get(ident, ident)
     if call_id is None:
-        return None
+        return False
     try:
         writer = ResultWriter(answer.sink, call_id)
     except IllegalEvent:
-        return None
+        return False
     renamed = ident if ident != call_id else None
     private = answer.private({"call_id": renamed}, raw=block)
     error = result_error(block)
@@ -394,7 +396,7 @@ def _result(answer: Answer, block: Json) -> OpenBlock | None:
     else:
         writer.fail(error, private)
     answer.calls[ident] = None
-    return _WholeBlock()
+    return True
 
 
 # --- anything else -----------------------------------------------------------------------------

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import msgspec
+
 from tailrace.core import events as ev
+from tailrace.core.codec import MAX_EVENT_BYTES
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, Refusal, Usage
 from tailrace.core.writers import MessageWriter, Sink
@@ -24,6 +27,30 @@ _ANSWERED = (None, "end_turn", "tool_use", "stop_sequence")
 
 _SHORTEST_DEEP_EVENT = 180
 """JSON with fewer characters cannot nest too deep: each level takes two."""
+
+
+class _Piece(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of the deltas that append a text: nearly every event of a stream is one."""
+
+
+class _TextPiece(_Piece, tag="text_delta"):
+    text: str
+
+
+class _ThinkingPiece(_Piece, tag="thinking_delta"):
+    thinking: str
+
+
+class _ArgumentsPiece(_Piece, tag="input_json_delta"):
+    partial_json: str
+
+
+class _PieceEvent(msgspec.Struct, forbid_unknown_fields=True, tag="content_block_delta"):
+    index: int
+    delta: _TextPiece | _ThinkingPiece | _ArgumentsPiece
+
+
+_decode_piece = msgspec.json.Decoder(_PieceEvent).decode
 
 
 class AnthropicMessages:
@@ -93,6 +120,28 @@ class AnthropicMessages:
 
     def feed(self, data: str | bytes) -> None:
         """Take the JSON of the next event, or of a whole message."""
+        if not self._took_piece(data):
+            self._take(data)
+
+    def _took_piece(self, data: str | bytes) -> bool:
+        """Take a delta that is nothing but a piece of text, without a look at all its values.
+
+        That look takes longer than all the rest. Whatever is unusual is left to `_take`.
+        """
+        nul = "\\u0000" if isinstance(data, str) else b"\\u0000"
+        if self._error is not None or nul in data or len(data) > MAX_EVENT_BYTES:  # type: ignore[operator]
+            return False
+        try:
+            event = _decode_piece(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return False
+        block = self._open.get(event.index)
+        if block is None or not block.delta(msgspec.to_builtins(event.delta)):
+            return False
+        self._begun = None
+        return True
+
+    def _take(self, data: str | bytes) -> None:
         event = read_json(data)
         kind = event.get("type")
         if not isinstance(kind, str):
