@@ -124,22 +124,26 @@ def told_by(events: list[str]) -> list[Letter]:
             letters.append(Letter(event))
             letters[-1].ended = True
         elif kind == "message_start":
-            if last is None or last.id != event["message"]["id"]:
+            if last is None or last.id != event["message"].get("id"):
                 letters.append(Letter(event["message"]))
-        elif last is None:
-            continue
-        elif kind == "content_block_start":
-            last.begin(event["index"], event["content_block"])
-        elif kind == "content_block_delta":
-            last.open[event["index"]].more(event["delta"])
-        elif kind == "content_block_stop":
-            last.open.pop(event["index"]).stopped = True
-        elif kind == "message_delta":
-            last.stop_reason = event["delta"]["stop_reason"]
-            last.usage.update({n: one for n, one in event["usage"].items() if one is not None})
-        elif kind == "message_stop":
-            last.ended = True
+        elif last is not None and not last.ended:
+            _tell(last, kind, event)
     return letters
+
+
+def _tell(last: Letter, kind: str, event: Json) -> None:
+    if kind == "content_block_start":
+        last.begin(event["index"], event["content_block"])
+    elif kind == "content_block_delta" and event["index"] in last.open:
+        last.open[event["index"]].more(event["delta"])
+    elif kind == "content_block_stop" and event["index"] in last.open:
+        last.open.pop(event["index"]).stopped = True
+    elif kind == "message_delta":
+        usage = event.get("usage") or {}
+        last.stop_reason = event["delta"].get("stop_reason") or last.stop_reason
+        last.usage.update({name: one for name, one in usage.items() if one is not None})
+    elif kind == "message_stop":
+        last.ended = True
 
 
 def sent_back(shown: Json) -> list[Json]:
@@ -167,6 +171,24 @@ def sent_back(shown: Json) -> list[Json]:
             name = item["name"]
             blocks.append({"type": "tool_use", "id": ident, "name": name, "input": arguments})
     return blocks
+
+
+def sealed(value: Any) -> list[str]:
+    """What only Anthropic can read: none of it is for clients."""
+    if isinstance(value, list | tuple):
+        return [one for part in value for one in sealed(part)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") == "redacted_thinking":
+        return [value["data"]]
+    return [
+        one
+        for name, part in value.items()
+        for one in (
+            [part] if name.startswith("encrypted_") or name == "signature" else sealed(part)
+        )
+        if one and isinstance(one, str)
+    ]
 
 
 def leaves(value: Any) -> list[str]:

@@ -12,7 +12,7 @@ from tailrace.core.errors import MalformedEvent, StreamError
 from tailrace.core.items import Executor
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome
-from tests.ingest.streams import FIXTURES, check_readable, ingested, lines, shown
+from tests.ingest.streams import FIXTURES, check_readable, lines, shown
 
 Json = dict[str, Any]
 START: Json = {
@@ -50,7 +50,13 @@ def block(index: Any, *deltas: Json, **start: Any) -> list[Json]:
 
 def read(*events: Json) -> tuple[Json, Outcome]:
     """The object after these events, checked by the strict fold and by its own bytes."""
-    book, outcome = ingested(AnthropicMessages, [json.dumps(event) for event in events])
+    book = Notebook()
+    ingest = AnthropicMessages(book)
+    for event in events:
+        ingest.feed(json.dumps(event))
+    outcome = ingest.end()
+    assert not any(node.is_open for node in book.node.items.values())
+    book.conclude(outcome)
     whole = shown(book)
     check_readable(book)
     return whole, outcome
@@ -566,6 +572,7 @@ def test_what_is_no_event_is_refused_and_leaves_no_trace(data: str | bytes) -> N
     book = Notebook()
     ingest = AnthropicMessages(book)
     ingest.feed(json.dumps(START))
+    ingest.feed(json.dumps(begun(0, type="text")))
     before = book.state.sequence_number
     with pytest.raises(MalformedEvent):
         ingest.feed(data)

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from tailrace.core.view import client_view
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import Notebook
-from tests.ingest.anthropic_oracle import Letter, leaves, sent_back, told_by
+from tests.ingest.anthropic_oracle import Letter, leaves, sealed, sent_back, told_by
 from tests.ingest.streams import (
     FIXTURES,
     as_frames,
@@ -81,7 +81,9 @@ def check_all_arrived(book: Notebook, letters: list[Letter]) -> None:
             for leaf in leaves(item["private"]["raw"]["content"]):
                 assert any(leaf in one for one in seen), leaf
     check_usage(whole.get("usage"), letters)
-    assert "encrypted" not in json.dumps(client_view(book.state)["output"])
+    public = leaves(client_view(book.state)["output"])
+    for secret in sealed([(told.block, told.citations) for told in blocks]):
+        assert secret not in public
 
 
 def check_citations(block: dict[str, Any], citations: list[dict[str, Any]]) -> None:
@@ -118,7 +120,11 @@ def expected_status(events: list[str], letters: list[Letter]) -> str:
     if not letters or not letters[-1].ended:
         return "cut"
     reason = letters[-1].stop_reason
-    return "completed" if reason in ("end_turn", "tool_use", "stop_sequence") else "incomplete"
+    broken = len(letters[-1].sendable()) < len(letters[-1].blocks)
+    if reason == "tool_use" and broken:
+        return "cut"
+    answered = (None, "end_turn", "tool_use", "stop_sequence")
+    return "completed" if reason in answered else "incomplete"
 
 
 @every_stream
@@ -175,10 +181,12 @@ def test_a_stream_cut_at_any_byte_ends_as_at_the_last_whole_event(path: Path) ->
 
 
 def _holds_one_good_message(path: Path) -> bool:
-    """All that the SDK reads: one message, its blocks in order. Most of our own are worse."""
+    """All that the SDK reads: one message, whole blocks that do not overlap, no news."""
+    letters = told_by(lines(path))
     kinds = [json.loads(line)["type"] for line in lines(path)]
     own = path.parent.parent == FIXTURES and path.stem != "thought-text-call"
-    return kinds.count("message_start") == 1 and "error" not in kinds and not own
+    whole = all(len(letter.sendable()) == len(letter.blocks) for letter in letters)
+    return kinds.count("message_start") == 1 and "error" not in kinds and whole and not own
 
 
 @pytest.mark.parametrize(
