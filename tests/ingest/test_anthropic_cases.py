@@ -438,6 +438,22 @@ def test_a_message_in_the_middle_of_another_cuts_it_short() -> None:
     assert ids == ["msg_1", "msg_2"]
 
 
+def test_a_call_that_broke_in_a_message_cut_short_is_no_matter_of_the_next() -> None:
+    other = {"type": "message_start", "message": {"id": "msg_2"}}
+    half = begun(0, type="tool_use", id="t1", name="look", input={})
+    call = block(0, type="tool_use", id="t2", name="look", input={"at": "it"})
+    whole, outcome = read(START, half, other, *call, *ended("tool_use"))
+    assert outcome == Outcome(status="completed")
+    assert [item.get("status") for item in whole["output"]] == ["incomplete", None]
+
+
+def test_what_a_message_says_at_its_start_holds_until_its_end_says_otherwise() -> None:
+    start = {"type": "message_start", "message": {"container": {"id": "box"}, "x": 1}}
+    whole, _ = read(start, *ended("end_turn", container=None, x=2))
+    assert whole["private"]["provider"]["container"] == "box"
+    assert whole["private"]["raw"]["x"] == 2
+
+
 def test_a_block_that_starts_twice_is_one() -> None:
     whole, _ = read(START, HELLO[0], *HELLO, *ended("end_turn"))
     (message,) = whole["output"]

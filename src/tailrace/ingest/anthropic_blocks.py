@@ -15,16 +15,16 @@ from tailrace.core.errors import IllegalEvent
 from tailrace.core.items import RawItem, Status
 from tailrace.core.writers import (
     ArgumentsWriter,
-    MessageWriter,
     ReasoningWriter,
     ResultWriter,
     Sink,
 )
+from tailrace.ingest.anthropic_texts import Texts
 from tailrace.ingest.anthropic_values import (
     Json,
-    citation_of,
     decoded,
     keepable,
+    more_than,
     result_blocks,
     result_error,
     visible,
@@ -58,7 +58,7 @@ class Answer:
         self.sink = sink
         self.executor_of = executor_of
         self.message_id: str | None = None
-        self.texts: _Texts | None = None
+        self.texts: Texts | None = None
         """The message that the next text block joins, if the block before it was a text."""
         self.calls: dict[str, str | None] = {}
         """From the provider's id of a call to ours, or None where no result of the provider may
@@ -95,7 +95,7 @@ def open_block(answer: Answer, block: Json) -> OpenBlock:
     kind = block.get("type")
     if kind == "text":
         if answer.texts is None:
-            answer.texts = _Texts(answer)
+            answer.texts = Texts(answer.sink, answer.private)
         return answer.texts.open(block)
     answer.leave_texts()
     if kind == "thinking":
@@ -109,101 +109,6 @@ def open_block(answer: Answer, block: Json) -> OpenBlock:
             _RawBlock(answer, block).stop()
         return _WholeBlock()
     return _RawBlock(answer, block)
-
-
-def _more_than(block: Json, *known: str) -> bool:
-    return not block.keys() <= {"type", *known}
-
-
-# --- text --------------------------------------------------------------------------------------
-
-
-class _Texts:
-    """The text blocks that follow each other directly: one message.
-
-    An answer with citations comes as dozens of them. One message shows them as one answer, and its
-    blocks still give the content array back, one for one.
-    """
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-        self.writer = MessageWriter(answer.sink)
-        self._blocks: list[_TextBlock] = []
-        self._open = 0
-        self._left = False
-        self.status: Status = "completed"
-
-    def open(self, block: Json) -> _TextBlock:
-        self._open += 1
-        self._blocks.append(_TextBlock(self, block))
-        return self._blocks[-1]
-
-    def closed(self) -> None:
-        self._open -= 1
-        self._finish()
-
-    def leave(self) -> None:
-        self._left = True
-        self._finish()
-
-    def _finish(self) -> None:
-        # Blocks do not overlap in streams that were seen. If they do, the last one ends it.
-        if self._left and not self._open:
-            raw = [block.raw() for block in self._blocks]
-            says_more = any(_more_than(block, "text") for block in raw)
-            private = self._answer.private(raw=raw if says_more else None)
-            self.writer.finish(self.status, private)
-
-
-class _TextBlock:
-    """A text, and the citations that all of it rests on.
-
-    Anthropic cites by block: a citation has no range, and may come before the text does. So
-    citations wait for the end of their block, and cover it.
-    """
-
-    def __init__(self, texts: _Texts, block: Json) -> None:
-        self._texts = texts
-        self._start = block
-        self._writer = texts.writer.text_block()
-        cited = block.get("citations")
-        self._citations: list[Any] = list(cited) if isinstance(cited, list) else []
-        text = block.get("text")
-        if isinstance(text, str):
-            self._writer.add(text)
-
-    def delta(self, delta: Json) -> bool:
-        kind = delta.get("type")
-        if kind == "text_delta":
-            text = delta.get("text")
-            if isinstance(text, str):
-                self._writer.add(text)
-                return True
-        elif kind == "citations_delta" and "citation" in delta:
-            self._citations.append(delta["citation"])
-            return True
-        return False
-
-    def raw(self) -> Json:
-        """The block as Anthropic's SDKs would accumulate it."""
-        raw = {**self._start, "type": "text", "text": self._writer.text}
-        if self._citations:
-            raw["citations"] = self._citations
-        elif not raw.get("citations"):
-            raw.pop("citations", None)  # null or an empty list says nothing
-        return raw
-
-    def stop(self) -> None:
-        if self._citations:
-            length = len(self._writer.text)
-            for citation in self._citations:
-                self._writer.annotate(citation_of(citation, length))
-        self._writer.done()
-        self._texts.closed()
-
-    def cut(self) -> None:
-        self._texts.status = "incomplete"
-        self.stop()
 
 
 # --- thinking ----------------------------------------------------------------------------------
@@ -242,7 +147,7 @@ class _ThinkingBlock:
     def stop(self) -> None:
         signature = self._signature if isinstance(self._signature, str) else None
         raw: Json | None = None
-        if _more_than(self._start, "thinking", "signature"):
+        if more_than(self._start, "thinking", "signature"):
             thinking = "".join(part.text for part in self._writer.summaries)
             raw = {**self._start, "thinking": thinking, "signature": signature}
         private = self._answer.private(signature=signature or None, raw=raw)
@@ -267,7 +172,7 @@ class _RedactedBlock:
         private = self._answer.private(
             {"type": "redacted_thinking"},
             encrypted_content=self._start["data"],
-            raw=self._start if _more_than(self._start, "data") else None,
+            raw=self._start if more_than(self._start, "data") else None,
         )
         self._writer.finish("completed", private)
 
@@ -336,7 +241,7 @@ class _CallBlock:
     def complete(self, text: str, arguments: Json) -> None:
         """Close the call with these arguments, which may be carried out."""
         raw: Json | None = None
-        if self._by_provider or _more_than(self._start, "id", "name", "input"):
+        if self._by_provider or more_than(self._start, "id", "name", "input"):
             raw = {**self._start, "input": arguments}
             if not keepable(arguments):
                 # Numbers that JavaScript cannot hold: the item's own arguments have them exactly.

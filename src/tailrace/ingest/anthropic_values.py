@@ -47,6 +47,11 @@ def keepable(value: Any) -> bool:
     return True
 
 
+def more_than(block: Json, *known: str) -> bool:
+    """Whether a block has fields beyond these: then only the block itself can be sent back."""
+    return not block.keys() <= {"type", *known}
+
+
 def decoded(text: str) -> Any:
     """The value that a JSON text is, or None."""
     try:
