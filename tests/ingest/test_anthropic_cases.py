@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -565,25 +566,7 @@ def test_numbers_that_cannot_be_added_exactly_are_not_counted() -> None:
     assert whole["usage"] == {"calls": 1, "input_tokens": 0, "output_tokens": 0}
 
 
-NUL = json.dumps(more(0, "text_delta", text="\0"))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        "",
-        "{",
-        "[]",
-        "5",
-        '"text"',
-        "{}",
-        '{"type":5}',
-        b"\xff",
-        '{"type":"\\ud800"}',
-        NUL,
-        NUL.encode(),
-    ],
-)
+@pytest.mark.parametrize("data", ["", "{", "[]", "5", '"text"', "{}", '{"type":5}', b"\xff"])
 def test_what_is_no_event_is_refused_and_leaves_no_trace(data: str | bytes) -> None:
     book = Notebook()
     ingest = AnthropicMessages(book)
@@ -593,6 +576,20 @@ def test_what_is_no_event_is_refused_and_leaves_no_trace(data: str | bytes) -> N
     with pytest.raises(MalformedEvent):
         ingest.feed(data)
     assert book.state.sequence_number == before
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud83d", "long" * 20_000])
+def test_text_that_no_database_holds_never_gets_through(text: str) -> None:
+    """Whether such an event is mended or refused is for all providers alike: see `read_json`."""
+    as_text = json.dumps(more(0, "text_delta", text=text))
+    for data in (as_text, as_text.encode()):
+        book = Notebook()
+        ingest = AnthropicMessages(book)
+        ingest.feed(json.dumps(begun(0, type="text")))
+        with contextlib.suppress(StreamError):
+            ingest.feed(data)
+        book.conclude(ingest.end())
+        check_readable(book)
 
 
 def test_what_nests_too_deep_to_be_kept_is_refused() -> None:
@@ -656,5 +653,6 @@ def test_time_grows_no_faster_than_the_stream(kind: str) -> None:
         ingest.end()
         return time.process_time() - began
 
-    seconds(200)
-    assert seconds(8000) < 24 * max(seconds(1000), 0.005)
+    # Of several attempts the best one: whatever else the machine does only adds to it.
+    short, long = (min(seconds(count) for _ in range(4)) for count in (1000, 8000))
+    assert long < 24 * short  # eight times as much takes 64 times as long if it is quadratic

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.codec import MAX_EVENT_BYTES
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, Refusal, Usage
 from tailrace.core.writers import MessageWriter, Sink
@@ -27,6 +26,9 @@ _ANSWERED = (None, "end_turn", "tool_use", "stop_sequence")
 
 _SHORTEST_DEEP_EVENT = 180
 """JSON with fewer characters cannot nest too deep: each level takes two."""
+
+_LONGEST_PIECE = 64 * 1024
+"""Up to here a delta needs no look at how much it weighs."""
 
 
 class _Piece(msgspec.Struct, forbid_unknown_fields=True):
@@ -129,7 +131,7 @@ class AnthropicMessages:
         That look takes longer than all the rest. Whatever is unusual is left to `_take`.
         """
         nul = "\\u0000" if isinstance(data, str) else b"\\u0000"
-        if self._error is not None or nul in data or len(data) > MAX_EVENT_BYTES:  # type: ignore[operator]
+        if self._error is not None or nul in data or len(data) > _LONGEST_PIECE:  # type: ignore[operator]
             return False
         try:
             event = _decode_piece(data)
