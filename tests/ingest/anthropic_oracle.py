@@ -1,0 +1,208 @@
+"""What a stream of Anthropic's says, by plain concatenation; it knows nothing of the ingest.
+
+Beside it, what the next request would hold if it were made from a task's object.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Json = dict[str, Any]
+
+_PIECES = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "input_json_delta": ("partial_json", "json"),
+}
+_WAITING = (None, "end_turn", "tool_use", "stop_sequence")
+
+
+class Told:
+    """One content block as far as it was told."""
+
+    def __init__(self, start: Json) -> None:
+        self.block = dict(start)
+        self.pieces = {"text": "", "thinking": "", "json": ""}
+        self.citations = list(start.get("citations") or [])
+        # Results come whole when they begin.
+        self.stopped = str(start["type"]).endswith("tool_result")
+        self.followed = False
+        """Whether another block began after it had stopped."""
+
+    def more(self, delta: Json) -> None:
+        if delta["type"] in _PIECES:
+            source, target = _PIECES[delta["type"]]
+            self.pieces[target] += delta[source]
+        elif delta["type"] == "citations_delta":
+            self.citations.append(delta["citation"])
+        elif delta["type"] in ("signature_delta", "compaction_delta"):
+            self.block.update({name: one for name, one in delta.items() if name != "type"})
+
+    @property
+    def is_call(self) -> bool:
+        return str(self.block["type"]).endswith("tool_use")
+
+    @property
+    def arguments(self) -> str:
+        """A call's arguments as they were streamed, or came whole."""
+        given = self.block["input"]
+        return self.pieces["json"] or (json.dumps(given) if given else "")
+
+    def text(self, name: str) -> str:
+        return (self.block.get(name) or "") + self.pieces[name]
+
+    def whole(self) -> Json:
+        block = dict(self.block)
+        block.pop("citations", None)
+        for name in ("text", "thinking"):
+            if name in block or self.pieces[name]:
+                block[name] = self.text(name)
+        if self.citations:
+            block["citations"] = self.citations
+        if self.is_call:
+            block["input"] = json.loads(self.arguments or "{}")
+        return block
+
+
+class Letter:
+    """One message."""
+
+    def __init__(self, start: Json) -> None:
+        self.id = start.get("id")
+        self.stop_reason = start.get("stop_reason")
+        self.usage = dict(start.get("usage") or {})
+        self.ended = False
+        self.open: dict[int, Told] = {}
+        self.blocks = [Told(block) for block in start.get("content") or []]
+        for at, block in enumerate(self.blocks):
+            block.stopped, block.followed = True, at + 1 < len(self.blocks)
+
+    def begin(self, index: int, start: Json) -> None:
+        for before in self.blocks:
+            before.followed = before.followed or before.stopped
+        self.open[index] = Told(start)
+        self.blocks.append(self.open[index])
+
+    def sendable(self) -> list[Json]:
+        """The blocks that came whole, which is what may ever be sent back or carried out."""
+        return [told.whole() for at, told in enumerate(self.blocks) if self._is_whole(at, told)]
+
+    def _is_whole(self, at: int, told: Told) -> bool:
+        if not told.stopped:
+            return False
+        if told.block["type"] == "text":
+            # A message item holds the texts that follow each other; it is whole or it is not.
+            run = [told]
+            for other in (*self.blocks[at + 1 :], None):
+                if other is None:
+                    return self.ended and all(one.stopped for one in run)
+                if other.block["type"] != "text":
+                    break
+                run.append(other)
+            return all(one.stopped for one in run)
+        if told.is_call and told.arguments:
+            try:
+                return isinstance(json.loads(told.arguments), dict)
+            except ValueError:
+                return False
+        if told.is_call:
+            return told.followed or (self.ended and self.stop_reason in _WAITING)
+        return True
+
+
+def told_by(events: list[str]) -> list[Letter]:
+    """The messages of a stream; a start that is repeated begins nothing, an error ends all."""
+    letters: list[Letter] = []
+    for line in events:
+        event = json.loads(line)
+        kind = event["type"]
+        last = letters[-1] if letters else None
+        if kind == "error":
+            break
+        if kind == "message":
+            letters.append(Letter(event))
+            letters[-1].ended = True
+        elif kind == "message_start":
+            if last is None or last.id != event["message"].get("id"):
+                letters.append(Letter(event["message"]))
+        elif last is not None and not last.ended:
+            _tell(last, kind, event)
+    return letters
+
+
+def _tell(last: Letter, kind: str, event: Json) -> None:
+    if kind == "content_block_start":
+        last.begin(event["index"], event["content_block"])
+    elif kind == "content_block_delta" and event["index"] in last.open:
+        last.open[event["index"]].more(event["delta"])
+    elif kind == "content_block_stop" and event["index"] in last.open:
+        last.open.pop(event["index"]).stopped = True
+    elif kind == "message_delta":
+        usage = event.get("usage") or {}
+        last.stop_reason = event["delta"].get("stop_reason") or last.stop_reason
+        last.usage.update({name: one for name, one in usage.items() if one is not None})
+    elif kind == "message_stop":
+        last.ended = True
+
+
+def sent_back(shown: Json) -> list[Json]:
+    """The content blocks that a task's whole object gives back, completed items only."""
+    blocks: list[Json] = []
+    for item in shown["output"]:
+        if item.get("status", "completed") == "incomplete":
+            continue
+        private = item["private"]
+        raw = private.get("raw")
+        if raw is not None:
+            blocks += raw if isinstance(raw, list) else [raw]
+        elif item["type"] == "message":
+            blocks += [{"type": "text", "text": block["text"]} for block in item["block_list"]]
+        elif private["provider"].get("type") == "redacted_thinking":
+            blocks.append({"type": "redacted_thinking", "data": private["encrypted_content"]})
+        elif item["type"] == "reasoning":
+            thinking = "".join(part["text"] for part in item["summary"])
+            signature = private.get("signature", "")
+            blocks.append({"type": "thinking", "thinking": thinking, "signature": signature})
+        else:
+            assert item["type"] == "tool_call", item
+            ident = private["provider"].get("call_id", item["call_id"])
+            arguments = json.loads(item["arguments"])
+            name = item["name"]
+            blocks.append({"type": "tool_use", "id": ident, "name": name, "input": arguments})
+    return blocks
+
+
+def sealed(value: Any) -> list[str]:
+    """What only Anthropic can read: none of it is for clients."""
+    if isinstance(value, list | tuple):
+        return [one for part in value for one in sealed(part)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") == "redacted_thinking":
+        return [value["data"]]
+    return [
+        one
+        for name, part in value.items()
+        for one in (
+            [part] if name.startswith("encrypted_") or name == "signature" else sealed(part)
+        )
+        if one and isinstance(one, str)
+    ]
+
+
+def leaves(value: Any) -> list[str]:
+    """All strings in a result that are for people: neither types nor sealed."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return [leaf for one in value for leaf in leaves(one)]
+    if isinstance(value, dict):
+        return [
+            leaf
+            for name, one in value.items()
+            if name not in ("type", "media_type", "stop_reason")
+            and not name.startswith("encrypted_")
+            for leaf in leaves(one)
+        ]
+    return []
