@@ -81,7 +81,8 @@ def read_json(data: str | bytes) -> dict[str, Any]:
         raise StreamTooLarge(f"An event of {len(data)} bytes; at most {MAX_EVENT_BYTES} are read.")
     try:
         value = msgspec.json.decode(data)
-        check_value(value)
+        # A part of it may be kept raw deep inside of an item, and has to fit there, too.
+        check_value([[[[[[[[value]]]]]]]])
     except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidValue) as error:
         raise MalformedEvent(f"The provider sent no event: {error}") from error
     if not isinstance(value, dict):
