@@ -86,6 +86,13 @@ def test_the_finish_reason_decides(finish_reason: Any, status: str, reason: str 
     assert object_["output"][0].get("status") == (None if status == "completed" else "incomplete")
 
 
+def test_a_stop_behind_everything_does_not_undo_what_was_said_before() -> None:
+    call = calls(fragment("f", "{}", index=0))
+    assert read(call, chunk({}, "length"), STOP)[1].reason == "max_output_tokens"
+    assert read(call, chunk({}, "tool_calls"), STOP)[1].status == "completed"
+    assert read(call, STOP, chunk({}, "length"))[1].status == "incomplete"
+
+
 def test_a_finish_reason_that_says_error_is_a_failure_even_without_words() -> None:
     outcome = read(chunk({}, "error"))[1]
     assert outcome.error is not None
@@ -460,7 +467,7 @@ def test_an_id_that_comes_late_or_is_taken_is_private() -> None:
     assert call["call_id"] == "call_1_3"
     assert call["private"]["provider"] == {"api": "openai-chat", "call_id": "call_a"}
     one, two = items(
-        calls(fragment("f", "{}", index=0, id="same"), fragment("f", "{}", index=1, id="same"))
+        calls(fragment("f", "{}", index=0, id="same"), fragment("f", "[]", index=1, id="same"))
     )
     assert one["call_id"] == "same"
     assert two["private"]["provider"]["call_id"] == "same"
@@ -477,9 +484,11 @@ def test_what_a_call_carries_beside_it_is_private() -> None:
 
 def test_a_call_that_nobody_named_is_no_call_and_is_kept() -> None:
     nameless = fragment(None, "{}", index=0, id="x", more=1)
-    assert kept(calls(nameless), STOP)["delta"]["tool_calls"] == [
+    object_, outcome = read(calls(nameless), STOP)
+    assert object_["private"]["raw"]["delta"]["tool_calls"] == [
         {"id": "x", "arguments": "{}", "more": 1}
     ]
+    assert (outcome.status, outcome.reason) == ("incomplete", "truncated_tool_call")
 
 
 def test_arguments_that_are_no_json_are_the_models_and_the_call_is_whole() -> None:
@@ -493,6 +502,12 @@ def test_arguments_that_are_only_begun_are_never_whole() -> None:
         object_, outcome = read(calls(fragment("f", text[:end], index=0)), STOP)
         assert object_["output"][0]["status"] == "incomplete"
         assert (outcome.status, outcome.reason) == ("incomplete", "truncated_tool_call")
+
+
+def test_arguments_that_were_looked_at_on_the_way_are_still_only_begun() -> None:
+    # Each repeated name makes us look whether the call so far is whole.
+    pieces = [calls(fragment("f", piece)) for piece in ('{"a":', "[1", ",2")]
+    assert made(*pieces) == [("f", '{"a":[1,2', "incomplete")]
 
 
 def test_a_call_without_arguments_is_whole() -> None:
@@ -537,6 +552,56 @@ def test_an_id_alone_names_the_call() -> None:
     assert made(calls(one, two), rest) == [("f", '{"a":1}', None), ("f", '{"a":2}', None)]
     again = calls(fragment("f", '{"a":1}', id="a"))
     assert len(made(calls(one, two), rest, again)) == 2
+
+
+def test_bare_arguments_under_a_new_index_belong_to_the_call_that_waits_for_them() -> None:
+    one = calls(fragment("f", "{}", index=0, id="a"))
+    head = calls(fragment("g", '{"a":', index=0, id="b"))  # with the index of the call before
+    assert made(one, head, calls(fragment(None, "1}", index=1))) == [
+        ("f", "{}", None),
+        ("g", '{"a":1}', None),
+    ]
+    assert made(calls(fragment("f", "", index=2, id="a")), calls(fragment("", "{}", index=1))) == [
+        ("f", "{}", None)
+    ]
+
+
+def test_one_id_under_several_indexes_is_one_call() -> None:
+    pieces = [
+        fragment("f", "", index=0, id="a"),
+        fragment("f", '{"a":', index=1, id="a"),
+        fragment(None, "1}", index=2, id="a"),
+        fragment("f", '{"a":1}', index=3, id="a"),
+    ]
+    assert made(*map(calls, pieces)) == [("f", '{"a":1}', None)]
+    other = fragment("g", "{}", index=0, id="b")
+    swapped = [fragment(None, "2}", index=0, id="a")]
+    assert made(calls(*pieces[:2]), calls(other), calls(*swapped)) == [
+        ("f", '{"a":2}', None),
+        ("g", "{}", None),
+    ]
+
+
+def test_calls_without_any_label_are_as_many_as_came() -> None:
+    same = calls(fragment("f", {"a": 1}), fragment("f", {"a": 1}))
+    assert len(made(same)) == 2
+
+
+def test_parallel_calls_of_one_tool_without_ids_are_told_apart_by_index() -> None:
+    begun = calls(fragment("f", '{"a":', index=0), fragment("f", '{"a":', index=1))
+    assert made(begun, calls(fragment(None, "2}", index=1), fragment(None, "1}", index=0))) == [
+        ("f", '{"a":1}', None),
+        ("f", '{"a":2}', None),
+    ]
+
+
+def test_reasoning_and_text_are_closed_before_a_call_begins() -> None:
+    book = Notebook()
+    ingest = OpenAIChat(book)
+    for delta in ({"reasoning": "a"}, {"content": "b"}, {"reasoning": "c"}):
+        ingest.feed(chunk(delta))
+    ingest.feed(calls(fragment("f", "{}", index=0)))
+    assert [node.is_open for node in book.node.items.values()] == [False, False, False, True]
 
 
 def test_an_id_that_comes_late_without_an_index_belongs_to_the_last_call() -> None:

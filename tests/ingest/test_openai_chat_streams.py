@@ -171,7 +171,7 @@ PARIS, ROME = '{"city":"Paris"}', '{"city":"Rome"}'
 _SHAPES: dict[str, tuple[str, str | None, list[tuple[str, ...]]]] = {
     "azure-content-filter": ("incomplete", "content_filter", [("text", "Well")]),
     "call-repeated-at-the-end": ("completed", None, [("call_a", "weather", PARIS)]),
-    "call-without-a-name": ("completed", None, [("text", "Hm.")]),
+    "call-without-a-name": ("incomplete", "truncated_tool_call", [("text", "Hm.")]),
     "copilot-opaque-reasoning": (
         *("completed", None),
         [("reasoning", "Mulling."), ("text", "Fine.")],

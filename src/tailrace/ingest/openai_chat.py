@@ -22,6 +22,7 @@ from tailrace.ingest.openai_chat_calls import API
 from tailrace.ingest.openai_chat_facts import (
     Gathered,
     error_info,
+    is_completion,
     outcome_of,
     reported_error,
     usage_of,
@@ -108,8 +109,12 @@ class OpenAIChat:
             self._answer.delta(delta)
         if isinstance(choice.get("logprobs"), dict):
             self._answer.logprobs(choice["logprobs"])
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason:
+        self._note_finish(choice.get("finish_reason"))
+
+    def _note_finish(self, reason: Any) -> None:
+        # Some send a `stop` behind everything, which does not undo a `length`.
+        is_final = self._finish_reason is not None and not is_completion(self._finish_reason)
+        if isinstance(reason, str) and reason and not is_final:
             self._finish_reason = reason
 
     def _note_error(self, raw: Any) -> None:

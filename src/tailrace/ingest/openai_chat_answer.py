@@ -31,7 +31,7 @@ class Answer:
         self.rest = Gathered()
         """Fields that have no name here."""
         self._sink = sink
-        self._calls = Calls(sink, executor_of, self._close_message)
+        self._calls = Calls(sink, executor_of, self._turn_to_calls)
         self._reasoning: ReasoningWriter | None = None
         self._details = ReasoningDetails()
         self._field: str | None = None  # the one that reasoning came in
@@ -66,18 +66,16 @@ class Answer:
             self._text.annotate(RawAnnotation(raw={"type": name, name: sources}))
 
     def close(self, *, is_whole: bool) -> bool:
-        """Close what is open; whether a call had only the beginning of its arguments."""
+        """Close what is open; whether a call lacks its name or the end of its arguments."""
         status: Status = "completed" if is_whole else "incomplete"
         self._close_message(status)
         if self._logprobs:
             self.rest.add("logprobs", self._logprobs.all())
-        if self._details and self._reasoning is None:
-            self._reasoning = ReasoningWriter(self._sink)
         self._close_reasoning(status)
         is_truncated, nameless = self._calls.finish(is_whole=is_whole)
         if nameless:
             self.rest.add("tool_calls", nameless)
-        return is_truncated
+        return is_truncated or bool(nameless)
 
     # --- reasoning -------------------------------------------------------------------------------
 
@@ -110,8 +108,8 @@ class Answer:
             self._reason(text, name)
 
     def _seal(self) -> ReasoningDetails:
-        """Where sealed reasoning goes: to the item that is open, else to the next one."""
-        if self._reasoning is None and self._message is None and not self._calls:
+        """Where sealed reasoning goes: to the item that is open, or to one without any text."""
+        if self._reasoning is None:
             self._reasoning = ReasoningWriter(self._sink)
         return self._details
 
@@ -265,7 +263,6 @@ class Answer:
             return False
         for fragment in value:
             if isinstance(fragment, dict):
-                self._close_reasoning()
                 self._calls.fragment(fragment)
             else:
                 self.rest.add("tool_calls", [fragment])
@@ -274,9 +271,12 @@ class Answer:
     def _function_call(self, value: Any) -> bool:
         if not isinstance(value, dict):
             return False
-        self._close_reasoning()
         self._calls.legacy(value)
         return True
+
+    def _turn_to_calls(self) -> None:
+        self._close_reasoning()
+        self._close_message()
 
     _PARTS: ClassVar[dict[str, Callable[[Answer, Any], bool]]] = {
         "content": _content,

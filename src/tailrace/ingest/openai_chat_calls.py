@@ -60,9 +60,10 @@ class _Call:
             if self.writer is not None:
                 self.writer.arguments(piece)
 
-    def is_repeated_by(self, arguments: str) -> bool:
-        """Whether these are the arguments that came already."""
-        return len(arguments) == self._length and arguments == self.text
+    def is_repeated_by(self, ident: str, name: str, arguments: str) -> bool:
+        """Whether a fragment is the whole call once more."""
+        same = self.id == ident and self.name == name and self._length == len(arguments)
+        return same and arguments == self.text
 
     def state(self) -> Literal["empty", "unfinished", "whole", "broken"]:
         """How far the arguments are. Each of them is read once, however often this is asked."""
@@ -89,6 +90,25 @@ class _Call:
         except MalformedJson:
             return True
         return False
+
+    def goes_on(self, ident: str, name: str, arguments: str) -> bool:
+        """Whether a fragment with this call's index or id is more of it."""
+        if not name:
+            return True
+        if ident and self.id and ident != self.id:
+            # Servers that make a new id for every fragment repeat the name at most.
+            return name == self.name and self.state() == "unfinished"
+        if not self.has_begun or not self.name:
+            return True  # a late name, its next piece, or the name again
+        return name == self.name and not (arguments.strip() and self.state() == "whole")
+
+    def may_go_on(self, name: str, *, is_object: bool) -> bool:
+        """Whether a fragment that names no call we know is more of this one, the last."""
+        if is_object:
+            return not self.has_begun and not (name and self.name)
+        if name and self.name:
+            return name == self.name and self.state() == "unfinished"
+        return True
 
     def open(self, sink: Sink, executor_of: ExecutorOf) -> None:
         """Show the call, with the arguments that waited for its name."""
@@ -128,9 +148,6 @@ class Calls:
         self._by_id: dict[str, _Call] = {}
         self._legacy: _Call | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
     def fragment(self, raw: dict[str, Any]) -> None:
         """More of one call, or another one."""
         kind = "custom" if isinstance(raw.get("custom"), dict) else "function"
@@ -142,23 +159,22 @@ class Calls:
         )
         index, ident = raw.get("index"), _text(raw.get("id"))
         index = index if type(index) is int else None
-        call = self._find(index, ident)
+        call, is_meant = self._find(index, ident, name)
         if call is not None and not (
-            self._is_anonymous_part(call, name, is_object)
-            if index is None and (not ident or not call.id)
-            else self._continues(call, ident, name, arguments)
+            call.goes_on(ident, name, arguments)
+            if is_meant
+            else call.may_go_on(name, is_object=is_object)
         ):
-            if call.id == ident and call.name == name and call.is_repeated_by(arguments):
+            if is_meant and call.is_repeated_by(ident, name, arguments):
                 return
             call = None
         if call is None:
             call = self._new(kind)
         if index is not None:
             self._by_index[index] = call
-        if ident and not call.id:
-            call.id = ident
         if ident:
             self._by_id[ident] = call
+            call.id = call.id or ident
         call.extra.update((key, raw[key]) for key in raw.keys() - _FRAGMENT)
         if is_object and call.has_begun:
             call.extra["arguments"] = function["arguments"]
@@ -199,35 +215,20 @@ class Calls:
         self._calls.append(call)
         return call
 
-    def _find(self, index: int | None, ident: str) -> _Call | None:
-        """The call that a fragment seems to mean."""
-        if index is not None:
-            return self._by_index.get(index)
+    def _find(self, index: int | None, ident: str, name: str) -> tuple[_Call | None, bool]:
+        """The call that a fragment may belong to, and whether the fragment says so."""
+        call = None if index is None else self._by_index.get(index)
+        if call is not None and (not ident or call.id in ("", ident)):
+            return call, True
+        call = self._by_id.get(ident, call)  # of the two, the id is the one to trust
+        if call is not None:
+            return call, True
         last = self._calls[-1] if self._calls else None
-        if not ident:
-            return last
-        if ident not in self._by_id and last is not None and not last.id:
-            return last  # its id may have come late
-        return self._by_id.get(ident)
-
-    @staticmethod
-    def _continues(call: _Call, ident: str, name: str, arguments: str) -> bool:
-        """Whether a fragment that has the call's index or id is more of that call."""
-        if not name:
-            return True
-        if ident and call.id and ident != call.id:
-            # Servers that make a new id for every fragment repeat the name at most.
-            return name == call.name and call.state() == "unfinished"
-        if not call.has_begun or not call.name:
-            return True  # a late name, its next piece, or the name again
-        return name == call.name and not (arguments.strip() and call.state() == "whole")
-
-    @staticmethod
-    def _is_anonymous_part(call: _Call, name: str, is_object: bool) -> bool:
-        """Whether a fragment that says of no call that it is meant is more of the last one."""
-        if is_object:
-            return not call.has_begun and not (name and call.name)
-        return not name or not call.name or (name == call.name and call.state() == "unfinished")
+        if last is None or (ident and last.id):
+            return None, False
+        if index is not None and (ident or name or last.state() in ("whole", "broken")):
+            return None, False  # a new index; bare arguments under one may still be the last call's
+        return last, False
 
     def _write(self, call: _Call, name: str, arguments: str) -> None:
         if name and name != call.name and call.writer is None and len(call.name) < _LONGEST_NAME:

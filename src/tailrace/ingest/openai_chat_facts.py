@@ -30,6 +30,11 @@ _REASONS = {
 }
 
 
+def is_completion(finish_reason: str) -> bool:
+    """Whether the model had said all that it wanted to."""
+    return _REASONS.get(finish_reason.lower()) == "completed"
+
+
 def outcome_of(finish_reason: str | None, error: ErrorInfo | None) -> Outcome:
     """How a model call ended. A reason that nobody knows is no completion, and is kept."""
     if error is not None:
@@ -39,10 +44,9 @@ def outcome_of(finish_reason: str | None, error: ErrorInfo | None) -> Outcome:
     if finish_reason == "error":
         message = "The provider stopped with an error."
         return Outcome(status="failed", error=ErrorInfo(code="provider_error", message=message))
-    reason = _REASONS.get(finish_reason.lower(), finish_reason)
-    if reason == "completed":
+    if is_completion(finish_reason):
         return Outcome(status="completed")
-    return Outcome(status="incomplete", reason=reason)
+    return Outcome(status="incomplete", reason=_REASONS.get(finish_reason.lower(), finish_reason))
 
 
 def reported_error(chunk: Mapping[str, Any]) -> Any:
@@ -180,9 +184,6 @@ class ReasoningDetails:
         self._entries: list[tuple[Any, Gathered]] = []
         self.signature: str | None = None
         self.encrypted: str | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._entries or self.encrypted or self.signature)
 
     def add(self, entry: dict[str, Any]) -> str:
         """One more entry or piece of one; the text that it shows."""
