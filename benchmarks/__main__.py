@@ -19,6 +19,7 @@ SUBJECTS = {
     "encode": "events into the frames of each wire format",
     "weight": "bytes on the wire",
     "citations": "finding [^n] while the text streams",
+    "partial_json": "the value so far of a call's arguments",
     "snapshot": "a state into bytes and back",
     "typescript": "the TypeScript reducer and the npm clients",
     "live": "over HTTP: events a second, latency, late join, many readers",
@@ -29,7 +30,7 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 
 def main() -> int:
     """Measure what was asked for; a whole run also writes RESULTS.md."""
-    known = "\n".join(f"  {name:<12}{about}" for name, about in SUBJECTS.items())
+    known = "\n".join(f"  {name:<14}{about}" for name, about in SUBJECTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure Tailrace, its peers and the limit in one run, and print ratios.",

@@ -15,7 +15,9 @@ PACKAGES = (
     "tailrace",
     "msgspec",
     "anthropic",
+    "jiter",
     "openai",
+    "pydantic-core",
     "pydantic-ai-slim",
     "sse-starlette",
     "starlette",
@@ -31,7 +33,6 @@ NOT_YET = (
     "added latency of 50 paced runs",
     "late join by replay and by snapshot",
     "1,000 subscribers of one run; memory of an idle connection",
-    "tool arguments looked at after each of 100k one-character deltas",
     "start of `tailrace serve`",
 )
 """The targets that no subject here measures so far."""

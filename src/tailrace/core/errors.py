@@ -10,6 +10,7 @@
     │   └── UnknownFormat      no wire format of that name
     ├── StreamError            the bytes from outside are at fault
     │   ├── MalformedEvent     not JSON, or a known event with wrong fields
+    │   ├── MalformedJson      a text, such as a call's arguments, that can't become JSON any more
     │   └── StreamTooLarge     more than one event may hold
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
     └── StorageError           the log is at fault: nothing was lost that was shown
@@ -82,6 +83,12 @@ class MalformedEvent(StreamError):
     """Bytes that are no JSON, or a known event whose fields are wrong."""
 
     code = "malformed_event"
+
+
+class MalformedJson(StreamError):
+    """A text that is no JSON, whatever may still follow."""
+
+    code = "malformed_json"
 
 
 class StreamTooLarge(StreamError):

@@ -1,0 +1,205 @@
+"""What chat completions say about themselves: usage, errors, ends, citations, sealed reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from tailrace.core.codec import MAX_INTEGER
+from tailrace.core.items import (
+    Annotation,
+    ErrorInfo,
+    FileCitation,
+    RawAnnotation,
+    UrlCitation,
+    Usage,
+)
+from tailrace.ingest.base import Outcome
+
+_XAI_TICKS = 1e10
+"""How many of xAI's `cost_in_usd_ticks` are a dollar."""
+
+_REASONS = {
+    **dict.fromkeys(("stop", "tool_calls", "function_call"), "completed"),
+    # What compatible servers say for the same.
+    **dict.fromkeys(("tool_call", "tool_use", "end_turn", "stop_sequence", "eos"), "completed"),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "max_output_tokens"),
+    **dict.fromkeys(("content_filter", "sensitive", "safety"), "content_filter"),
+}
+
+
+def is_completion(finish_reason: str) -> bool:
+    """Whether the model had said all that it wanted to."""
+    return _REASONS.get(finish_reason.lower()) == "completed"
+
+
+def outcome_of(finish_reason: str | None, error: ErrorInfo | None) -> Outcome:
+    """How a model call ended. A reason that nobody knows is no completion, and is kept."""
+    if error is not None:
+        return Outcome(status="failed", error=error)
+    if finish_reason is None:
+        return Outcome(status="cut")
+    if finish_reason == "error":
+        message = "The provider stopped with an error."
+        return Outcome(status="failed", error=ErrorInfo(code="provider_error", message=message))
+    if is_completion(finish_reason):
+        return Outcome(status="completed")
+    return Outcome(status="incomplete", reason=_REASONS.get(finish_reason.lower(), finish_reason))
+
+
+def reported_error(chunk: Mapping[str, Any]) -> Any:
+    """What a chunk says of an error, in one of the usual shapes; nothing if it reports none."""
+    for holder in (chunk, chunk.get("x_groq")):
+        if isinstance(holder, dict) and holder.get("error"):
+            return holder["error"]
+    is_error = chunk.get("object") == "error" or chunk.get("code")
+    return chunk if is_error and chunk.get("message") and "choices" not in chunk else None
+
+
+def error_info(raw: Any) -> ErrorInfo:
+    """The error, in our words."""
+    if not isinstance(raw, dict):
+        raw = {"message": raw}
+    code = next((raw[name] for name in ("code", "type") if _is_code(raw.get(name))), None)
+    message, param = raw.get("message"), raw.get("param")
+    if not isinstance(message, str) or not message:
+        message = msgspec.json.encode(message or raw).decode()
+    return ErrorInfo(
+        code="provider_error" if code is None else str(code),
+        message=message,
+        param=param if isinstance(param, str) else None,
+    )
+
+
+def _is_code(value: Any) -> bool:
+    return bool(value) and type(value) in (str, int)
+
+
+def usage_of(raw: Mapping[str, Any], model: Any, service_tier: Any) -> Usage:
+    """The usage, in our words."""
+    into, out = _part(raw, "prompt_tokens_details"), _part(raw, "completion_tokens_details")
+    read, written = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
+    reasoning = _count(out, "reasoning_tokens")
+    if reasoning and _count(raw, "total_tokens") == read + written + reasoning:
+        written += reasoning  # xAI does not count them among the completion's, but bills them
+    cached = (
+        _count(into, "cached_tokens")
+        or _count(raw, "prompt_cache_hit_tokens")  # DeepSeek
+        or _count(raw, "cached_tokens")  # Moonshot
+    )
+    stored = _count(into, "cache_write_tokens") or _count(into, "cache_creation_input_tokens")
+    return Usage(
+        model=model if isinstance(model, str) else None,
+        input_tokens=read,
+        output_tokens=written,
+        cached_input_tokens=cached,
+        cache_write_tokens=stored,
+        reasoning_tokens=reasoning,
+        cost=_cost(raw),
+        service_tier=service_tier if isinstance(service_tier, str) else None,
+    )
+
+
+def _part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float | None:
+    """A number that every reader can hold, and that is no truth value."""
+    return value if type(value) in (int, float) and 0 <= value <= MAX_INTEGER else None
+
+
+def _count(raw: Mapping[str, Any], name: str) -> int:
+    return int(_number(raw.get(name)) or 0)
+
+
+def _cost(raw: Mapping[str, Any]) -> float | None:
+    ticks = _number(raw.get("cost_in_usd_ticks"))
+    if ticks is not None:
+        return ticks / _XAI_TICKS
+    cost = raw.get("cost")
+    return _number(cost.get("total_cost") if isinstance(cost, dict) else cost)  # or Perplexity's
+
+
+_CITATIONS: dict[str, Any] = {"url_citation": UrlCitation, "file_citation": FileCitation}
+
+
+def annotation_of(raw: Any) -> Annotation:
+    """A citation; one that lacks its place or its target is kept as it came."""
+    kind = raw.get("type") if isinstance(raw, dict) else None
+    if isinstance(kind, str) and kind in _CITATIONS:
+        facts = raw[kind] if isinstance(raw.get(kind), dict) else raw
+        try:
+            known: Annotation = msgspec.convert({**facts, "type": kind}, _CITATIONS[kind])
+        except msgspec.ValidationError:
+            return RawAnnotation(raw=raw)
+        return known
+    return RawAnnotation(raw=raw)
+
+
+class Gathered:
+    """Fields that come in pieces over many chunks, kept once.
+
+    Texts of the `joined` fields are joined and lists lengthened; of the rest the last one stands.
+    """
+
+    def __init__(self, joined: Iterable[str] | None = None) -> None:
+        self._joined = None if joined is None else frozenset(joined)
+        self._last: dict[str, Any] = {}
+        self._lists: dict[str, list[Any]] = {}
+        self._texts: dict[str, list[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._last or self._lists or self._texts)
+
+    def add(self, name: str, value: Any) -> None:
+        """More of one field; null says nothing."""
+        grows = self._joined is None or name in self._joined
+        if grows and isinstance(value, str):
+            self._texts.setdefault(name, []).append(value)
+        elif grows and isinstance(value, list):
+            self._lists.setdefault(name, []).extend(value)
+        elif value is not None:
+            self._last[name] = value
+
+    def all(self) -> dict[str, Any]:
+        """The fields, whole."""
+        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        return {**self._last, **self._lists, **texts}
+
+
+class ReasoningDetails:
+    """The entries of `reasoning_details` (OpenRouter) or `thinking_blocks` (LiteLLM).
+
+    They have to go back to the provider as they came. Pieces of a text belong together; sealed
+    entries are whole and stand alone.
+    """
+
+    _TEXTS = ("text", "summary", "thinking")
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Any, Gathered]] = []
+        self.signature: str | None = None
+        self.encrypted: str | None = None
+
+    def add(self, entry: dict[str, Any]) -> str:
+        """One more entry or piece of one; the text that it shows."""
+        text = "".join(entry[name] for name in self._TEXTS if isinstance(entry.get(name), str))
+        is_text = any(name in entry for name in self._TEXTS) or "signature" in entry
+        place = (entry.get("type"), entry.get("index")) if is_text else None
+        if place is None or not self._entries or self._entries[-1][0] != place:
+            self._entries.append((place, Gathered(self._TEXTS)))
+        for name, value in entry.items():
+            self._entries[-1][1].add(name, value)
+        if isinstance(entry.get("signature"), str):
+            self.signature = entry["signature"]
+        if isinstance(entry.get("data"), str):
+            self.encrypted = entry["data"]
+        return text
+
+    def all(self) -> list[dict[str, Any]]:
+        """The entries, whole."""
+        return [gathered.all() for _, gathered in self._entries]
