@@ -22,11 +22,11 @@ from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
 from tailrace.server.routes import LOOPBACK, Server
 from tailrace.stores import open_store
-from tailrace.wire import openai_responses, task, vercel_ui
+from tailrace.wire import openai_responses, run, task, vercel_ui
 from tailrace.wire.base import Format
 
 FORMATS: Mapping[str, Format] = {
-    wire.name: wire for wire in (task.FORMAT, openai_responses.FORMAT, vercel_ui.FORMAT)
+    wire.name: wire for wire in (task.FORMAT, run.FORMAT, openai_responses.FORMAT, vercel_ui.FORMAT)
 }
 
 
