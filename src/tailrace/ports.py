@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Lines, Recorded
+from tailrace.core.fold import State
 
 MAX_ATTEMPTS = 5
 """How often a run may be claimed before it is ended as failed: one that kills its workers stops."""
@@ -300,3 +301,13 @@ class Bus(Protocol):
 
     async def close(self) -> None:
         """Let go of everything."""
+
+
+class Mirror(Protocol):
+    """Shows the runs that this process writes to outsiders, in a shape of their own."""
+
+    def begin(self, run_id: str, state: State) -> None:
+        """A writer here takes a run up after this state, which is durable and stays its own."""
+
+    def show(self, run_id: str, events: list[Recorded]) -> None:
+        """The next events of the run are durable; never waits, never raises."""

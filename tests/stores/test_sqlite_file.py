@@ -15,7 +15,7 @@ import apsw
 import msgspec
 import pytest
 
-from tailrace.core.errors import StorageError
+from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.stores import sqlite_queue, sqlite_schema, sqlite_threads
 from tailrace.stores.sqlite import SqliteLog
 from tailrace.stores.sqlite_batches import packs, put_pack
@@ -276,7 +276,7 @@ async def test_a_file_that_stays_busy_is_one_clear_error(
     await created(store, "r")
     other = apsw.Connection(str(path))
     other.execute("begin immediate")
-    with pytest.raises(StorageError, match=r"busy.*try again"):
+    with pytest.raises(StorageBusy, match=r"busy.*try again"):
         await store.append([batch("r", 2)])
     assert await numbers(store, "r") == [1]  # readers go on
     other.execute("rollback")

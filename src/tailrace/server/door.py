@@ -19,6 +19,7 @@ from tailrace.core.errors import (
     CallerError,
     InvalidCursor,
     NotFound,
+    StorageBusy,
     StorageError,
     StreamTooLarge,
     TailraceError,
@@ -82,7 +83,7 @@ def _host_of(authority: str) -> str:
 def error_response(status: int, code: str, message: str) -> Response:
     """An error in the protocol's shape (section 10), which OpenAI's clients read as well."""
     body = {"error": {"code": code, "message": message, "type": code, "param": None}}
-    headers = {"retry-after": "1"} if status == 503 else None
+    headers = {"retry-after": "1"} if code == StorageBusy.code else None
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 

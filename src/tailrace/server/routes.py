@@ -32,8 +32,8 @@ from tailrace.wire.base import Cursor, Format, TellsGaps, ThreadFormat
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
 
-THREAD_FORMAT = "task"
-"""How a thread is told to a client that names no format."""
+THREAD_FORMAT = "run"
+"""How a thread is told to a client that names no format: an EventSource with named events."""
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
