@@ -342,13 +342,13 @@ async def test_a_run_deleted_under_a_follower_is_told_before_the_next_one(app: T
     seen = await app.runs.store.read(first, 0)
     source = aiter(ThreadStream(app.runs, task.FORMAT, "t"))
     assert await anext(source) == task.FORMAT.preamble
-    reading = app.runs.store.read
+    reading = app.runs.store.read_lines
 
     async def read(run_id: str, after: int, limit: int = 10_000) -> Any:
         await store.delete(first)
         return await reading(run_id, after, limit)
 
-    store.read = read  # type: ignore[method-assign]
+    store.read_lines = read  # type: ignore[method-assign]
     piece = await anext(source)
     (gap,) = Parser().feed(piece)
     assert (gap.id, json.loads(gap.data)["reason"]) == ("2:0", "deleted")
