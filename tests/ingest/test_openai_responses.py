@@ -248,6 +248,26 @@ def test_final_items_in_other_places_are_matched_by_id_call_and_order() -> None:
     assert [item["type"] for item in items] == ["message", "tool_call", "reasoning"]
 
 
+def test_open_calls_get_their_own_arguments_from_the_final_response() -> None:
+    def named(n: int, given: str, item_id: str) -> Json:
+        return call(given, item_id, call_id=f"call_{n}")
+
+    items = output(
+        added(3, named(1, "", "a")),
+        added(5, named(2, "", "b")),
+        completed(named(2, "[2]", "c"), named(1, "[1]", "d")),
+    )
+    assert [(item["call_id"], item["arguments"]) for item in items] == [
+        ("call_1", "[1]"),
+        ("call_2", "[2]"),
+    ]
+
+
+def test_a_call_whose_name_comes_after_the_end_is_not_begun_again() -> None:
+    [item] = output(arguments("{}"), completed(), added(0, call("")), done(0, call("{}")))
+    assert (item["name"], item["status"]) == ("", "incomplete")
+
+
 def test_final_items_that_are_junk_are_passed_over() -> None:
     junk: Any = [None, 7, {"id": "no type"}, {"type": ["list"]}, {"type": ""}]
     assert output(event("completed", response={"output": junk})) == []
@@ -259,7 +279,7 @@ def test_final_items_that_are_junk_are_passed_over() -> None:
 def test_the_whole_text_brings_what_the_deltas_had_not() -> None:
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     part = {"type": "output_text", "text": "Hello there, you", "annotations": []}
-    [item] = output(
+    book, _ = read(
         text("Hello", content_index=0),
         event("output_text.done", **place, text="Hello there"),
         event("content_part.done", **place, part=part),
@@ -267,7 +287,9 @@ def test_the_whole_text_brings_what_the_deltas_had_not() -> None:
         event("output_text.done", **place, text="Hello there"),
         event("content_part.done", **place, part=part),
     )
+    [item] = streams.shown(book)["output"]
     assert texts(item) == ["Hello there, you all"]
+    assert kept_raw(book) == []
 
 
 def test_a_whole_text_that_contradicts_what_was_shown_is_kept_privately() -> None:

@@ -108,7 +108,7 @@ class Output:
         slot = self._known(item, index, ended=False)
         if slot is None:
             slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
-        if slot.is_implied:
+        if slot.is_implied and slot.is_open:
             slot.added(item)
             self._register(slot)
 
