@@ -107,7 +107,7 @@ def repaired_body(body: bytes) -> bytes:
         return body
     changed = False
     inner = value.get("response")
-    if str(value.get("type", "")) in TERMINAL and isinstance(inner, dict):
+    if str(value.get("type", "")) in LIFECYCLE and isinstance(inner, dict):
         # agentscope-runtime answers with the last event instead of the response in it.
         value, changed = inner, True
     for item in listed(value, "output"):
