@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from tailrace.buses import open_bus
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.runs import Runs
-from tailrace.server.routes import LOOPBACK, Server
+from tailrace.server.door import LOOPBACK
+from tailrace.server.routes import Server
 from tailrace.stores import open_store
 from tailrace.wire import openai_responses, task, vercel_ui
 from tailrace.wire.base import Format

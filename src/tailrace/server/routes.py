@@ -15,15 +15,20 @@ from starlette.routing import Route
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
 from tailrace.runtime.runs import Runs
-from tailrace.server.door import Door, answering, error_response, json_response, read_json
+from tailrace.server.door import (
+    LOOPBACK,
+    Door,
+    answering,
+    error_response,
+    json_response,
+    read_json,
+)
 from tailrace.server.stream import EventStream, RunStream, refuse_gap, truthy
 from tailrace.wire import openai_responses, vercel_ui
 from tailrace.wire.base import Cursor, Format
 
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
-
-LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
 class Server:
