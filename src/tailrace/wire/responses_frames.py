@@ -45,8 +45,8 @@ class Frames:
     def feed(self, chunk: bytes) -> list[Piece]:
         """The frames that this chunk completes, and what is too large to wait for."""
         buffer = self._buffer
-        # The last old byte may be the first of two line ends; nothing before it can.
-        at = max(0, len(buffer) - 1)
+        # The last old bytes may be a line end and a CR that waited; nothing before them can count.
+        at = max(0, len(buffer) - 3)
         buffer += chunk
         pieces: list[Piece] = []
         start = 0

@@ -36,13 +36,16 @@ class Reasoning(Texts):
     def _ends_at(self, event: Json, item: Item, part: Part) -> bool:
         """Whether an event ends this text where it stands without the delta."""
         value = event.get("item")
+        place = next(raw for raw, shown in item.raws.items() if shown == part.index)
+        id_, text = event.get("item_id"), event.get("text")
         if event["type"] == "response.output_item.done" and isinstance(value, dict):
-            id_, said = value.get("id"), texts(value, "content", RAW.type)
-        else:
-            id_, said = event.get("item_id"), [str(event.get("text"))]
+            said = texts(value, "content", RAW.type)
+            id_, text = value.get("id"), said[place] if place < len(said) else None
+        elif event.get(RAW.key, place) != place:
+            return False
         if self._books.find(id_, event.get("output_index"), RAW.item) is not item:
             return False
-        return part.whole() in said
+        return text == part.whole()
 
     def event(self, raw: bytes, event: Json, kind: str, *, changed: bool) -> bool:
         """Take an event about a text; False if it is about something else."""
@@ -72,6 +75,9 @@ class Reasoning(Texts):
         index = event.get(RAW.key)
         if not isinstance(index, int):
             index = max(item.raws, default=0)
+            last = item.parts.get((SUMMARY.place, item.raws.get(index, -1)))
+            if last is not None and last.closed and not event["type"].endswith(".done"):
+                index += 1
         place = item.raws.setdefault(index, item.next_index(SUMMARY.place))
         rest = {key: value for key, value in event.items() if key not in ("type", RAW.key)}
         verb = event["type"].rpartition(".")[2]
