@@ -93,9 +93,9 @@ class Part:
         """The text so far."""
         return self.text.decode("utf-8", "surrogatepass")
 
-    def shown(self) -> Json:
-        """The part as the item shows it."""
-        return {**self.lane.empty(), self.lane.field: self.whole()}
+    def shown(self, text: str | None = None) -> Json:
+        """The part as the item shows it, with the text so far or the one that is given."""
+        return {**self.lane.empty(), self.lane.field: self.whole() if text is None else text}
 
 
 class Item:

@@ -68,7 +68,7 @@ class Reasoning(Texts):
             return
         part = self._text(raw, shown, item, SUMMARY, changed=True, name=shown["type"])
         if part.said:
-            self._close(item, part)
+            self._close(item, part, shown.get("text"))
 
     def _as_summary(self, event: Json, item: Item, name: str) -> Json:
         item.family = RAW

@@ -10,6 +10,7 @@ passes byte for byte, each frame as soon as it is whole.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar
 
 from tailrace.core import sse
@@ -152,22 +153,28 @@ class ResponsesRepair:
     ) -> None:
         """Send a frame on, as it came unless it changed or its number has to."""
         given = event.get("sequence_number")
-        if isinstance(given, int) and not isinstance(given, bool) and given > self._number:
-            self._number = given
-        elif given is not None or number:
-            self._number += 1
-            event["sequence_number"] = self._number
-            changed = True
-        if self._number <= self._after:
-            return
-        self._out.append(rewritten(raw, event, name) if changed else raw)
+        if given is not None or number:
+            if isinstance(given, int) and not isinstance(given, bool) and given > self._number:
+                self._number = given
+            else:
+                self._number += 1
+                event["sequence_number"] = self._number
+                changed = True
+            if self._number <= self._after:
+                return
+        try:
+            self._out.append(rewritten(raw, event, name) if changed else raw)
+        except RecursionError:
+            # It could just be read and is nested too deep to be written.
+            self._out.append(raw)
 
     def insert(self, kind: str, event: Json) -> None:
         """Send an event that the backend left out."""
         self._number += 1
         if self._number > self._after:
             whole = {"type": kind, **event, "sequence_number": self._number}
-            self._out.append(sse.frame(encoded(whole), event=kind))
+            with suppress(RecursionError):
+                self._out.append(sse.frame(encoded(whole), event=kind))
 
     # --- events --------------------------------------------------------------------------------
 

@@ -167,6 +167,8 @@ class Texts:
             part.said = True
             return False
         part.said = True
+        if part.lost:
+            return False
         end[field] = part.whole()
         return True
 
@@ -181,17 +183,20 @@ class Texts:
         self._say(item, part, f"{part.lane.text}.delta", {"delta": delta, **extra})
         self._grow(part, rest)
 
-    def _close(self, item: Item, part: Part) -> None:
-        """End a part that is still open."""
+    def _close(self, item: Item, part: Part, text: str | None = None) -> None:
+        """End a part that is still open; `text` is what its end says, for one not kept."""
         if part.closed:
             return
-        if not part.said and not part.lost:
+        part.closed = True
+        if part.lost and text is None:
+            return
+        shown = part.shown(text if part.lost else None)
+        if not part.said:
             extra: Json = {"logprobs": []} if part.lane is TEXT else {}
-            done = {part.lane.field: part.whole(), **extra}
+            done = {part.lane.field: shown[part.lane.field], **extra}
             self._say(item, part, f"{part.lane.text}.done", done)
-        part.said = part.closed = True
-        if not part.lost:
-            self._say(item, part, f"{part.lane.part}.done", {"part": part.shown()})
+        part.said = True
+        self._say(item, part, f"{part.lane.part}.done", {"part": shown})
 
     def _about_part(self, raw: bytes, event: Json, name: str, *, changed: bool) -> None:
         shown = event.get("part")
@@ -303,7 +308,7 @@ class Texts:
         if isinstance(text, str) and (text or (lane.place, index) in item.parts):
             part = self._part(item, lane, index)
             self._reach(item, part, text)
-            self._close(item, part)
+            self._close(item, part, text)
 
     def is_told(self, item: Item) -> bool:
         """Whether nothing but the end of this item is missing."""
@@ -313,6 +318,8 @@ class Texts:
 
     def assembled(self, item: Item, status: str) -> Json | None:
         """The end of an item that has none, from what was told; never half a function call."""
+        if any(part.lost for part in item.parts.values()):
+            return None
         if item.type == "message":
             return {**item.begun(), "status": status}
         if item.type == "reasoning":
