@@ -105,7 +105,7 @@ class Told:
     ) -> Json:
         text = "".join(pieces)
         place = {**about, index: n}
-        extra = {"logprobs": []} if part["type"] == "output_text" else {}
+        extra: Json = {"logprobs": []} if part["type"] == "output_text" else {}
         self.say(f"{part_name}.added", **place, part=part)
         for piece in pieces:
             self.say(f"{text_name}.delta", **place, delta=piece, **extra)

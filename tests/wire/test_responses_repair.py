@@ -164,7 +164,8 @@ def test_reasoning_that_only_its_end_tells_is_told() -> None:
 
 
 def test_reasoning_that_is_encrypted_gets_an_empty_summary() -> None:
-    for summary_ in ([], None, "?"):
+    nothings: list[Any] = [[], None, "?"]
+    for summary_ in nothings:
         told = repaired_events(CREATED, REASONING, done(summary=summary_, encrypted_content="x"))
         assert told[2]["item"]["summary"] == []
 
@@ -590,7 +591,8 @@ def test_a_bare_response_under_the_name_of_an_event_is_wrapped() -> None:
 def test_an_end_without_its_output_gets_the_items_that_were_done() -> None:
     events = sunny()
     whole = events[-1]["response"]["output"]
-    for nothing in ([], None):
+    nothings: list[Any] = [[], None]
+    for nothing in nothings:
         events[-1]["response"]["output"] = nothing
         assert repaired_events(*events)[-1]["response"]["output"] == whole
 
