@@ -54,7 +54,10 @@ class Backend:
     def __init__(self) -> None:
         self.stream = (HERE / "agentscope-runtime-1.1.6.sse").read_bytes()
         self.body = json.loads((HERE / "agentscope-runtime-1.1.6.json").read_bytes())
-        self.app = Starlette(routes=[Route(f"{PATH}/responses", self._answer, methods=["POST"])])
+        routes = [Route(f"{PATH}/responses", self._answer, methods=["POST"])]
+        self.app = Starlette(routes=routes)
+        self.wrapped = Starlette(routes=routes)
+        self.wrapped.add_middleware(ResponsesCompat)
 
     async def _answer(self, request: Request) -> Response:
         if not (await request.json()).get("stream"):
@@ -76,7 +79,7 @@ def recorded() -> Backend:
 @pytest.fixture(scope="module")
 def recorded_urls(recorded: Backend) -> Iterator[dict[str, str]]:
     """The backend that says a recorded stream: bare, behind the middleware, behind the proxy."""
-    plain, wrapped = Served(recorded.app), Served(ResponsesCompat(recorded.app))
+    plain, wrapped = Served(recorded.app), Served(recorded.wrapped)
     proxy = Served(Proxy(plain.url))
     yield {"bare": plain.url, "middleware": wrapped.url, "proxy": proxy.url}
     for server in (proxy, wrapped, plain):

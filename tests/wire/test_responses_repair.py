@@ -278,9 +278,20 @@ def test_one_index_for_all_items_is_made_one_for_each() -> None:
     for event in events:
         if "output_index" in event:
             event["output_index"] = 0
-    got = Read(repaired_events(*events))
-    assert sorted(got.items) == [0, 1, 2]
-    assert got.texts("message") == [["It is sunny."]]
+    bare = [event for event in events if event["type"] != "response.output_item.added"]
+    for some in (events, bare):
+        got = Read(repaired_events(*some))
+        assert sorted(got.items) == [0, 1, 2]
+        assert got.texts("message") == [["It is sunny."]]
+    told = Told()
+    told.message(["One."])
+    told.message(["Two."])
+    twice = told.completed()
+    for event in twice:
+        if "output_index" in event:
+            event["output_index"] = 0
+    bare = [event for event in twice if event["type"] != "response.output_item.added"]
+    assert Read(repaired_events(*bare)).texts("message") == [["One."], ["Two."]]
 
 
 def test_indexes_with_gaps_stay() -> None:

@@ -188,8 +188,6 @@ class _Request:
         self.headers = [pair for pair in _end_to_end(scope["headers"]) if pair[0] != b"host"]
         given = dict(scope["headers"])
         self.has_body = b"transfer-encoding" in given or given.get(b"content-length", b"0") != b"0"
-        if b"transfer-encoding" in given:
-            self.headers.append((b"transfer-encoding", b"chunked"))
         if not self.has_body:
             self._read.set()
 
