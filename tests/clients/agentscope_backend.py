@@ -20,14 +20,15 @@ app = AgentApp(app_name="thinker", app_description="It thinks, then it answers."
 
 
 @app.query(framework="agentscope")  # type: ignore[untyped-decorator]
-async def query(_self: Any, _msgs: Any, **_: Any) -> AsyncIterator[tuple[Any, bool]]:
+async def query(_self: Any, **_: Any) -> AsyncIterator[tuple[Any, bool]]:
     said: list[str] = []
     first = message("", "")
     for word in (*THOUGHT, *ANSWER):
         said.append(word)
         whole = message("".join(said[: len(THOUGHT)]), "".join(said[len(THOUGHT) :]))
         whole.id = first.id
-        yield whole, len(said) == len(THOUGHT) + len(ANSWER)
+        yield whole, False
+    yield whole, True
 
 
 def message(thought: str, answer: str) -> Any:
