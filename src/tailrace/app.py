@@ -20,7 +20,8 @@ from tailrace.buses import mirror_of, open_bus
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
-from tailrace.server.routes import LOOPBACK, Server
+from tailrace.server.door import LOOPBACK
+from tailrace.server.routes import Server
 from tailrace.stores import open_store
 from tailrace.wire import openai_responses, run, task, vercel_ui
 from tailrace.wire.base import Format

@@ -27,6 +27,8 @@ from tailrace.core.errors import (
 )
 from tailrace.server.response import STREAM, EventStream
 
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
+
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
@@ -40,11 +42,15 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
 
 
 class Door:
-    """Middleware: refuses strangers' pages before anything else sees them, and sends streams."""
+    """Middleware: refuses strangers' pages before anything else sees them, and sends streams.
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    With `any_body` a body need not be JSON, for whoever passes requests on.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], *, any_body: bool = False) -> None:
         self._app = app
         self._hosts = hosts
+        self._any_body = any_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer it here."""
@@ -65,7 +71,7 @@ class Door:
         origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and _host_of(origin.partition("://")[2]) not in self._hosts:
             return error_response(403, "wrong_origin", "Pages of other sites may not ask here.")
-        if method == "POST":
+        if method == "POST" and not self._any_body:
             kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip()
             if kind.lower() != "application/json":
                 message = "Send the body as JSON, with content-type: application/json."

@@ -16,6 +16,7 @@ from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
 from tailrace.runtime.runs import RUN_PREFIX, Runs
 from tailrace.server.door import (
+    LOOPBACK,
     Door,
     answering,
     error_response,
@@ -34,8 +35,6 @@ CHAT_GRACE_SECONDS = 300.0
 
 THREAD_FORMAT = "run"
 """How a thread is told to a client that names no format: an EventSource with named events."""
-
-LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
 class Server:
