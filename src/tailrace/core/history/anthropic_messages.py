@@ -205,9 +205,9 @@ def content_blocks(piece: Piece, load: Load) -> list[Json]:
         return [piece.part]
     if isinstance(piece, ImageUrlPart) and (url := load(piece.image_url.url)):
         found = inline(url)
-        if found is None:
+        if url.startswith("https://"):
             return [{"type": "image", "source": {"type": "url", "url": url}}]
-        if found[0] in _IMAGES:
+        if found is not None and found[0] in _IMAGES:
             source = {"type": "base64", "media_type": found[0], "data": found[1]}
             return [{"type": "image", "source": source}]
     if isinstance(piece, FilePart) and (url := load(piece.url)):
@@ -220,7 +220,7 @@ def content_blocks(piece: Piece, load: Load) -> list[Json]:
 def _document(piece: FilePart, url: str) -> Json | None:
     found = inline(url)
     is_pdf = "application/pdf" in (piece.mime_type, found[0] if found else None)
-    if not is_pdf:
+    if not is_pdf or not (found or url.startswith("https://")):
         return None
     source = (
         {"type": "url", "url": url}
