@@ -56,13 +56,13 @@ def check_all(chain: Chain, *, store: bool, model: str | None) -> None:
 MODELS = st.sampled_from((None, "a"))
 
 
-@settings(suppress_health_check=SLOW, max_examples=800)
+@settings(suppress_health_check=SLOW, max_examples=300)
 @given(chain=conversations(), store=st.booleans(), model=MODELS)
 def test_no_conversation_is_refused(chain: Chain, store: bool, model: str | None) -> None:
     check_all(chain, store=store, model=model)
 
 
-@settings(suppress_health_check=SLOW, max_examples=100)
+@settings(suppress_health_check=SLOW, max_examples=60)
 @given(chain=chains(), store=st.booleans(), model=MODELS)
 def test_no_chain_of_legal_runs_is_refused(chain: Chain, store: bool, model: str | None) -> None:
     check_all(chain, store=store, model=model)

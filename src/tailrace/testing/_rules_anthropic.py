@@ -263,13 +263,18 @@ def _is_genuine(block: Json, issued: Issued) -> bool:
 
 
 def _is_unchanged(thoughts: list[_Block], issued: Issued) -> bool:
-    """Whether the thinking of each original message is there, in its order."""
-    given = [_seal(block.value) for block in thoughts]
-    known = [issued.thinking[seal][1] for seal in given if seal in issued.thinking]
-    original = [
-        seal for message in dict.fromkeys(known) for seal in issued.message_thinking[message]
-    ]
-    return given == original
+    """Whether the thinking of each original message is there in its order, as far as it goes.
+
+    What the message ends with may be missing: a client that was cut off never had it.
+    """
+    given: dict[int, list[str]] = {}
+    for block in thoughts:
+        seal = _seal(block.value)
+        if seal in issued.thinking:
+            given.setdefault(issued.thinking[seal][1], []).append(seal)
+    return all(
+        seals == issued.message_thinking[message][: len(seals)] for message, seals in given.items()
+    )
 
 
 def _starts_with_thinking(turns: list[_Turn]) -> Iterator[str]:

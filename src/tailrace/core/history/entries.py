@@ -162,8 +162,8 @@ class Conversation:
         answered = False  # whether a result stands between the last entry and this one
         for _, node in sorted(task.items.items()):
             if isinstance(node.item, ToolResult):
-                self._take_result(node)
-                answered = True
+                # The results of the provider's own tools come in the midst of an answer.
+                answered = self._take_result(node) or answered
                 continue
             entry = self._read(task, node)
             known = last is not None and last.response and entry.response
@@ -227,12 +227,15 @@ class Conversation:
         facts["origin"] = {"api": item.source, **facts["origin"]}
         return Kept(**facts)
 
-    def _take_result(self, node: ItemNode) -> None:
+    def _take_result(self, node: ItemNode) -> bool:
+        """Give a call its result; whether it is one that the provider waits for."""
         item = node.item
         assert isinstance(item, ToolResult)
         call = self._calls.get(item.call_id)
-        if call is None or node.is_open or node.superseded or item.status == "incomplete":
-            return
+        if call is None:
+            return False
+        if node.is_open or node.superseded or item.status == "incomplete":
+            return not call.by_provider
         failed = item.status == "failed"
         content = node.private.get("content")
         if content is None:
@@ -243,6 +246,7 @@ class Conversation:
             said = item.error.message if item.error is not None else ""
             pieces.append(TextPart(text=f"Error: {said or 'the tool failed.'}"))
         call.result = Result(pieces, failed, node.private.get("raw"))
+        return not call.by_provider
 
 
 def _texts(parts: dict[int, Any]) -> list[str]:
