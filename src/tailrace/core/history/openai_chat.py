@@ -69,7 +69,7 @@ class _Messages:
         if entry.role != "user":
             self.messages.append({"role": "system", "content": joined(entry.pieces)})
             return
-        parts = [_part(piece, self.rules.load) for piece in entry.pieces]
+        parts = [content_part(piece, self.rules.load) for piece in entry.pieces]
         self._add_user(parts)
 
     def _add_user(self, parts: list[Json]) -> None:
@@ -127,7 +127,7 @@ class _Messages:
 
     def _picture(self, piece: Piece) -> Json | None:
         if isinstance(piece, ImageUrlPart) and self.rules.load(piece.image_url.url):
-            return _part(piece, self.rules.load)
+            return content_part(piece, self.rules.load)
         return None
 
 
@@ -135,7 +135,7 @@ def _text(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def _part(piece: Piece, load: Load) -> Json:
+def content_part(piece: Piece, load: Load) -> Json:
     """A part of what the model is told."""
     if isinstance(piece, TextPart):
         return _text(piece.text)
