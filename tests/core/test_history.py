@@ -25,6 +25,8 @@ from tailrace.core.items import (
     Refusal,
     Text,
     TextPart,
+    ToolResult,
+    Usage,
 )
 from tailrace.core.references import Pool, tool_output
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ReasoningWriter, ResultWriter
@@ -77,7 +79,7 @@ class Run(Notebook):
 
     def end(self, status: Any = "completed") -> Run:
         facts = {"api": self.api, "response_id": f"resp_{self.number}_{self.answer}"}
-        usage = ev.TaskUsage(task_id=self.task_id, usage=ev.Usage())
+        usage = ev.TaskUsage(task_id=self.task_id, usage=Usage())
         self.emit(usage, ev.Private(provider=facts))
         self.conclude(Outcome(status=status))
         return self
@@ -194,7 +196,7 @@ def test_stored_sends_the_results_of_the_last_response_under_its_own_call_ids() 
     writer.finish(private=run.private("fc_1", provider={"call_id": "call_theirs"}))
     run.result(writer.call_id, TextPart(text="15C"))
     facts = {"api": OPENAI, "response_id": "resp_1_1"}
-    run.emit(ev.TaskUsage(task_id="run_1", usage=ev.Usage()), ev.Private(provider=facts))
+    run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), ev.Private(provider=facts))
     made = history([run.state], OPENAI, "stored")
     assert made.previous_response_id == "resp_1_1"
     expected = {"type": "function_call_output", "call_id": "call_theirs", "output": "15C"}
@@ -249,7 +251,7 @@ def test_stored_trusts_an_ingest_that_tells_no_response_only_where_nothing_was_c
         writer.text("Hello.")
         writer.finish(status, ev.Private(provider={"api": OPENAI, "id": "msg_1"}))
         usage = ev.Private(provider={"api": OPENAI, **facts})
-        run.emit(ev.TaskUsage(task_id="run_1", usage=ev.Usage()), usage)
+        run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), usage)
         return run
 
     assert history([spoken(response_id="resp_1").state], OPENAI, "stored").items
@@ -358,14 +360,14 @@ def test_references_keep_their_numbers_and_marks_along_the_conversation() -> Non
 def nested() -> Run:
     run = Run("Ask the expert.")
     result = ResultWriter(run, run.call("fc_1", tool="expert"))
-    child = {"task_id": result.call_id}
+    child: dict[str, Any] = {"task_id": result.call_id}
     run.emit(
         ev.TaskCreated(
             **child, parent_task_id="run_1", call_id=result.call_id, input="SECRET question"
         )
     )
     run.emit(ev.TaskInProgress(**child))
-    place = {**child, "item_id": "msg_c", "output_index": 0}
+    place: dict[str, Any] = {**child, "item_id": "msg_c", "output_index": 0}
     item = Message(id="msg_c", role="assistant")
     run.emit(ev.OutputItemAdded(**child, output_index=0, item=item))
     run.emit(ev.TextDone(**place, block_index=0, item=Text(text="SECRET work")))
@@ -401,11 +403,11 @@ def test_a_history_is_the_same_without_anything_that_sub_agents_did(chain: Chain
         bare.tasks[root.task_id] = root
         alone.append(bare)
     for api in APIS:
-        before: Any = history(chain.states, api)  # type: ignore[arg-type]
+        before: Any = history(chain.states, api)
         for state in alone:
             assert state.root is not None
             state.root.children.clear()
-        assert history(alone, api) == before  # type: ignore[arg-type]
+        assert history(alone, api) == before
 
 
 def test_a_run_that_has_not_begun_has_no_say() -> None:
@@ -603,6 +605,42 @@ def test_texts_with_citations_go_back_as_anthropic_wrote_them() -> None:
     assert sent([thought], ANTHROPIC)[1]["content"][0] == raw_thought
 
 
+def test_thinking_before_nothing_but_empty_texts_goes_with_them() -> None:
+    run = Run(api=ANTHROPIC)
+    run.think("x", signature="S")
+    writer = MessageWriter(run)
+    writer.text("Shown.")
+    writer.finish(private=run.private(raw=[{"type": "text", "text": ""}]))
+    items = sent([run, Run("And?", 2)], ANTHROPIC, "encrypted")
+    assert [item["role"] for item in items] == ["user"]
+    assert len(items[0]["content"]) == 2
+
+
+def test_what_the_provider_kept_without_a_raw_block_is_left_out() -> None:
+    run = Run(api=ANTHROPIC)
+    run.result(run.call("srvtoolu_1", executor="provider"))
+    index = run.add(RawItem(id="raw_1", raw={"type": "compaction"}, source=ANTHROPIC))
+    run.done(index, RawItem(id="raw_1", raw={"type": "compaction"}, source=ANTHROPIC))
+    assert sent([run], ANTHROPIC)[1]["content"] == [{"type": "compaction"}]
+
+
+def test_raw_reasoning_goes_back_to_openai_as_content() -> None:
+    run = Run()
+    writer = ReasoningWriter(run)
+    writer.text_part().add("Look.")
+    writer.finish(private=run.private("rs_1"))
+    run.say("msg_1", "Yes.")
+    assert sent([run])[1]["content"] == [{"type": "reasoning_text", "text": "Look."}]
+
+
+def test_a_result_of_no_call_changes_nothing() -> None:
+    state = State()
+    item = ToolResult(id="fco_1", call_id="nobody")
+    state.absorb(ev.TaskCreated(task_id="run_1", input="Hi"))
+    state.absorb(ev.OutputItemDone(task_id="run_1", output_index=0, item=item))
+    assert len(history([state], OPENAI).items) == 1
+
+
 def test_a_call_with_more_than_we_know_keeps_it_for_anthropic() -> None:
     run = Run(api=ANTHROPIC)
     raw = {"type": "tool_use", "id": "toolu_1", "caller": {"type": "direct"}}
@@ -741,7 +779,7 @@ def test_the_model_can_have_said_words_only() -> None:
 def test_a_message_of_an_unknown_role_is_the_models() -> None:
     run = Run()
     index = run.add(Message(id="msg_1", role="critic"))
-    place = {"task_id": "run_1", "item_id": "msg_1", "output_index": index}
+    place: dict[str, Any] = {"task_id": "run_1", "item_id": "msg_1", "output_index": index}
     run.emit(ev.TextDone(**place, block_index=0, item=Text(text="Hm.")))
     run.done(index, Message(id="msg_1", role="critic"))
     for api in APIS:

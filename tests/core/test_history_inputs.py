@@ -206,7 +206,7 @@ def test_a_part_is_read_whoever_wrote_it(part: Any, expected: Any) -> None:
 def test_a_file_that_openai_holds_is_named_to_others() -> None:
     part = {"type": "input_file", "file_id": "file_1"}
     book = Notebook(input=[part])
-    openai, anthropic, chat = (history([book.state], api).items for api in APIS)  # type: ignore[arg-type]
+    openai, anthropic, chat = (history([book.state], api).items for api in APIS)
     assert openai[0]["content"] == [part]
     assert anthropic[0]["content"][0]["text"] == chat[0]["content"] == "[input_file]"
 

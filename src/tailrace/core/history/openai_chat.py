@@ -28,8 +28,6 @@ from tailrace.core.history.rules import (
 )
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
 
-API = "openai_chat"
-
 
 def render(talk: Conversation, rules: Rules) -> list[Json]:
     """The messages of a conversation."""
