@@ -4,6 +4,7 @@
   fold, a wire format, a store) can be tried on runs that nobody thought of.
 * `tailrace.testing.log`: `EventLogKit`, what every store has to keep, as tests to inherit.
 * `tailrace.testing.follow`: `FollowKit`, what a store and a bus have to give together.
+* `tailrace.testing.providers`: what model providers refuse, in their own words.
 
 Each module names the packages that it needs beyond Tailrace when it is imported without them.
 """
