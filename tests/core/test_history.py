@@ -704,6 +704,22 @@ def test_reasoning_content_goes_back_while_its_calls_are_answered() -> None:
     assert not any("reasoning_content" in item for item in items[:-2])
 
 
+def test_what_a_server_sealed_beside_its_reasoning_and_calls_goes_back_to_it() -> None:
+    run = Run(api=CHAT)
+    details = [{"type": "reasoning.encrypted", "data": "x"}]
+    writer = ReasoningWriter(run)
+    writer.summary("Look.")
+    more = {"field": "reasoning", "reasoning_details": details}
+    writer.finish(private=run.private(provider=more))
+    call = ArgumentsWriter(run, "f", call_id="c")
+    call.finish(private=run.private(provider={"fields": {"extra_content": 1}}))
+    answer = sent([run], CHAT)[1]
+    assert answer["reasoning"] == "Look."
+    assert answer["reasoning_details"] == details
+    assert answer["tool_calls"][0]["extra_content"] == 1
+    assert "extra_content" not in json.dumps(sent([run], ANTHROPIC))
+
+
 def test_pictures_of_a_tool_follow_in_a_user_message() -> None:
     run = Run()
     picture = ImageUrlPart(image_url=ImageUrl(url=PICTURE))

@@ -87,6 +87,9 @@ class _Messages:
     def _think(self, entry: Thought) -> None:
         name = str(entry.origin.get("field", "reasoning_content"))
         self.answer[name] = self.answer.get(name, "") + "".join(entry.texts or entry.summary)
+        details = entry.origin.get("reasoning_details")
+        if isinstance(details, list):  # sealed, as some routers pass it on
+            self.answer["reasoning_details"] = [*self.answer.get("reasoning_details", ()), *details]
 
     def _end_answer(self) -> None:
         called, answer = self.called, self.answer
@@ -121,7 +124,9 @@ class _Messages:
         if entry.kind == "custom":
             arguments = msgspec.json.encode(arguments_object(entry)).decode()
         function = {"name": tool_name(entry.name), "arguments": arguments}
-        return {"id": self.calls[entry], "type": "function", "function": function}
+        call = {"id": self.calls[entry], "type": "function", "function": function}
+        fields = entry.origin.get("fields")  # more that a server wants back, such as a signature
+        return {**fields, **call} if self.rules.owns(entry) and isinstance(fields, dict) else call
 
     def _picture(self, piece: Piece) -> Json | None:
         if isinstance(piece, ImageUrlPart) and self.rules.load(piece.image_url.url):
