@@ -216,7 +216,7 @@ def test_the_response_and_its_usage_are_kept_as_they_came() -> None:
     )
     assert object_["usage"]["service_tier"] == "flex"
     assert object_["private"]["provider"] == {
-        "api": "openai-chat",
+        "api": "openai_chat",
         "response_id": "chatcmpl-1",
         "model": "m",
         "service_tier": "flex",
@@ -252,7 +252,7 @@ def test_usage_may_stand_in_x_groq_and_survives_a_cut() -> None:
 def test_reasoning_is_a_summary_whatever_it_is_called(name: str, value: Any) -> None:
     reasoning, message = items(chunk({name: value}), chunk({"content": "a"}, "stop"))
     assert reasoning["summary"] == [{"type": "text", "text": "Hm."}]
-    assert reasoning["private"]["provider"] == {"api": "openai-chat", "field": name}
+    assert reasoning["private"]["provider"] == {"api": "openai_chat", "field": name}
     assert message["type"] == "message"
 
 
@@ -465,7 +465,7 @@ def test_who_carries_a_call_out_is_asked_by_name() -> None:
 def test_an_id_that_comes_late_or_is_taken_is_private() -> None:
     (call,) = fixture("late-name-and-id")["output"]
     assert call["call_id"] == "call_1_3"
-    assert call["private"]["provider"] == {"api": "openai-chat", "call_id": "call_a"}
+    assert call["private"]["provider"] == {"api": "openai_chat", "call_id": "call_a"}
     one, two = items(
         calls(fragment("f", "{}", index=0, id="same"), fragment("f", "[]", index=1, id="same"))
     )
@@ -644,7 +644,7 @@ def test_a_fragment_cannot_pass_itself_off_as_another_api() -> None:
     forged = fragment("f", "{}", index=0, id="a", api="x", call_id="b")
     (call,) = items(calls(forged), STOP)
     fields = {"api": "x", "call_id": "b"}
-    assert call["private"]["provider"] == {"api": "openai-chat", "fields": fields}
+    assert call["private"]["provider"] == {"api": "openai_chat", "fields": fields}
 
 
 def test_a_name_grows_only_so_long() -> None:

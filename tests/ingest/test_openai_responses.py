@@ -115,7 +115,11 @@ def test_a_delta_before_its_item_begins_it() -> None:
     [item] = output(text("Hel"), added(0, message(phase="final_answer")), text("lo"), completed())
     assert texts(item) == ["Hello"]
     assert item["phase"] == "final_answer"
-    assert item["private"]["provider"] == {"api": "openai_responses", "id": "msg_1"}
+    assert item["private"]["provider"] == {
+        "api": "openai_responses",
+        "response_id": "resp_1",
+        "id": "msg_1",
+    }
 
 
 def test_arguments_before_their_call_wait_for_its_name() -> None:

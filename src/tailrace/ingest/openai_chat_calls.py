@@ -20,7 +20,7 @@ from tailrace.core.partial_json import PartialJson
 from tailrace.core.writers import ArgumentsWriter, Sink
 from tailrace.ingest.base import ExecutorOf
 
-API = "openai-chat"
+API = "openai_chat"
 """What private parts call this API."""
 
 _LONGEST_NAME = 256  # a name that comes in pieces grows no further, so that it costs no more

@@ -16,7 +16,7 @@ from tailrace.core.writers import Sink
 from tailrace.ingest.base import MOST_BYTES, ExecutorOf
 from tailrace.ingest.openai_items import Json, MessageSlot, RawSlot, ReasoningSlot, Slot
 from tailrace.ingest.openai_tools import TOOLS, CallSlot
-from tailrace.ingest.openai_values import as_index, as_word
+from tailrace.ingest.openai_values import API, as_index, as_word
 
 
 class Output:
@@ -25,6 +25,8 @@ class Output:
     def __init__(self, sink: Sink, executor_of: ExecutorOf) -> None:
         self._sink = sink
         self._executor_of = executor_of
+        self.origin: Json = {"api": API}
+        """What history has to know of the response, shared by its items: who made them, when."""
         self._slots: list[Slot] = []
         self._by_id: dict[str, Slot | None] = {}
         self._by_index: dict[int, Slot] = {}
@@ -94,6 +96,7 @@ class Output:
             slot = CallSlot(self._sink, item_id, index, item_type, self._executor_of)
         else:
             slot = RawSlot(self._sink, item_id, index, item_type)
+        slot.origin = self.origin
         self._slots.append(slot)
         self._register(slot)
         return slot
