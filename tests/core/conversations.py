@@ -111,6 +111,7 @@ class _Provider:
 def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Json) -> Run:
     """The run with the provider's private parts."""
     calls: dict[tuple[str, str], int] = {}
+    by_provider: set[tuple[str, str]] = set()
     fresh: set[str] = set()
     found: Run = []
     for event, private in run:
@@ -121,13 +122,17 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
         elif isinstance(event, ev.OutputItemAdded):
             item, task_id, index = event.item, event.task_id, event.output_index
             if isinstance(item, ToolResult):
-                fresh.add(task_id)
+                # What the provider's own tools give stands in the midst of its answer.
+                if (task_id, item.call_id) not in by_provider:
+                    fresh.add(task_id)
             else:
                 cut = provider.tells_response and cuts()
                 provider.begin(task_id, index, anew=task_id in fresh or cut)
                 fresh.discard(task_id)
                 if isinstance(item, ToolCall):
                     calls[task_id, item.call_id] = index
+                    if item.executor == "provider":
+                        by_provider.add((task_id, item.call_id))
         elif isinstance(event, ev.OutputItemDone):
             item, task_id, index = event.item, event.task_id, event.output_index
             content = private.content if private is not None else None

@@ -244,25 +244,36 @@ def test_stored_goes_back_to_the_whole_after_another_provider_or_a_cut_answer() 
         assert "cut short" in history([run.state], OPENAI, "stored").notes[0]
 
 
-def test_stored_trusts_an_ingest_that_tells_no_response_only_where_nothing_was_cut() -> None:
-    def spoken(status: Any = "completed", **facts: Any) -> Run:
+def test_stored_goes_on_only_from_a_response_that_the_answers_items_name() -> None:
+    def spoken(item: Any, usage: Any) -> str | None:
         run = Run()
         writer = MessageWriter(run)
         writer.text("Hello.")
-        writer.finish(status, ev.Private(provider={"api": OPENAI, "id": "msg_1"}))
-        usage = ev.Private(provider={"api": OPENAI, **facts})
-        run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), usage)
-        return run
+        writer.finish(private=ev.Private(provider={"api": OPENAI, "id": "msg_1", **item}))
+        facts = ev.Private(provider={"api": OPENAI, **usage})
+        run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), facts)
+        return history([run.state], OPENAI, "stored").previous_response_id
 
-    assert history([spoken(response_id="resp_1").state], OPENAI, "stored").items
-    made = history([spoken(response_id="resp_1").state], OPENAI, "stored")
-    assert made.previous_response_id == "resp_1"
-    assert history([spoken().state], OPENAI, "stored").previous_response_id is None
-    odd = history([spoken(response_id=7).state], OPENAI, "stored")
-    assert odd.previous_response_id is None
-    tried = spoken(response_id="resp_1")
-    tried.emit(ev.TaskAttempt(task_id="run_1", attempt=2, reason="worker_lost"))
-    assert history([tried.state], OPENAI, "stored").previous_response_id is None
+    named = {"response_id": "resp_1"}
+    assert spoken(named, named) == "resp_1"
+    assert spoken({}, named) is None
+    assert spoken(named, {}) is None
+    assert spoken(named, {"response_id": 7}) is None
+    assert spoken(named, {"response_id": "resp_0"}) is None
+
+
+def test_stored_answers_no_call_of_an_earlier_response() -> None:
+    run = Run()
+    run.call("fc_1")  # and then its tool was lost, without a word
+    run.answer = 2
+    run.say("msg_1", "Let me look again.")
+    call = run.call("fc_2")
+    run.result(call, TextPart(text="15C"))
+    facts = run.private()
+    run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), facts)
+    made = history([run.state], OPENAI, "stored")
+    assert made.previous_response_id == "resp_1_2"
+    assert [item["call_id"] for item in made.items] == ["call_fc_2"]
 
 
 def test_the_words_of_a_stopped_answer_are_kept_without_its_id_and_reasoning() -> None:
@@ -471,6 +482,27 @@ def test_built_in_tools_go_back_raw_to_their_own_provider_only() -> None:
     assert "ws_2" not in json.dumps(items)
     for api in (ANTHROPIC, CHAT):
         assert "web_search" not in json.dumps(sent([run], api))
+
+
+@pytest.mark.parametrize("executor", ["provider", "server"])
+def test_only_results_that_the_provider_waits_for_part_reasoning_from_what_follows(
+    executor: Any,
+) -> None:
+    """Its own tools give theirs in the midst of an answer, even where no item names that one."""
+    run = Run()
+    raw = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    search = ArgumentsWriter(run, "web_search", executor=executor)
+    search.finish(private=ev.Private(provider={"api": OPENAI, "id": "ws_1"}, raw=raw))
+    thought = ReasoningWriter(run)
+    thought.finish(private=ev.Private(provider={"api": OPENAI, "id": "rs_1"}))
+    ResultWriter(run, search.call_id).finish()
+    answer = MessageWriter(run)
+    answer.text("Found.")
+    answer.finish(private=ev.Private(provider={"api": OPENAI, "id": "msg_1"}))
+    items = sent([run])
+    together = [one.get("id") for one in items][-2:] == ["rs_1", "msg_1"]
+    assert together == (executor == "provider")
+    assert together == ("rs_1" in json.dumps(items))
 
 
 def test_a_built_in_tool_behind_dropped_reasoning_is_left_out() -> None:

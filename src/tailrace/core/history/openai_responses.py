@@ -36,12 +36,12 @@ def render(talk: Conversation, rules: Rules, start: int = 0) -> list[Json]:
     return _Input(talk, rules).render(start) or [_message("user", [_text(NO_MESSAGE)])]
 
 
-def results(talk: Conversation, rules: Rules, step: int) -> list[Json]:
-    """What the calls of one step gave, under the provider's own ids of them."""
+def results(talk: Conversation, rules: Rules, response: str) -> list[Json]:
+    """What the calls of one response gave, under the provider's own ids of them."""
     return [
         _output(entry, str(entry.origin.get("call_id", entry.call_id)), rules.load)
         for entry in talk.entries
-        if isinstance(entry, Called) and entry.step == step and not entry.by_provider
+        if isinstance(entry, Called) and entry.response == response and not entry.by_provider
     ]
 
 
