@@ -529,6 +529,49 @@ def test_raw_items_go_back_to_where_they_came_from() -> None:
     assert kinds(sent([run], CHAT)) == ["user"]
 
 
+def kept(run: Run, raw: Any) -> None:
+    """An item that has no name here."""
+    item = RawItem(id=raw["id"], raw={"type": raw["type"]}, source=run.api)
+    run.done(run.add(item), item, run.private(raw=raw))
+
+
+def test_a_call_of_the_providers_shell_goes_back_with_its_output_or_not_at_all() -> None:
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "action": {}}
+    output = {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "output": []}
+    hosted = {"type": "tool_search_call", "id": "tsc_1", "call_id": None}
+    xai = {"type": "x_search_call", "id": "xs_1", "call_id": ""}
+    program = {"type": "program", "id": "cm_1", "call_id": "call_2"}  # its calls are answered
+    run = Run()
+    for raw in (hosted, xai, shell, output, {**output, "id": "sho_2"}, {**shell, "id": "sh_2"}):
+        kept(run, raw)
+    kept(run, program)
+    assert sent([run])[1:] == [hosted, xai, shell, output, program]
+
+
+def test_a_call_and_its_output_behind_different_reasoning_are_not_torn_apart() -> None:
+    run = Run()
+    run.think("rs_1", encrypted_content="gAAA")
+    kept(run, {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "action": {}})
+    run.think("rs_2")  # not sealed: it cannot go back
+    kept(run, {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "output": []})
+    run.say("msg_1", "Done.")
+    assert kinds(sent([run], mode="encrypted", store=False)) == ["message", "message"]
+
+
+def test_reasoning_before_a_call_that_nobody_can_answer_goes_with_it() -> None:
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "action": {}}
+    run = Run()
+    run.think("rs_1")
+    kept(run, shell)
+    run.say("msg_1", "I have a look.")
+    items = sent([run])
+    assert [item["role"] for item in items] == ["user", "assistant"]
+    assert items[1]["id"] != "msg_1"
+    made = history([run.end().state], OPENAI, "stored")
+    assert made.previous_response_id is None
+    assert "nobody can answer" in made.notes[0]
+
+
 # --- Anthropic ----------------------------------------------------------------------------------
 
 
@@ -654,6 +697,16 @@ def test_what_the_provider_kept_without_a_raw_block_is_left_out() -> None:
     index = run.add(RawItem(id="raw_1", raw={"type": "compaction"}, source=ANTHROPIC))
     run.done(index, RawItem(id="raw_1", raw={"type": "compaction"}, source=ANTHROPIC))
     assert sent([run], ANTHROPIC)[1]["content"] == [{"type": "compaction"}]
+
+
+def test_halves_of_calls_are_not_sent_to_anthropic() -> None:
+    run = Run(api=ANTHROPIC)
+    run.say("msg_1", "Hello.")
+    kept(run, {"type": "server_tool_use", "id": "srvtoolu_1"})
+    kept(run, {"type": "web_fetch_tool_result", "id": "x_1", "tool_use_id": "srvtoolu_2"})
+    kept(run, compaction := {"type": "compaction", "id": "x_2", "content": "So far."})
+    content = sent([run], ANTHROPIC)[1]["content"]
+    assert content == [{"type": "text", "text": "Hello."}, compaction]
 
 
 def test_raw_reasoning_goes_back_to_openai_as_content() -> None:

@@ -109,6 +109,8 @@ def _continued(talk: Conversation, rules: Rules) -> History | str:
     response = _finished_response(talk.last_task, last)
     if response is None:
         return "The last answer was cut short: the whole conversation is sent."
+    if any(half.response == response for half in openai_responses.halves(talk)):
+        return "The last answer has calls that nobody can answer: the whole conversation is sent."
     items = openai_responses.results(talk, rules, response)
     if index + 1 < len(talk.entries) or not items:
         items += openai_responses.render(talk, rules, index + 1)
