@@ -111,6 +111,7 @@ class _Provider:
 def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Json) -> Run:
     """The run with the provider's private parts."""
     calls: dict[tuple[str, str], int] = {}
+    by_provider: set[tuple[str, str]] = set()
     fresh: set[str] = set()
     found: Run = []
     for event, private in run:
@@ -121,13 +122,17 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
         elif isinstance(event, ev.OutputItemAdded):
             item, task_id, index = event.item, event.task_id, event.output_index
             if isinstance(item, ToolResult):
-                fresh.add(task_id)
+                # What the provider's own tools give stands in the midst of its answer.
+                if (task_id, item.call_id) not in by_provider:
+                    fresh.add(task_id)
             else:
                 cut = provider.tells_response and cuts()
                 provider.begin(task_id, index, anew=task_id in fresh or cut)
                 fresh.discard(task_id)
                 if isinstance(item, ToolCall):
                     calls[task_id, item.call_id] = index
+                    if item.executor == "provider":
+                        by_provider.add((task_id, item.call_id))
         elif isinstance(event, ev.OutputItemDone):
             item, task_id, index = event.item, event.task_id, event.output_index
             content = private.content if private is not None else None
@@ -301,8 +306,11 @@ ANSWERS = (
     ("rs", "ws", "rs", "msg"),
     ("rs", "ws", "rs", "fc"),
     ("rs", "msg", "rs", "fc"),
+    ("rs", "sh"),
+    ("rs", "sh", "sho", "rs", "msg"),
 )
-"""What models answer: reasoning, messages, calls of functions, the provider's own web search."""
+"""What models answer: reasoning, messages, calls of functions, the provider's own web search, and
+its shell, which somebody else has to run."""
 
 
 class _Player:
@@ -397,6 +405,11 @@ class _Player:
             found = {"type": "web_search_tool_result", "tool_use_id": name, "content": []}
             is_openai = self.api == "openai_responses"
             result.finish(self.private(name, raw=None if is_openai else found))
+        elif kind in ("sh", "sho"):
+            shell = RawItem(id=self.book.new_id("raw"), raw={}, source=self.api)
+            self.book.done(
+                self.book.add(shell), shell, self.private(name, raw=self.shell(kind, name))
+            )
         else:
             call = ArgumentsWriter(self.book, "look", call_id=name)
             call.arguments('{"at":1}')
@@ -437,6 +450,12 @@ class _Player:
             return {"type": "web_search_call", "id": name, "status": "completed"}
         return {"type": "server_tool_use", "id": name, "name": "web_search", "input": {}}
 
+    def shell(self, kind: str, name: str) -> Json:
+        if self.api != "openai_responses":
+            return {"type": "hologram", "id": name}
+        named = "shell_call" if kind == "sh" else "shell_call_output"
+        return {"type": named, "id": name, "call_id": f"call_sh_{self.number}x{self.answers}"}
+
     def register(self, kinds: tuple[str, ...], names: list[str]) -> None:
         made: list[Json] = []
         for kind, name in zip(kinds, names, strict=True):
@@ -453,7 +472,7 @@ class _Player:
             elif kind == "msg":
                 made.append({"type": "message", "id": name})
             else:
-                made.append(self.search(name))
+                made.append(self.search(name) if kind == "ws" else self.shell(kind, name))
         if self.api == "openai_responses":
             self.issued.openai_response(f"resp_{self.number}_{self.answers}", made)
         elif self.api == "anthropic_messages":

@@ -244,25 +244,36 @@ def test_stored_goes_back_to_the_whole_after_another_provider_or_a_cut_answer() 
         assert "cut short" in history([run.state], OPENAI, "stored").notes[0]
 
 
-def test_stored_trusts_an_ingest_that_tells_no_response_only_where_nothing_was_cut() -> None:
-    def spoken(status: Any = "completed", **facts: Any) -> Run:
+def test_stored_goes_on_only_from_a_response_that_the_answers_items_name() -> None:
+    def spoken(item: Any, usage: Any) -> str | None:
         run = Run()
         writer = MessageWriter(run)
         writer.text("Hello.")
-        writer.finish(status, ev.Private(provider={"api": OPENAI, "id": "msg_1"}))
-        usage = ev.Private(provider={"api": OPENAI, **facts})
-        run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), usage)
-        return run
+        writer.finish(private=ev.Private(provider={"api": OPENAI, "id": "msg_1", **item}))
+        facts = ev.Private(provider={"api": OPENAI, **usage})
+        run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), facts)
+        return history([run.state], OPENAI, "stored").previous_response_id
 
-    assert history([spoken(response_id="resp_1").state], OPENAI, "stored").items
-    made = history([spoken(response_id="resp_1").state], OPENAI, "stored")
-    assert made.previous_response_id == "resp_1"
-    assert history([spoken().state], OPENAI, "stored").previous_response_id is None
-    odd = history([spoken(response_id=7).state], OPENAI, "stored")
-    assert odd.previous_response_id is None
-    tried = spoken(response_id="resp_1")
-    tried.emit(ev.TaskAttempt(task_id="run_1", attempt=2, reason="worker_lost"))
-    assert history([tried.state], OPENAI, "stored").previous_response_id is None
+    named = {"response_id": "resp_1"}
+    assert spoken(named, named) == "resp_1"
+    assert spoken({}, named) is None
+    assert spoken(named, {}) is None
+    assert spoken(named, {"response_id": 7}) is None
+    assert spoken(named, {"response_id": "resp_0"}) is None
+
+
+def test_stored_answers_no_call_of_an_earlier_response() -> None:
+    run = Run()
+    run.call("fc_1")  # and then its tool was lost, without a word
+    run.answer = 2
+    run.say("msg_1", "Let me look again.")
+    call = run.call("fc_2")
+    run.result(call, TextPart(text="15C"))
+    facts = run.private()
+    run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), facts)
+    made = history([run.state], OPENAI, "stored")
+    assert made.previous_response_id == "resp_1_2"
+    assert [item["call_id"] for item in made.items] == ["call_fc_2"]
 
 
 def test_the_words_of_a_stopped_answer_are_kept_without_its_id_and_reasoning() -> None:
@@ -473,6 +484,27 @@ def test_built_in_tools_go_back_raw_to_their_own_provider_only() -> None:
         assert "web_search" not in json.dumps(sent([run], api))
 
 
+@pytest.mark.parametrize("executor", ["provider", "server"])
+def test_only_results_that_the_provider_waits_for_part_reasoning_from_what_follows(
+    executor: Any,
+) -> None:
+    """Its own tools give theirs in the midst of an answer, even where no item names that one."""
+    run = Run()
+    raw = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    search = ArgumentsWriter(run, "web_search", executor=executor)
+    search.finish(private=ev.Private(provider={"api": OPENAI, "id": "ws_1"}, raw=raw))
+    thought = ReasoningWriter(run)
+    thought.finish(private=ev.Private(provider={"api": OPENAI, "id": "rs_1"}))
+    ResultWriter(run, search.call_id).finish()
+    answer = MessageWriter(run)
+    answer.text("Found.")
+    answer.finish(private=ev.Private(provider={"api": OPENAI, "id": "msg_1"}))
+    items = sent([run])
+    together = [one.get("id") for one in items][-2:] == ["rs_1", "msg_1"]
+    assert together == (executor == "provider")
+    assert together == ("rs_1" in json.dumps(items))
+
+
 def test_a_built_in_tool_behind_dropped_reasoning_is_left_out() -> None:
     found = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     run = Run()
@@ -495,6 +527,49 @@ def test_raw_items_go_back_to_where_they_came_from() -> None:
     items = sent([run])
     assert items[1:] == [compaction, {"type": "program", "id": "p_1"}]
     assert kinds(sent([run], CHAT)) == ["user"]
+
+
+def kept(run: Run, raw: Any) -> None:
+    """An item that has no name here."""
+    item = RawItem(id=raw["id"], raw={"type": raw["type"]}, source=run.api)
+    run.done(run.add(item), item, run.private(raw=raw))
+
+
+def test_a_call_of_the_providers_shell_goes_back_with_its_output_or_not_at_all() -> None:
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "action": {}}
+    output = {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "output": []}
+    hosted = {"type": "tool_search_call", "id": "tsc_1", "call_id": None}
+    xai = {"type": "x_search_call", "id": "xs_1", "call_id": ""}
+    program = {"type": "program", "id": "cm_1", "call_id": "call_2"}  # its calls are answered
+    run = Run()
+    for raw in (hosted, xai, shell, output, {**output, "id": "sho_2"}, {**shell, "id": "sh_2"}):
+        kept(run, raw)
+    kept(run, program)
+    assert sent([run])[1:] == [hosted, xai, shell, output, program]
+
+
+def test_a_call_and_its_output_behind_different_reasoning_are_not_torn_apart() -> None:
+    run = Run()
+    run.think("rs_1", encrypted_content="gAAA")
+    kept(run, {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "action": {}})
+    run.think("rs_2")  # not sealed: it cannot go back
+    kept(run, {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "output": []})
+    run.say("msg_1", "Done.")
+    assert kinds(sent([run], mode="encrypted", store=False)) == ["message", "message"]
+
+
+def test_reasoning_before_a_call_that_nobody_can_answer_goes_with_it() -> None:
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "action": {}}
+    run = Run()
+    run.think("rs_1")
+    kept(run, shell)
+    run.say("msg_1", "I have a look.")
+    items = sent([run])
+    assert [item["role"] for item in items] == ["user", "assistant"]
+    assert items[1]["id"] != "msg_1"
+    made = history([run.end().state], OPENAI, "stored")
+    assert made.previous_response_id is None
+    assert "nobody can answer" in made.notes[0]
 
 
 # --- Anthropic ----------------------------------------------------------------------------------
@@ -622,6 +697,16 @@ def test_what_the_provider_kept_without_a_raw_block_is_left_out() -> None:
     index = run.add(RawItem(id="raw_1", raw={"type": "compaction"}, source=ANTHROPIC))
     run.done(index, RawItem(id="raw_1", raw={"type": "compaction"}, source=ANTHROPIC))
     assert sent([run], ANTHROPIC)[1]["content"] == [{"type": "compaction"}]
+
+
+def test_halves_of_calls_are_not_sent_to_anthropic() -> None:
+    run = Run(api=ANTHROPIC)
+    run.say("msg_1", "Hello.")
+    kept(run, {"type": "server_tool_use", "id": "srvtoolu_1"})
+    kept(run, {"type": "web_fetch_tool_result", "id": "x_1", "tool_use_id": "srvtoolu_2"})
+    kept(run, compaction := {"type": "compaction", "id": "x_2", "content": "So far."})
+    content = sent([run], ANTHROPIC)[1]["content"]
+    assert content == [{"type": "text", "text": "Hello."}, compaction]
 
 
 def test_raw_reasoning_goes_back_to_openai_as_content() -> None:

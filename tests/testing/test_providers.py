@@ -25,12 +25,15 @@ MSG = {
 }
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 OUT = {"type": "function_call_output", "call_id": "c", "output": "15C"}
+SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "s", "action": {"commands": ["ls"]}}
+SHOWN = {"type": "shell_call_output", "id": "sho_1", "call_id": "s", "output": []}
 
 
 def account() -> Issued:
     issued = Issued()
     issued.openai_response("resp_1", [SEALED, MSG])
     issued.openai_response("resp_2", [{**CALL, "id": "fc_1"}])
+    issued.openai_response("resp_3", [SHELL, SHOWN])
     return issued
 
 
@@ -47,6 +50,8 @@ def openai(*items: Any, **more: Any) -> ErrorBody | None:
         ([USER, {**MSG, "id": "msg_other"}, USER], {}),
         ([USER, CALL, OUT], {}),
         ([OUT], {"previous_response_id": "resp_2"}),
+        ([USER, SHELL, SHOWN], {}),
+        ([USER], {"previous_response_id": "resp_3"}),
         (
             [
                 USER,
@@ -117,6 +122,8 @@ NOT_STORED = (
         ([USER, CALL, OUT, OUT], {}, "No tool call found for function call output with call_id c."),
         ([USER, CALL, CALL, OUT], {}, "Duplicate function call found with call_id c."),
         ([USER], {"previous_response_id": "resp_2"}, "No tool output found for function call c."),
+        ([USER, SHELL], {}, "No tool output found for shell call s."),
+        ([USER, SHOWN], {}, "No tool call found for shell call output with call_id s."),
         (
             [USER],
             {"previous_response_id": "resp_9"},

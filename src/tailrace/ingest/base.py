@@ -13,7 +13,8 @@ What only history needs stands in the private part of an item's last event, in t
 all providers:
 
 * `provider`: `{"api": …, "id": …}`, the provider's own id of the item, and `call_id` where ours is
-  another one; on `task.usage` also `response_id` and `model`;
+  another one; the answer that it is part of (`response_id` at OpenAI's Responses, `message_id` at
+  Anthropic), so that history knows what belongs together; on `task.usage` `response_id`, `model`;
 * `encrypted_content` and `signature`: sealed reasoning;
 * `raw`: the provider's whole item, where only that can be sent back to it (built-in tools), or
   where it holds more than ours can show. Of a tool that the provider runs it stands on the call;

@@ -37,6 +37,16 @@ _PARTS = {
 }
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_OUTPUT_OF = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "computer_call": "computer_call_output",
+    "shell_call": "shell_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "tool_search_call": "tool_search_output",
+}
+"""What each call waits for; without a `call_id` it was the provider that ran it."""
 _FIELDS = {
     "function_call": ("call_id", "name", "arguments"),
     "custom_tool_call": ("call_id", "name", "input"),
@@ -255,18 +265,31 @@ def _follows(item: Json, follower: Json, issued: Issued) -> bool:
 
 
 def _calls(items: list[Json], before: Any) -> Iterator[Refusal]:
-    waiting = {item["call_id"]: _kind(item) for item in before if _kind(item) in _CALLS}
+    """Each call with one output: of our tools, and of the provider's that somebody else runs."""
+    waiting: dict[str, str] = {}
+    for item in before:
+        if _is_call(item):
+            waiting[item["call_id"]] = _kind(item)
+        elif _is_output(item):
+            waiting.pop(item["call_id"], None)
     seen: set[str] = set(waiting)
     for item in items:
         kind, call_id = _kind(item), item.get("call_id")
-        if kind in _CALLS:
+        if _is_call(item):
             if call_id in seen:
                 yield Refusal(f"Duplicate function call found with call_id {call_id}.")
             seen.add(str(call_id))
             waiting[str(call_id)] = kind
-        elif kind in _OUTPUTS and f"{waiting.pop(str(call_id), None)}_output" != kind:
-            words = "custom tool call" if kind.startswith("custom") else "function call"
+        elif _is_output(item) and kind != _OUTPUT_OF.get(waiting.pop(str(call_id), "")):
+            words = kind.removesuffix("_output").replace("_", " ")
             yield Refusal(f"No tool call found for {words} output with call_id {call_id}.")
     for call_id, kind in waiting.items():
-        words = "custom tool call" if kind.startswith("custom") else "function call"
-        yield Refusal(f"No tool output found for {words} {call_id}.")
+        yield Refusal(f"No tool output found for {kind.replace('_', ' ')} {call_id}.")
+
+
+def _is_call(item: Json) -> bool:
+    return _kind(item) in _OUTPUT_OF and isinstance(item.get("call_id"), str)
+
+
+def _is_output(item: Json) -> bool:
+    return _kind(item) in _OUTPUT_OF.values() and isinstance(item.get("call_id"), str)

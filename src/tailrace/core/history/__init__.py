@@ -109,7 +109,9 @@ def _continued(talk: Conversation, rules: Rules) -> History | str:
     response = _finished_response(talk.last_task, last)
     if response is None:
         return "The last answer was cut short: the whole conversation is sent."
-    items = openai_responses.results(talk, rules, last.step)
+    if any(half.response == response for half in openai_responses.halves(talk)):
+        return "The last answer has calls that nobody can answer: the whole conversation is sent."
+    items = openai_responses.results(talk, rules, response)
     if index + 1 < len(talk.entries) or not items:
         items += openai_responses.render(talk, rules, index + 1)
     return History(api=rules.api, mode=rules.mode, items=items, previous_response_id=response)
@@ -123,20 +125,23 @@ def _last_answer(talk: Conversation) -> int | None:
 
 
 def _finished_response(task: TaskNode | None, last: Entry) -> str | None:
-    """The provider's response that a task ends with, if it has all of it and we have too."""
+    """The provider's response that a task ends with, if it has all of it and we have too.
+
+    Only what an item itself says tells whether it is part of that response: an answer before may
+    have ended with calls that nobody answered, and to name one of those would be an error.
+    """
     assert task is not None  # the last entry's
+    # Usage comes last, so a response that reported it was whole.
     response = _response_of(task.private)
-    if response is None or not last.whole:
+    if response is None or not last.whole or last.response != response:
         return None
-    made = [node for node in task.items.values() if not isinstance(node.item, ToolResult)]
-    if last.response is not None:
-        # Usage comes last, so a response that reported it was whole.
-        is_whole = last.response == response
-        made = [node for node in made if _response_of(node.private) == response]
-    else:
-        is_whole = task.attempt is None and task.status in ("in_progress", "completed")
+    made = (
+        node
+        for node in task.items.values()
+        if not isinstance(node.item, ToolResult) and _response_of(node.private) == response
+    )
     cut = any(node.is_open or node.superseded or node.item.status != "completed" for node in made)
-    return response if is_whole and not cut else None
+    return None if cut else response
 
 
 def _response_of(private: Json) -> str | None:

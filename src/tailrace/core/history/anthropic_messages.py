@@ -7,7 +7,7 @@ with its signature, at the beginning of its message and never at its end, all of
 
 from __future__ import annotations
 
-from tailrace.core.history.entries import Called, Conversation, Entry, Said, Thought
+from tailrace.core.history.entries import Called, Conversation, Entry, Kept, Said, Thought
 from tailrace.core.history.pieces import Json, Load, Piece, inline, is_blank, plain
 from tailrace.core.history.rules import (
     NO_MESSAGE,
@@ -190,6 +190,8 @@ def _raws(entry: Entry, *, is_last: bool) -> list[Json]:
         if isinstance(entry.raw, dict):
             raws[0] = {"input": arguments_object(entry), **entry.raw}
     whole = all(isinstance(raw, dict) and isinstance(raw.get("type"), str) for raw in raws)
+    if whole and isinstance(entry, Kept) and raws[0]["type"].endswith(("tool_use", "tool_result")):
+        return []  # a call that nothing could read, or a result that no call waits for: refused
     return raws if whole else []
 
 

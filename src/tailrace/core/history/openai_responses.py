@@ -36,13 +36,39 @@ def render(talk: Conversation, rules: Rules, start: int = 0) -> list[Json]:
     return _Input(talk, rules).render(start) or [_message("user", [_text(NO_MESSAGE)])]
 
 
-def results(talk: Conversation, rules: Rules, step: int) -> list[Json]:
-    """What the calls of one step gave, under the provider's own ids of them."""
+def results(talk: Conversation, rules: Rules, response: str) -> list[Json]:
+    """What the calls of one response gave, under the provider's own ids of them."""
     return [
         _output(entry, str(entry.origin.get("call_id", entry.call_id)), rules.load)
         for entry in talk.entries
-        if isinstance(entry, Called) and entry.step == step and not entry.by_provider
+        if isinstance(entry, Called) and entry.response == response and not entry.by_provider
     ]
+
+
+def halves(talk: Conversation) -> set[Entry]:
+    """The provider's items that are a call without its output, or the other way round.
+
+    The calls of its shell, patch and computer tools are kept as they came, and nobody here carries
+    them out. Without their outputs they are refused, as any call is.
+    """
+    calls: dict[tuple[str, Thought | None], Entry] = {}
+    found: set[Entry] = set()
+    for entry in talk.entries:
+        raw = entry.raw if isinstance(entry, Kept) and isinstance(entry.raw, dict) else {}
+        kind, call_id = raw.get("type"), raw.get("call_id")
+        if not isinstance(kind, str) or not isinstance(call_id, str) or not call_id:
+            continue  # what the provider runs itself is answered already
+        # Both behind the same reasoning: so they go or stay together.
+        if kind.endswith("_call"):
+            found.add(entry)
+            calls[call_id, entry.behind] = entry
+        elif kind.endswith(("_call_output", "tool_search_output")):
+            call = calls.pop((call_id, entry.behind), None)
+            if call is not None:
+                found.remove(call)
+            else:
+                found.add(entry)
+    return found
 
 
 class _Input:
@@ -50,6 +76,7 @@ class _Input:
         self.talk = talk
         self.rules = rules
         self.turn = talk.turn
+        self.halves = halves(talk)
         self.calls = call_ids(talk.entries, rules)
         # An id that comes twice is refused: the first item that has it keeps it.
         self.owners: dict[str, Entry] = {}
@@ -65,7 +92,7 @@ class _Input:
 
     def _own_id(self, entry: Entry) -> str | None:
         """The provider's id of an item, if it made it and takes it back."""
-        if not entry.whole or not self.rules.owns(entry):
+        if not entry.whole or not self.rules.owns(entry) or entry in self.halves:
             return None
         if isinstance(entry, Kept) or (isinstance(entry, Called) and entry.by_provider):
             raws = _raws(entry)

@@ -1,0 +1,217 @@
+"""What was read from a provider can be told to it again, and to any other one.
+
+Each recording is the answer of a conversation's first turn, whole or cut somewhere. An account
+remembers what the provider had sent out, read from the recording itself; whatever history makes of
+our own items, no provider refuses it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.events import Private
+from tailrace.core.fold import State
+from tailrace.core.history import Api, History, history
+from tailrace.core.items import Message, TextPart, ToolCall
+from tailrace.core.state import TextNode
+from tailrace.core.writers import ResultWriter
+from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.base import Notebook, Outcome
+from tailrace.ingest.openai_chat import OpenAIChat
+from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.testing.providers import Issued
+from tests.core.conversations import APIS
+from tests.core.test_history_properties import MODES, refused
+from tests.ingest.anthropic_oracle import told_by
+from tests.ingest.streams import Make, cut_points, lines, recordings
+
+Json = dict[str, Any]
+
+FOLDERS: dict[str, tuple[Api, Make]] = {
+    "openai-responses": ("openai_responses", OpenAIResponses),
+    "anthropic-messages": ("anthropic_messages", AnthropicMessages),
+    "chat-completions": ("openai_chat", OpenAIChat),
+}
+every_recording = pytest.mark.parametrize(
+    "path", [path for folder in FOLDERS for path in recordings(folder)], ids=lambda path: path.stem
+)
+
+
+# --- what the providers remember ----------------------------------------------------------------
+
+
+def account(api: Api, events: list[str]) -> Issued:
+    """The provider's own memory of what a recording sent out, whole, wherever it is cut."""
+    issued = Issued()
+    if api == "openai_responses":
+        for response_id, output in _responses([json.loads(event) for event in events]):
+            issued.openai_response(response_id, output)
+    elif api == "anthropic_messages":
+        for letter in told_by(events):
+            blocks = [told for told in letter.blocks if not told.is_call]
+            issued.anthropic_message([told.whole() for told in blocks])
+    else:
+        issued.chat_message(_chat_message([json.loads(event) for event in events]))
+    return issued
+
+
+def _responses(events: list[Json]) -> Iterator[tuple[str, list[Json]]]:
+    """Each response with its items as they were at their ends."""
+    ident, output = "", list[Json]()
+    for event in events:
+        response = event.get("response") or {}
+        if event["type"] == "response.created":
+            ident, output = response["id"], []
+        elif event["type"] == "response.output_item.done":
+            output.append(event["item"])
+        elif event["type"] in ("response.completed", "response.incomplete", "response.failed"):
+            ident = response.get("id") or ident
+            yield ident, output or response.get("output") or []
+            output = []
+    if output:  # it was never told to have ended
+        yield ident, output
+
+
+def _chat_message(events: list[Json]) -> Json:
+    choices = [choice for event in events for choice in event.get("choices") or []]
+    deltas = [choice.get("delta") or choice.get("message") or {} for choice in choices]
+    calls = [call for delta in deltas for call in delta.get("tool_calls") or []]
+    said = "".join(delta.get("reasoning_content") or "" for delta in deltas)
+    return {
+        "reasoning_content": said,
+        "tool_calls": [{"id": call["id"]} for call in calls if call.get("id")],
+    }
+
+
+# --- what is sent -------------------------------------------------------------------------------
+
+
+def first_turn(make: Make, events: list[str]) -> tuple[Notebook, Outcome]:
+    book = Notebook(input="What is it?")
+    ingest = make(book)
+    for event in events:
+        ingest.feed(event)
+    return book, ingest.end()
+
+
+def ended(make: Make, events: list[str]) -> Notebook:
+    book, outcome = first_turn(make, events)
+    book.conclude(outcome)
+    return book
+
+
+def second_turn() -> State:
+    return Notebook("run_2", input="And what else?").state
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from strings(one)
+
+
+def texts(book: Notebook) -> list[str]:
+    """What the model said to the user."""
+    nodes = [node for node in book.node.items.values() if isinstance(node.item, Message)]
+    # Anthropic's reasons for a refusal are shown; the model did not say them.
+    nodes = [node for node in nodes if node.private.get("raw") != []]
+    parts = [part for node in nodes for part in node.parts.values()]
+    return [part.text for part in parts if isinstance(part, TextNode) and part.text.strip()]
+
+
+def calls_to_answer(book: Notebook) -> list[ToolCall]:
+    """The calls that came whole and are ours to carry out."""
+    items = [node.item for node in book.node.items.values()]
+    calls = [item for item in items if isinstance(item, ToolCall)]
+    return [one for one in calls if one.status == "completed" and one.executor != "provider"]
+
+
+def called(items: list[Json]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for item in items:
+        if item.get("type") in ("function_call", "custom_tool_call"):
+            found[item["call_id"]] += 1
+        found.update(call["id"] for call in item.get("tool_calls") or ())
+        found.update(one["id"] for one in blocks(item) if one["type"] == "tool_use")
+    return found
+
+
+def answered(items: list[Json]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for item in items:
+        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
+            found[item["call_id"]] += 1
+        if item.get("role") == "tool":
+            found[item["tool_call_id"]] += 1
+        found.update(one["tool_use_id"] for one in blocks(item) if one["type"] == "tool_result")
+    return found
+
+
+def blocks(message: Json) -> list[Json]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def check(book: Notebook, api: Api, issued: Issued) -> None:
+    """Before the user speaks again, as in a loop of tool calls, and after."""
+    foreign = Issued()
+    for chain, asked, mode in product(([book.state], [book.state, second_turn()]), APIS, MODES):
+        for store in (True, False):
+            made = history(chain, asked, mode, store=store)
+            error = refused(made, issued if asked == api else foreign, store=store)
+            assert error is None, f"{asked}, {mode}, {store}: {error.message}\n{made.request()}"
+            check_says_all(book, made, issued)
+
+
+def check_says_all(book: Notebook, made: History, issued: Issued) -> None:
+    results = answered(made.items)
+    assert set(results.values()) <= {1}
+    if made.previous_response_id is not None:
+        assert results == called(list(issued.responses[made.previous_response_id]))
+        return
+    assert results == called(made.items)
+    assert len(results) == len(calls_to_answer(book))
+    said = "\n".join(strings(made.items))
+    for text in texts(book):
+        assert text in said
+
+
+@every_recording
+def test_what_a_provider_said_can_be_told_to_it_and_to_the_others(path: Path) -> None:
+    api, make = FOLDERS[path.parent.name]
+    events = lines(path)
+    check(ended(make, events), api, account(api, events))
+
+
+@every_recording
+def test_what_a_provider_said_before_it_was_cut_off_can_be_told_too(path: Path) -> None:
+    api, make = FOLDERS[path.parent.name]
+    events = lines(path)
+    issued = account(api, events)
+    points = cut_points(events)
+    for count in points[:: max(1, len(points) // 12)]:
+        check(ended(make, events[:count]), api, issued)
+
+
+@every_recording
+def test_what_the_tools_gave_is_told_once_for_each_call(path: Path) -> None:
+    api, make = FOLDERS[path.parent.name]
+    events = lines(path)
+    book, _ = first_turn(make, events)
+    for call in calls_to_answer(book):
+        given = TextPart(text=f"Given for {call.call_id}.")
+        ResultWriter(book, call.call_id).finish(Private(content=[given]))
+    check(book, api, account(api, events))
+    for asked in APIS:
+        said = list(strings(history([book.state], asked).items))
+        for call in calls_to_answer(book):
+            assert said.count(f"Given for {call.call_id}.") == 1
