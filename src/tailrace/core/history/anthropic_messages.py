@@ -1,0 +1,231 @@
+"""A conversation as `messages` of Anthropic's Messages API.
+
+Its rules: user and assistant take turns, the user begins and ends; the results of an answer's calls
+stand first in the very next message, all of them; no text is empty; thinking goes back unchanged
+with its signature, at the beginning of its message and never at its end, all of it or none.
+"""
+
+from __future__ import annotations
+
+from tailrace.core.history.entries import Called, Conversation, Entry, Said, Thought
+from tailrace.core.history.pieces import Json, Load, Native, Piece, inline, is_blank, plain
+from tailrace.core.history.rules import (
+    NO_MESSAGE,
+    Rules,
+    arguments_object,
+    call_ids,
+    tool_name,
+)
+from tailrace.core.items import FilePart, ImageUrlPart
+
+API = "anthropic_messages"
+
+CONTINUE = "Continue."
+"""What the user says where nothing else follows the model's last words."""
+
+_THINKING = ("thinking", "redacted_thinking")
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class Rendered:
+    """The messages, and what belongs elsewhere in the request."""
+
+    def __init__(self, messages: list[Json], system: list[str]) -> None:
+        self.messages = messages
+        self.system = system
+
+    @property
+    def can_think(self) -> bool:
+        """Whether thinking may be on: calls that are being answered must have begun with it."""
+        answering = any(block["type"] == "tool_result" for block in self.messages[-1]["content"])
+        return not answering or self.messages[-2]["content"][0]["type"] in _THINKING
+
+
+def render(talk: Conversation, rules: Rules) -> Rendered:
+    """The messages of a conversation."""
+    return _Messages(talk, rules).render()
+
+
+class _Messages:
+    def __init__(self, talk: Conversation, rules: Rules) -> None:
+        self.talk = talk
+        self.rules = rules
+        self.turn = talk.turn
+        self.calls = call_ids(talk.entries, rules)
+        self.messages: list[Json] = []
+        self.system: list[str] = []
+        # Thinking that cannot go back takes the rest of its answer's thinking with it.
+        self.unsealed = {
+            entry.step
+            for index, entry in enumerate(talk.entries)
+            if isinstance(entry, Thought) and not self._may_keep(index, entry)
+        }
+
+    def _may_keep(self, index: int, entry: Thought) -> bool:
+        if entry.follower is None or not self.rules.owns(entry) or _thinking(entry) is None:
+            return False
+        current = index >= self.turn
+        return (current or self.rules.mode == "encrypted") and self.rules.may_seal(entry)
+
+    def _add(self, role: str, blocks: list[Json]) -> None:
+        if not blocks:
+            return
+        if self.messages and self.messages[-1]["role"] == role:
+            self.messages[-1]["content"] += blocks
+        else:
+            self.messages.append({"role": role, "content": blocks})
+
+    def render(self) -> Rendered:
+        entries = self.talk.entries
+        results: list[Json] = []
+        step = 0
+        for index, entry in enumerate(entries):
+            if entry.step != step:
+                self._add("user", results)
+                results, step = [], entry.step
+            if isinstance(entry, Called) and not entry.by_provider:
+                results.append(self._result(entry))
+            self._enter(entry, is_last=index == len(entries) - 1)
+        self._add("user", results)
+        for message in self.messages:
+            if message["role"] == "assistant":
+                message["content"] = settled(message["content"])
+        return Rendered(self._taking_turns(), self.system)
+
+    def _enter(self, entry: Entry, *, is_last: bool) -> None:
+        if isinstance(entry, Said):
+            self._say(entry)
+        elif isinstance(entry, Thought):
+            block = None if entry.step in self.unsealed else _thinking(entry)
+            self._add("assistant", [] if block is None else [block])
+        elif isinstance(entry, Called) and not entry.by_provider:
+            self._add("assistant", [self._use(entry)])
+        elif self.rules.owns(entry):
+            self._add("assistant", _raws(entry, is_last=is_last))
+
+    def _say(self, entry: Said) -> None:
+        if entry.role in ("system", "developer"):
+            self.system.append("\n".join(map(plain, entry.pieces)))
+        elif entry.role == "user":
+            self._add("user", [b for p in entry.pieces for b in content_blocks(p, self.rules.load)])
+        elif self.rules.owns(entry) and entry.whole and isinstance(entry.raw, list):
+            # The provider's own blocks, with the citations that only it can write.
+            self._add("assistant", [block for block in entry.raw if not is_empty(block)])
+        else:
+            self._add("assistant", [_text(plain(p)) for p in entry.pieces if not is_blank(p)])
+
+    def _use(self, entry: Called) -> Json:
+        raw = entry.raw if self.rules.owns(entry) and isinstance(entry.raw, dict) else {}
+        return {
+            **raw,
+            "type": "tool_use",
+            "id": self.calls[entry],
+            "name": tool_name(entry.name),
+            "input": arguments_object(entry),
+        }
+
+    def _result(self, entry: Called) -> Json:
+        outcome = entry.outcome()
+        content = [b for piece in outcome.pieces for b in content_blocks(piece, self.rules.load)]
+        block: Json = {"type": "tool_result", "tool_use_id": self.calls[entry]}
+        if content:
+            block["content"] = content
+        if outcome.failed:
+            block["is_error"] = True
+        return block
+
+    def _taking_turns(self) -> list[Json]:
+        """The messages, such that the user begins and ends."""
+        merged: list[Json] = []
+        for message in self.messages:
+            if not message["content"]:
+                continue
+            if merged and merged[-1]["role"] == message["role"]:
+                merged[-1]["content"] += message["content"]
+            else:
+                merged.append(message)
+        if not merged or merged[0]["role"] == "assistant":
+            merged.insert(0, {"role": "user", "content": [_text(NO_MESSAGE)]})
+        if merged[-1]["role"] == "assistant" and not is_paused(merged[-1]["content"][-1]):
+            merged.append({"role": "user", "content": [_text(CONTINUE)]})
+        return merged
+
+
+def is_empty(block: Json) -> bool:
+    """Whether a block is a text that says nothing, which is refused."""
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
+
+
+def settled(blocks: list[Json]) -> list[Json]:
+    """An answer's blocks; without its thinking where that stands in a place that it may not."""
+    first, last = blocks[0]["type"], blocks[-1]["type"]
+    if first in _THINKING and last not in _THINKING:
+        return blocks
+    return [block for block in blocks if block["type"] not in _THINKING]
+
+
+def is_paused(block: Json) -> bool:
+    """Whether the provider's own tools are still at work: such an answer goes on where it is."""
+    kind: str = block["type"]
+    return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
+
+
+def _thinking(entry: Thought) -> Json | None:
+    if isinstance(entry.raw, dict) and entry.raw.get("type") in _THINKING:
+        return entry.raw
+    if entry.signature is not None:
+        thinking = "".join(entry.texts or entry.summary)
+        return {"type": "thinking", "thinking": thinking, "signature": entry.signature}
+    if entry.encrypted is not None:
+        return {"type": "redacted_thinking", "data": entry.encrypted}
+    return None
+
+
+def _raws(entry: Entry, *, is_last: bool) -> list[Json]:
+    """The provider's own blocks: a call of its tools with its result, or a block without a name."""
+    raws = [entry.raw]
+    if isinstance(entry, Called):
+        if entry.result is not None:
+            raws.append(entry.result.raw)
+        elif not is_last:
+            return []
+        if isinstance(entry.raw, dict):
+            raws[0] = {"input": arguments_object(entry), **entry.raw}
+    whole = all(isinstance(raw, dict) and isinstance(raw.get("type"), str) for raw in raws)
+    return raws if whole else []
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def content_blocks(piece: Piece, load: Load) -> list[Json]:
+    """What the model is told, as blocks; none for a piece that says nothing."""
+    if isinstance(piece, Native) and piece.api == API:
+        return [piece.part]
+    if isinstance(piece, ImageUrlPart) and (url := load(piece.image_url.url)):
+        found = inline(url)
+        if url.startswith("https://"):
+            return [{"type": "image", "source": {"type": "url", "url": url}}]
+        if found is not None and found[0] in _IMAGES:
+            source = {"type": "base64", "media_type": found[0], "data": found[1]}
+            return [{"type": "image", "source": source}]
+    if isinstance(piece, FilePart) and (url := load(piece.url)):
+        document = _document(piece, url)
+        if document is not None:
+            return [document]
+    return [] if is_blank(piece) else [_text(plain(piece))]
+
+
+def _document(piece: FilePart, url: str) -> Json | None:
+    found = inline(url)
+    is_pdf = "application/pdf" in (piece.mime_type, found[0] if found else None)
+    if not is_pdf or not (found or url.startswith("https://")):
+        return None
+    source = (
+        {"type": "url", "url": url}
+        if found is None
+        else {"type": "base64", "media_type": "application/pdf", "data": found[1]}
+    )
+    title = {"title": piece.name} if piece.name else {}
+    return {"type": "document", "source": source, **title}

@@ -1,0 +1,225 @@
+"""What a run was asked, in any of the shapes in which people ask.
+
+A string; a list of content parts; a message or a list of messages, as OpenAI's two APIs, Anthropic
+and the Vercel AI SDK write them. Outputs of tools that the client runs are among it. Reasoning and
+references to items are not read: whoever sends them back got them from here, and the log has the
+originals. Any other JSON is told to the model as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from tailrace.core.history.pieces import Json, Native, Piece
+from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
+
+
+class Speech(msgspec.Struct, frozen=True):
+    """Somebody's message."""
+
+    role: str
+    pieces: list[Piece]
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A call that the client tells of."""
+
+    call_id: str
+    name: str
+    arguments: str
+    kind: str = "function"
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a tool of the client's gave."""
+
+    call_id: str
+    pieces: list[Piece]
+    failed: bool = False
+
+
+Given = Speech | Use | Output
+
+_ROLES = ("user", "assistant", "system", "developer")
+_NOT_READ = ("reasoning", "item_reference", "thinking", "redacted_thinking")
+
+
+def read_input(value: Any) -> Iterator[Given]:
+    """Everything that a run's input says, in order."""
+    if value is None:
+        return
+    if not isinstance(value, list):
+        yield from _read(value)
+    elif value and all(map(_is_part, value)):
+        yield from _split("user", value)
+    else:
+        for one in value:
+            yield from _read(one)
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str) and _piece(value) != []
+
+
+def _read(value: Any) -> Iterator[Given]:
+    if not isinstance(value, dict):
+        yield Speech("user", _pieces(value))
+        return
+    role, kind = value.get("role"), value.get("type")
+    is_output = isinstance(kind, str) and kind.endswith(("_output", "tool_result"))
+    if role == "tool" or is_output:
+        yield from _output(value)
+    elif kind in ("function_call", "custom_tool_call", "tool_call"):
+        yield from _use(value)
+    elif isinstance(role, str) and ("content" in value or "parts" in value):
+        yield from _message(role if role in _ROLES else "user", value)
+    elif kind not in _NOT_READ:
+        yield from _split("user", [value])
+
+
+def _message(role: str, value: Json) -> Iterator[Given]:
+    if isinstance(value.get("parts"), list):
+        # Of a message of the assistant that useChat sends back, the log has everything but what
+        # the client's own tools gave.
+        told = list(_split(role, value["parts"]))
+        yield from (one for one in told if role != "assistant" or isinstance(one, Output))
+        return
+    content = value.get("content")
+    yield from _split(role, content if isinstance(content, list) else [content])
+    for call in _list(value.get("tool_calls")):
+        if isinstance(call, dict):
+            function = call.get("function") or call.get("custom")
+            named = function if isinstance(function, dict) else {}
+            yield from _use({**named, "call_id": call.get("id"), "type": call.get("type")})
+
+
+def _split(role: str, content: list[Any]) -> Iterator[Given]:
+    """A message's parts: those that are calls and outputs, and then the rest as one message."""
+    spoken: list[Piece] = []
+    uses: list[Given] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "tool_result":
+            yield from _output(part)
+        elif kind == "tool_use":
+            uses += _use(part)
+        elif isinstance(kind, str) and "toolCallId" in part:
+            yield from _client_output(part)
+        elif kind not in _NOT_READ:
+            spoken += _pieces(part)
+    if spoken:
+        yield Speech(role, spoken)
+    yield from uses
+
+
+def _use(value: Json) -> Iterator[Use]:
+    call_id, name = value.get("call_id") or value.get("id"), value.get("name")
+    if not isinstance(call_id, str) or not isinstance(name, str):
+        return
+    arguments = value.get("arguments", value.get("input", "{}"))
+    if not isinstance(arguments, str):
+        arguments = _json(arguments)
+    custom = value.get("type") in ("custom_tool_call", "custom")
+    yield Use(call_id, name, arguments, "custom" if custom else "function")
+
+
+def _output(value: Json) -> Iterator[Output]:
+    call_id = value.get("call_id") or value.get("tool_call_id") or value.get("tool_use_id")
+    if isinstance(call_id, str):
+        content = value.get("output", value.get("content"))
+        pieces = [piece for part in _list(content) for piece in _pieces(part)]
+        yield Output(call_id, pieces, value.get("is_error") is True)
+
+
+def _client_output(part: Json) -> Iterator[Output]:
+    call_id, state = part["toolCallId"], part.get("state")
+    if isinstance(call_id, str) and state in ("output-available", "output-error"):
+        failed = state == "output-error"
+        yield Output(call_id, _pieces(part.get("errorText" if failed else "output")), failed)
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _pieces(value: Any) -> list[Piece]:
+    """A value as parts; what is no part is told as it is."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [TextPart(text=value)]
+    if isinstance(value, dict):
+        return _piece(value) or [TextPart(text=_json(value))]
+    return [TextPart(text=_json(value))]
+
+
+def _piece(part: Json) -> list[Piece]:
+    """A part that some API writes; nothing if it is none."""
+    kind = part.get("type")
+    text = part.get("text")
+    if kind in ("text", "input_text", "output_text") and isinstance(text, str):
+        return [TextPart(text=text)]
+    refusal = part.get("refusal")
+    if kind == "refusal" and isinstance(refusal, str):
+        return [Refusal(refusal=refusal)]
+    if kind in ("image", "image_url", "input_image"):
+        url = _image_url(part)
+        if url is not None:
+            return [ImageUrlPart(image_url=ImageUrl(url=url))]
+    if kind in ("file", "input_file", "document"):
+        found = _file(part)
+        if found is not None:
+            return [found]
+    if isinstance(kind, str) and kind.startswith("input_"):
+        return [Native("openai_responses", part)]
+    return []
+
+
+def _image_url(part: Json) -> str | None:
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    if isinstance(url, str):
+        return url
+    return _source(part.get("source"))
+
+
+def _source(source: Any) -> str | None:
+    """Where Anthropic's images and documents are."""
+    if not isinstance(source, dict):
+        return None
+    url, data, mime = source.get("url"), source.get("data"), source.get("media_type")
+    if isinstance(data, str) and isinstance(mime, str):
+        if source.get("type") == "text":
+            return f"data:{mime},{quote(data)}"
+        return f"data:{mime};base64,{data}"
+    return url if isinstance(url, str) else None
+
+
+def _file(part: Json) -> FilePart | None:
+    inner = part.get("file")
+    given = {**part, **inner} if isinstance(inner, dict) else part
+    url = next((u for u in map(given.get, ("url", "file_url", "file_data")) if u), None)
+    if url is None:
+        url = _source(given.get("source"))
+    if not isinstance(url, str):
+        return None
+    names = map(given.get, ("name", "filename", "title"))
+    mimes = map(given.get, ("mime_type", "mediaType"))
+    mime = next((m for m in mimes if isinstance(m, str)), None)
+    if mime is None and url.startswith("data:"):
+        mime = url[len("data:") :].partition(",")[0].partition(";")[0]
+    return FilePart(
+        url=url,
+        mime_type=mime or "application/octet-stream",
+        name=next((n for n in names if isinstance(n, str)), None),
+    )

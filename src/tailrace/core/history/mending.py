@@ -1,0 +1,200 @@
+"""Mending a list of messages or items that somebody else kept, so that the provider accepts it.
+
+What a list shows by itself is mended; it does not show everything. Whether an id needs a reasoning
+that is not there, only the provider knows: so such an id is replaced, which is always allowed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, Literal
+
+from tailrace.core.history.entries import INTERRUPTED
+from tailrace.core.history.mending_messages import mend_anthropic, mend_chat
+from tailrace.core.history.pieces import Json
+from tailrace.core.history.rules import Api
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_REPLACED = re.compile(r"[a-z]+_x[0-9a-f]{40}")
+_ROLES = ("user", "assistant", "system", "developer")
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "reasoning": "rs",
+}
+_NAMED = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The calls of our own tools, and the field that holds what they are called with."""
+
+
+def sanitize(
+    items: Iterable[Any],
+    api: Api = "openai_responses",
+    *,
+    reasoning: Literal["keep", "drop"] = "keep",
+    store: bool = True,
+    known_calls: Collection[str] = (),
+) -> list[Any]:
+    """The list without what the provider would refuse it for; idempotent.
+
+    Each call gets exactly one result: open ones are closed with an error, results of no call are
+    taken out, duplicates too. Reasoning stays if it can still be read and what it led to follows
+    it: sealed, or (with `store`) in the last user turn; `drop` takes all of it out. `known_calls`
+    are the ids of calls that the provider knows through `previous_response_id`.
+    """
+    if api == "anthropic_messages":
+        return mend_anthropic(list(items), keep_thinking=reasoning == "keep")
+    if api == "openai_chat":
+        return mend_chat(list(items))
+    cleaned = _with_results(_readable(items), known_calls)
+    return _paired(cleaned, keep=reasoning == "keep", store=store)
+
+
+def _kind(item: Json) -> str:
+    kind = item.get("type")
+    return kind if isinstance(kind, str) else "message"
+
+
+def _is_model(item: Json) -> bool:
+    """Whether the model made it."""
+    if _kind(item) == "message":
+        return item.get("role") == "assistant"
+    return not _kind(item).endswith(("_output", "_response"))
+
+
+def _readable(items: Iterable[Any]) -> list[Json]:
+    """The items that are items, each once, with ids that are ids."""
+    found: list[Json] = []
+    seen: dict[str, Json] = {}
+    for item in items:
+        if not isinstance(item, dict):
+            continue
+        kind, ident = _kind(item), item.get("id")
+        if kind == "message" and (item.get("role") not in _ROLES or not _says(item)):
+            continue
+        if kind == "reasoning" and not isinstance(item.get("summary"), list):
+            item = {**item, "summary": []}
+        prefix = _PREFIXES.get(kind, "")
+        if "id" in item and (
+            not isinstance(ident, str) or not _ID.fullmatch(ident) or not ident.startswith(prefix)
+        ):
+            item = _without_id(item)
+        elif isinstance(ident, str) and seen.setdefault(ident, item) is not item:
+            if kind != "message" or item == seen[ident]:
+                continue
+            item = _without_id(item)
+        found.append(item)
+    return found
+
+
+def _says(item: Json) -> bool:
+    content = item.get("content")
+    return bool(content) if isinstance(content, str | list) else False
+
+
+def _without_id(item: Json) -> Json:
+    return {name: value for name, value in item.items() if name != "id"}
+
+
+def _is_call(item: Json) -> bool:
+    """Whether it waits for an output."""
+    if not _kind(item).endswith("_call") or not isinstance(item.get("call_id"), str):
+        return False
+    return _kind(item) not in _NAMED or isinstance(item.get("name"), str)
+
+
+def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
+    """Every call with one output behind it, every output with one call before it."""
+    calls: dict[Any, int] = {}
+    outputs: dict[Any, int] = {}
+    for index, item in enumerate(items):
+        if _is_call(item):
+            calls.setdefault(item["call_id"], index)
+        elif _kind(item).endswith("_output") and "output" in item:
+            outputs.setdefault((_kind(item), item.get("call_id")), index)
+    # A call that came by reference has an id that nobody can see.
+    hidden = any(_kind(item) == "item_reference" for item in items)
+    found: list[Json] = []
+    late: list[Json] = []  # outputs that are moved, or made, behind their answer
+    for index, item in enumerate(items):
+        kind, call_id = _kind(item), item.get("call_id")
+        if not _is_model(item):
+            found += late
+            late = []
+        if kind.endswith("_output"):
+            if outputs.get((kind, call_id)) == index and (
+                _answers(items, calls.get(call_id), item, index)
+                if call_id in calls
+                else hidden or call_id in known
+            ):
+                found.append(item)
+        elif _is_call(item):
+            place = outputs.get((f"{kind}_output", call_id))
+            if calls[call_id] != index or (place is None and kind not in _NAMED):
+                continue
+            found.append(_with_arguments(item))
+            if place is None:
+                late.append({"type": f"{kind}_output", "call_id": call_id, "output": INTERRUPTED})
+            elif place < index:
+                late.append(items[place])
+        elif kind not in _NAMED:
+            found.append(item)
+    return found + late
+
+
+def _answers(items: list[Json], call: int | None, output: Json, index: int) -> bool:
+    return call is not None and call < index and _kind(output) == f"{_kind(items[call])}_output"
+
+
+def _with_arguments(call: Json) -> Json:
+    name = _NAMED.get(_kind(call))
+    if name is None or isinstance(call.get(name), str):
+        return call
+    return {**call, name: "{}"}
+
+
+def _paired(items: list[Json], *, keep: bool, store: bool) -> list[Json]:
+    """Reasoning with what it led to, and what it led to under its own id, or neither."""
+    turn = max((index for index, item in enumerate(items) if item.get("role") == "user"), default=0)
+    kept: set[int] = set()
+    for index in range(len(items) - 2, -1, -1):
+        item, follower = items[index], items[index + 1]
+        if (
+            keep
+            and _is_reasoning(item)
+            and "id" in item
+            and (isinstance(item.get("encrypted_content"), str) or (store and index >= turn))
+            and ("id" in follower and _is_model(follower))
+            and (not _is_reasoning(follower) or index + 1 in kept)
+        ):
+            kept.add(index)
+    found: list[Json] = []
+    thought: bool | None = None  # whether the reasoning before was kept; None if there was none
+    for index, item in enumerate(items):
+        if _is_reasoning(item):
+            thought = index in kept
+            if thought:
+                found.append(item)
+        elif not _is_model(item):
+            thought = None
+            found.append(item)
+        elif _kind(item) in _PREFIXES:
+            found.append(item if thought else _renamed(item))
+        elif thought is not False:
+            found.append(item)
+    return found
+
+
+def _is_reasoning(item: Json) -> bool:
+    reference = _kind(item) == "item_reference" and str(item.get("id")).startswith("rs")
+    return reference or _kind(item) == "reasoning"
+
+
+def _renamed(item: Json) -> Json:
+    ident = item.get("id")
+    if ident is None or _REPLACED.fullmatch(ident):
+        return item
+    digest = hashlib.sha256(ident.encode()).hexdigest()[:40]
+    return {**item, "id": f"{_PREFIXES[_kind(item)]}_x{digest}"}

@@ -1,0 +1,215 @@
+"""The same for lists of messages: Anthropic's, and those of chat completions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tailrace.core.history.anthropic_messages import CONTINUE, is_empty, is_paused, settled
+from tailrace.core.history.entries import INTERRUPTED
+from tailrace.core.history.pieces import Json
+from tailrace.core.history.rules import NO_MESSAGE
+
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+
+# --- Anthropic -----------------------------------------------------------------------------------
+
+
+def mend_anthropic(messages: list[Any], *, keep_thinking: bool) -> list[Any]:
+    """Messages that take turns, each call answered in the message behind it."""
+    given = _merged(messages)
+    mended = [(role, _blocks(blocks, keep_thinking=keep_thinking)) for role, blocks in given]
+    mended = _answered(_regrouped(mended))
+    if mended == given:
+        return messages  # as it was written, strings and all
+    system = [one for one in messages if isinstance(one, dict) and one.get("role") == "system"]
+    return system + [{"role": role, "content": blocks} for role, blocks in mended]
+
+
+def _merged(messages: list[Any]) -> list[tuple[str, list[Any]]]:
+    read = [
+        (message["role"], _content(message.get("content")))
+        for message in messages
+        if isinstance(message, dict) and message.get("role") in ("user", "assistant")
+    ]
+    return _regrouped(read)
+
+
+def _content(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
+
+
+def _regrouped(messages: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
+    """One message for neighbours of one role, as the provider reads them; none without content."""
+    found: list[tuple[str, list[Any]]] = []
+    for role, blocks in messages:
+        if blocks and found and found[-1][0] == role:
+            found[-1] = (role, [*found[-1][1], *blocks])
+        elif blocks:
+            found.append((role, blocks))
+    return found
+
+
+def _blocks(blocks: list[Any], *, keep_thinking: bool) -> list[Json]:
+    return [
+        block
+        for block in blocks
+        if isinstance(block, dict)
+        and isinstance(block.get("type"), str)
+        and not is_empty(block)
+        and _is_sound(block, keep_thinking=keep_thinking)
+    ]
+
+
+def _is_sound(block: Json, *, keep_thinking: bool) -> bool:
+    kind = block["type"]
+    if kind == "thinking":
+        return keep_thinking and bool(block.get("signature"))
+    if kind == "redacted_thinking":
+        return keep_thinking and bool(block.get("data"))
+    if kind == "tool_use":
+        ident = block.get("id")
+        sound = isinstance(ident, str) and isinstance(block.get("name"), str)
+        return (
+            sound and bool(_CALL_ID.fullmatch(str(ident))) and isinstance(block.get("input"), dict)
+        )
+    return True
+
+
+def _answered(messages: list[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
+    """Each call with its result in the message behind it, and no result elsewhere."""
+    results: dict[Any, Json] = {}
+    for role, blocks in messages:
+        if role == "user":
+            for block in blocks:
+                if block["type"] == "tool_result":
+                    results.setdefault(block.get("tool_use_id"), block)
+    found: list[tuple[str, list[Json]]] = []
+    used: set[str] = set()
+    for place, (role, blocks) in enumerate(messages):
+        if role == "user":
+            found.append((role, [block for block in blocks if block["type"] != "tool_result"]))
+            continue
+        said = _server_tools(blocks, is_last=place == len(messages) - 1)
+        said = [b for b in said if b["type"] != "tool_use" or _is_new(b["id"], used)]
+        due = {b["id"]: results.get(b["id"]) for b in said if b["type"] == "tool_use"}
+        behind = messages[place + 1][1] if place + 1 < len(messages) else []
+        found.append((role, said))
+        found.append(("user", _results(due, behind)))
+    found = [
+        (role, settled(blocks) if role == "assistant" else blocks)
+        for role, blocks in _regrouped(found)
+    ]
+    found = _regrouped(found)
+    if not found or found[0][0] == "assistant":
+        found.insert(0, ("user", [{"type": "text", "text": NO_MESSAGE}]))
+    if found[-1][0] == "assistant" and not is_paused(found[-1][1][-1]):
+        found.append(("user", [{"type": "text", "text": CONTINUE}]))
+    return found
+
+
+def _results(due: dict[Any, Json | None], behind: list[Json]) -> list[Json]:
+    """The results of an answer's calls: as they stand behind it, then those from elsewhere."""
+    here = [b for b in behind if b["type"] == "tool_result" and due.get(b.get("tool_use_id")) is b]
+    for block in here:
+        del due[block["tool_use_id"]]
+    return here + [block or _interrupted(ident) for ident, block in due.items()]
+
+
+def _server_tools(blocks: list[Json], *, is_last: bool) -> list[Json]:
+    """The blocks without halves of what the provider's own tools did.
+
+    Only the last answer may have a call without a result: the provider goes on with it.
+    """
+    open_calls = {b.get("id") for b in blocks if b["type"] in _SERVER_CALLS}
+    answered = {b.get("tool_use_id") for b in blocks if _is_server_result(b)}
+    seen: set[Any] = set()
+    found = []
+    for block in blocks:
+        if block["type"] in _SERVER_CALLS:
+            ident = block.get("id")
+            if ident in seen or not (is_last or ident in answered):
+                continue
+            seen.add(ident)
+        elif _is_server_result(block):
+            ident = block.get("tool_use_id")
+            if ident not in seen or ident not in open_calls:
+                continue
+            open_calls.discard(ident)
+        found.append(block)
+    return found
+
+
+def _is_server_result(block: Json) -> bool:
+    kind: str = block["type"]
+    return kind.endswith("_tool_result")
+
+
+def _is_new(ident: str, used: set[str]) -> bool:
+    is_new = ident not in used
+    used.add(ident)
+    return is_new
+
+
+def _interrupted(ident: str) -> Json:
+    text = [{"type": "text", "text": INTERRUPTED}]
+    return {"type": "tool_result", "tool_use_id": ident, "content": text, "is_error": True}
+
+
+# --- chat completions ----------------------------------------------------------------------------
+
+_CHAT_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
+
+
+def mend_chat(messages: list[Any]) -> list[Any]:
+    """Messages with calls that are answered at once, and no answers elsewhere."""
+    readable = [
+        message
+        for message in messages
+        if isinstance(message, dict) and message.get("role") in _CHAT_ROLES
+    ]
+    answers: dict[Any, Json] = {}
+    for message in readable:
+        if message["role"] == "tool" and message.get("content") is not None:
+            answers.setdefault(message.get("tool_call_id"), message)
+    found: list[Any] = []
+    used: set[str] = set()
+    for place, message in enumerate(readable):
+        if message["role"] == "tool":  # it was taken along with its call, or has none
+            continue
+        calls = [call for call in _calls(message) if _is_new(call["id"], used)]
+        if not calls and message.get("content") is None and not message.get("refusal"):
+            continue
+        found.append(_with_calls(message, calls))
+        due: dict[Any, Json | None] = {c["id"]: answers.get(c["id"]) for c in calls}
+        behind = place + 1
+        while behind < len(readable) and readable[behind]["role"] == "tool":
+            answer = readable[behind]
+            if due.get(answer.get("tool_call_id")) is answer:
+                del due[answer["tool_call_id"]]
+                found.append(answer)
+            behind += 1
+        for ident, given in due.items():
+            closed = {"role": "tool", "tool_call_id": ident, "content": f"Error: {INTERRUPTED}"}
+            found.append(given or closed)
+    return found or [{"role": "user", "content": NO_MESSAGE}]
+
+
+def _calls(message: Json) -> list[Json]:
+    given = message.get("tool_calls")
+    return [
+        call
+        for call in (given if isinstance(given, list) else [])
+        if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]
+    ]
+
+
+def _with_calls(message: Json, calls: list[Json]) -> Json:
+    if message.get("tool_calls", calls) == calls and ("tool_calls" not in message or calls):
+        return message
+    rest = {name: value for name, value in message.items() if name != "tool_calls"}
+    return {**rest, "tool_calls": calls} if calls else rest

@@ -1,0 +1,146 @@
+"""A conversation as `messages` of the chat completions API, which many servers speak.
+
+Its rules: a message with calls is followed by one `tool` message for each, at once; tool messages
+hold words only, so pictures come in a user message behind them. Reasoning has one place only: the
+servers that send it want it back while their calls are being answered.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.core.history.entries import Called, Conversation, Said, Thought
+from tailrace.core.history.pieces import (
+    Json,
+    Load,
+    Piece,
+    inline,
+    is_blank,
+    joined,
+    plain,
+)
+from tailrace.core.history.rules import (
+    NO_MESSAGE,
+    Rules,
+    arguments_object,
+    call_ids,
+    tool_name,
+)
+from tailrace.core.items import FilePart, ImageUrlPart, TextPart
+
+API = "openai_chat"
+
+
+def render(talk: Conversation, rules: Rules) -> list[Json]:
+    """The messages of a conversation."""
+    return _Messages(talk, rules).render() or [{"role": "user", "content": NO_MESSAGE}]
+
+
+class _Messages:
+    def __init__(self, talk: Conversation, rules: Rules) -> None:
+        self.talk = talk
+        self.rules = rules
+        self.turn = talk.turn
+        self.calls = call_ids(talk.entries, rules)
+        self.messages: list[Json] = []
+        self.answer: Json = {}
+        self.called: list[Called] = []
+
+    def render(self) -> list[Json]:
+        step = 0
+        for index, entry in enumerate(self.talk.entries):
+            if entry.step != step:
+                self._end_answer()
+                step = entry.step
+            if isinstance(entry, Said) and entry.role in ("user", "system", "developer"):
+                self._end_answer()
+                self._hear(entry)
+            elif isinstance(entry, Said):
+                self._speak(entry)
+            elif isinstance(entry, Thought):
+                if index >= self.turn and self.rules.owns(entry):
+                    self._think(entry)
+            elif isinstance(entry, Called) and not entry.by_provider:
+                self.called.append(entry)
+        self._end_answer()
+        return self.messages
+
+    def _hear(self, entry: Said) -> None:
+        if entry.role != "user":
+            self.messages.append({"role": "system", "content": joined(entry.pieces)})
+            return
+        parts = [_part(piece, self.rules.load) for piece in entry.pieces]
+        self._add_user(parts)
+
+    def _add_user(self, parts: list[Json]) -> None:
+        # One after the other, some servers refuse them.
+        if self.messages and self.messages[-1]["role"] == "user":
+            told = self.messages[-1]["content"]
+            parts = [*([_text(told)] if isinstance(told, str) else told), *parts]
+            self.messages.pop()
+        only = parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+        self.messages.append({"role": "user", "content": only})
+
+    def _speak(self, entry: Said) -> None:
+        text = "".join(plain(piece) for piece in entry.pieces if not is_blank(piece))
+        before = self.answer.get("content")
+        self.answer["content"] = text if before is None else f"{before}\n\n{text}"
+
+    def _think(self, entry: Thought) -> None:
+        name = str(entry.origin.get("field", "reasoning_content"))
+        self.answer[name] = self.answer.get(name, "") + "".join(entry.texts or entry.summary)
+
+    def _end_answer(self) -> None:
+        called, answer = self.called, self.answer
+        self.called, self.answer = [], {}
+        if called:
+            answer["tool_calls"] = [self._call(entry) for entry in called]
+            self.messages.append({"role": "assistant", "content": None, **answer})
+        elif "content" in answer:
+            self._add_words(answer)
+        shown: list[Json] = []
+        for entry in called:
+            pieces = entry.outcome().pieces
+            message = {"role": "tool", "tool_call_id": self.calls[entry]}
+            self.messages.append({**message, "content": joined(pieces)})
+            pictures = [self._picture(piece) for piece in pieces]
+            found = [picture for picture in pictures if picture is not None]
+            if found:
+                shown += [_text(f"Returned by {tool_name(entry.name)}:"), *found]
+        if shown:
+            self._add_user(shown)
+
+    def _add_words(self, answer: Json) -> None:
+        before = self.messages[-1] if self.messages else {}
+        if before.get("role") == "assistant":  # without calls: tool messages would follow
+            answer["content"] = f"{before['content']}\n\n{answer['content']}"
+            self.messages.pop()
+        # What was not a call's reasoning is of no use to anybody any more.
+        self.messages.append({"role": "assistant", "content": answer["content"]})
+
+    def _call(self, entry: Called) -> Json:
+        arguments = entry.arguments or "{}"
+        if entry.kind == "custom":
+            arguments = msgspec.json.encode(arguments_object(entry)).decode()
+        function = {"name": tool_name(entry.name), "arguments": arguments}
+        return {"id": self.calls[entry], "type": "function", "function": function}
+
+    def _picture(self, piece: Piece) -> Json | None:
+        if isinstance(piece, ImageUrlPart) and self.rules.load(piece.image_url.url):
+            return _part(piece, self.rules.load)
+        return None
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _part(piece: Piece, load: Load) -> Json:
+    """A part of what the model is told."""
+    if isinstance(piece, TextPart):
+        return _text(piece.text)
+    if isinstance(piece, ImageUrlPart) and (url := load(piece.image_url.url)):
+        return {"type": "image_url", "image_url": {"url": url}}
+    if isinstance(piece, FilePart) and (url := load(piece.url)) and inline(url) is not None:
+        return {"type": "file", "file": {"filename": piece.name or "file", "file_data": url}}
+    return _text(plain(piece))

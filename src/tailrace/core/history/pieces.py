@@ -1,0 +1,105 @@
+"""What a message or a tool's result is made of, for the model: texts, images, files, refusals.
+
+Each provider has its own shape for each of them, and none takes all of them everywhere. What has
+no place becomes a few words, so that the model knows that something was there.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from tailrace.core.items import (
+    ContentPart,
+    Data,
+    File,
+    FilePart,
+    ImageUrlPart,
+    Refusal,
+    TextPart,
+)
+from tailrace.core.state import ImageNode, Part, TextNode
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Native(msgspec.Struct, frozen=True):
+    """A part in one API's own words, for that API only: a file that its provider holds, audio."""
+
+    api: str
+    part: Json
+
+
+Piece: TypeAlias = ContentPart | Refusal | Native
+
+Load = Callable[[str], str | None]
+"""From the URL of an image or file to one that the provider can load, or None."""
+
+
+def reachable(url: str) -> str | None:
+    """The URL itself if it is inline or on the web; our own blobs are not."""
+    return url if url.startswith(("data:", "https://", "http://")) else None
+
+
+def block_pieces(parts: Mapping[int, Part]) -> list[Any]:
+    """The blocks of an item, as what a model can read."""
+    return [_block_piece(part) for _, part in sorted(parts.items())]
+
+
+def _block_piece(part: Part) -> ContentPart | Refusal:
+    if isinstance(part, TextNode):
+        if part.kind == "refusal":
+            return Refusal(refusal=part.text)
+        return TextPart(text=part.text, id=part.id)
+    if isinstance(part, ImageNode):
+        return ImageUrlPart(image_url=part.image.image_url, id=part.image.id)
+    block = part.block
+    if isinstance(block, Data):
+        return TextPart(text=msgspec.json.encode(block.data).decode(), id=block.id)
+    assert isinstance(block, File)
+    return FilePart(url=block.url, mime_type=block.mime_type, name=block.name, id=block.id)
+
+
+def plain(piece: Piece) -> str:
+    """A piece in words."""
+    if isinstance(piece, TextPart):
+        return piece.text
+    if isinstance(piece, Refusal):
+        return piece.refusal
+    if isinstance(piece, ImageUrlPart):
+        return f"[image{_place(piece.image_url.url)}]"
+    if isinstance(piece, FilePart):
+        name = f" {piece.name}" if piece.name else ""
+        return f"[file{name}{_place(piece.url)}]"
+    return f"[{piece.part.get('type', 'part')}]"
+
+
+def _place(url: str) -> str:
+    return "" if not url or url.startswith("data:") else f": {url}"
+
+
+def is_blank(piece: Piece) -> bool:
+    """Whether a piece says nothing: providers refuse messages of nothing else."""
+    return isinstance(piece, TextPart | Refusal) and not plain(piece).strip()
+
+
+def joined(pieces: Iterable[Piece]) -> str:
+    """All pieces in words, one below the other."""
+    return "\n".join(plain(piece) for piece in pieces)
+
+
+def inline(url: str) -> tuple[str, str] | None:
+    """The media type and the base64 of a `data:` URL."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, body = url[len("data:") :].partition(",")
+    if not comma:
+        return None
+    mime, *rest = head.split(";")
+    if "base64" not in rest:
+        body = b64encode(unquote_to_bytes(body)).decode()
+    return mime or "text/plain", body

@@ -1,0 +1,88 @@
+"""What the three renderers share: the choices of the caller, and names that providers accept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from tailrace.core.history.entries import Called, Entry, Thought
+from tailrace.core.history.pieces import Load, reachable
+
+Api = Literal["openai_responses", "anthropic_messages", "openai_chat"]
+"""An API of model providers, as private parts name it too."""
+
+Mode = Literal["drop", "encrypted", "stored"]
+"""What becomes of reasoning.
+
+`drop`: that of earlier user turns is left out, and the ids that depend on it are replaced.
+`encrypted`: sealed reasoning goes back, with every id as it was. `stored`: the provider remembers,
+and only what is new is sent.
+"""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """How a history is wanted."""
+
+    api: Api
+    mode: Mode
+    model: str | None = None
+    store: bool = True
+    load: Load = reachable
+
+    def owns(self, entry: Entry) -> bool:
+        """Whether the entry came from the API that is asked now."""
+        return entry.origin.get("api") == self.api
+
+    def may_seal(self, thought: Thought) -> bool:
+        """Whether sealed reasoning can be read by the model that is asked now."""
+        return self.model is None or thought.model is None or thought.model == self.model
+
+
+NO_MESSAGE = "(no message)"
+"""Stands where a provider demands that somebody says something, and nobody did."""
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+
+
+def tool_name(name: str) -> str:
+    """A tool's name in the letters that every provider accepts."""
+    return _NOT_IN_NAMES.sub("_", name)[:64] or "tool"
+
+
+def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[Called, str]:
+    """The id under which each call goes out: unique, and the provider's own where it made one.
+
+    They depend on what came before only, so a longer history begins with the same ones.
+    """
+    found: dict[Called, str] = {}
+    used: set[str] = set()
+    for entry in entries:
+        if isinstance(entry, Called) and not entry.by_provider:
+            wanted: list[Any] = []
+            if rules.owns(entry):
+                wanted.append(entry.origin.get("call_id", entry.call_id))
+            if _CALL_ID.fullmatch(entry.call_id):
+                wanted.append(entry.call_id)
+            free = next((one for one in wanted if isinstance(one, str) and one not in used), None)
+            number = len(found)
+            while free is None:
+                number += 1
+                free = f"call_{number}" if f"call_{number}" not in used else None
+            used.add(free)
+            found[entry] = free
+    return found
+
+
+def arguments_object(call: Called) -> dict[str, Any]:
+    """A call's arguments as an object, for APIs that know no other."""
+    if call.kind == "custom":
+        return {"input": call.arguments}
+    try:
+        value = msgspec.json.decode(call.arguments or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {"arguments": call.arguments}
+    return value if isinstance(value, dict) else {"arguments": value}

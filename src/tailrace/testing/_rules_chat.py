@@ -1,0 +1,134 @@
+"""OpenAI's rules for the body of `POST /v1/chat/completions`, and one of those who extend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tailrace.testing._rules_responses import Refusal, too_long
+
+if TYPE_CHECKING:
+    from tailrace.testing.providers import Issued
+
+Json = dict[str, Any]
+
+_ROLES = ("system", "assistant", "user", "function", "tool", "developer")
+
+
+def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
+    """Everything that is wrong, the first message's errors first."""
+    messages = request.get("messages")
+    if not isinstance(messages, list) or not messages:
+        yield _empty("messages")
+        return
+    turn = max((n for n, one in enumerate(messages) if _role(one) == "user"), default=0)
+    seen: set[str] = set()
+    waiting: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    for index, message in enumerate(messages):
+        role = _role(message)
+        if role not in _ROLES:
+            quoted = ", ".join(f"'{one}'" for one in _ROLES[:-1])
+            said = f"Supported values are: {quoted}, and '{_ROLES[-1]}'."
+            place = f"messages[{index}].role"
+            yield Refusal(f"Invalid value: '{role}'. {said}", place, "invalid_value")
+            return
+        if role == "tool":
+            yield from _answer(index, message, waiting, answered)
+            continue
+        yield from _unanswered(index, waiting)
+        waiting, answered = {}, {}
+        yield from _content(index, message)
+        if role == "assistant" and "tool_calls" in message:
+            yield from _calls(index, message, seen)
+            waiting = dict.fromkeys((call["id"] for call in message["tool_calls"]), index)
+            yield from _reasoning(index, message, issued, current=index >= turn)
+    yield from _unanswered(len(messages), waiting)
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, dict) else None
+
+
+def _empty(param: str) -> Refusal:
+    return Refusal(
+        f"Invalid '{param}': empty array. Expected an array with minimum length 1, but got an "
+        "empty array instead.",
+        param,
+        "empty_array",
+    )
+
+
+def _answer(
+    index: int, message: Json, waiting: dict[str, int], answered: dict[str, int]
+) -> Iterator[Refusal]:
+    ident = message.get("tool_call_id")
+    if ident in answered:
+        yield Refusal(
+            f"Invalid parameter: Duplicate value for 'tool_call_id' of '{ident}', in "
+            f"messages[{answered[str(ident)]}] and messages[{index}].",
+            f"messages.[{index}].tool_call_id",
+        )
+    elif ident not in waiting:
+        yield Refusal(
+            "Invalid parameter: messages with role 'tool' must be a response to a preceeding "
+            "message with 'tool_calls'.",
+            f"messages.[{index}].role",
+        )
+    else:
+        del waiting[str(ident)]
+        answered[str(ident)] = index
+    yield from _content(index, message)
+
+
+def _unanswered(index: int, waiting: dict[str, int]) -> Iterator[Refusal]:
+    if waiting:
+        yield Refusal(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding "
+            "to each 'tool_call_id'. The following tool_call_ids did not have response messages: "
+            + ", ".join(waiting),
+            f"messages.[{index}].role",
+        )
+
+
+def _content(index: int, message: Json) -> Iterator[Refusal]:
+    content, role = message.get("content"), message["role"]
+    if content is None:
+        if role != "assistant" or not (message.get("tool_calls") or message.get("refusal")):
+            said = "Invalid value for 'content': expected a string, got null."
+            yield Refusal(said, f"messages.[{index}].content")
+    elif isinstance(content, list):
+        if not content:
+            yield _empty(f"messages[{index}].content")
+        for part in content:
+            if part.get("type") == "image_url" and role != "user":
+                yield Refusal(
+                    f"Invalid 'messages[{index}]'. Image URLs are only allowed for messages with "
+                    f"role 'user', but this message with role '{role}' contains an image URL.",
+                    f"messages[{index}]",
+                    "invalid_value",
+                )
+
+
+def _calls(index: int, message: Json, seen: set[str]) -> Iterator[Refusal]:
+    if not message["tool_calls"]:
+        yield _empty(f"messages[{index}].tool_calls")
+    for at, call in enumerate(message["tool_calls"]):
+        place = f"messages[{index}].tool_calls[{at}]"
+        if len(call["id"]) > 40:
+            yield too_long(f"{place}.id", call["id"], 40)
+        if call["id"] in seen:
+            yield Refusal(f"Duplicate value for 'tool_calls[].id': '{call['id']}'.", place)
+        seen.add(call["id"])
+        if not isinstance(call["function"].get("arguments"), str):
+            said = f"Missing required parameter: '{place}.function.arguments'."
+            yield Refusal(said, f"{place}.function.arguments", "missing_required_parameter")
+
+
+def _reasoning(index: int, message: Json, issued: Issued, *, current: bool) -> Iterator[Refusal]:
+    """Servers that send `reasoning_content` want it back while their calls are answered."""
+    calls = [call["id"] for call in message["tool_calls"]]
+    wanted = current and any(call in issued.reasoning_of_calls for call in calls)
+    if wanted and not message.get("reasoning_content"):
+        said = f"Missing `reasoning_content` field in the assistant message at message index {index}."
+        yield Refusal(said, None, "invalid_request_error")

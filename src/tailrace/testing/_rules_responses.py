@@ -1,0 +1,272 @@
+"""OpenAI's rules for the body of `POST /v1/responses`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tailrace.testing.providers import Issued
+
+Json = dict[str, Any]
+
+
+class Refusal(NamedTuple):
+    """An error of OpenAI's."""
+
+    message: str
+    param: str | None = "input"
+    code: str | None = None
+    status: int = 400
+
+
+_ID = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "reasoning": "rs",
+}
+_PARTS = {
+    "user": ("input_text", "input_image", "input_file", "input_audio"),
+    "system": ("input_text", "input_image", "input_file"),
+    "developer": ("input_text", "input_image", "input_file"),
+    "assistant": ("output_text", "refusal"),
+}
+_CALLS = ("function_call", "custom_tool_call")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_FIELDS = {
+    "function_call": ("call_id", "name", "arguments"),
+    "custom_tool_call": ("call_id", "name", "input"),
+    "function_call_output": ("call_id", "output"),
+    "custom_tool_call_output": ("call_id", "output"),
+    "reasoning": ("summary",),
+    "message": ("role", "content"),
+    "item_reference": ("id",),
+}
+
+
+def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
+    """Everything that is wrong, what OpenAI looks at first before the rest."""
+    previous = request.get("previous_response_id")
+    if previous is not None and previous not in issued.responses:
+        said = f"Previous response with id '{previous}' not found."
+        yield Refusal(said, "previous_response_id", "previous_response_not_found")
+        return
+    items = request.get("input")
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not items:
+        yield Refusal("Missing required parameter: 'input'.", "input", "missing_required_parameter")
+        return
+    for index, item in enumerate(items):
+        yield from _shape(index, item, issued)
+    before = issued.responses.get(str(previous), ())
+    yield from _duplicates(items, before)
+    yield from _reasoning(items, issued, stored=request.get("store") is not False)
+    yield from _calls(items, before)
+
+
+def _kind(item: Json) -> str:
+    return str(item.get("type", "message"))
+
+
+def _invalid(param: str, said: str) -> Refusal:
+    return Refusal(f"Invalid '{param}': {said}", param, "invalid_value")
+
+
+def _shape(index: int, item: Any, issued: Issued) -> Iterator[Refusal]:
+    place = f"input[{index}]"
+    if not isinstance(item, dict):
+        yield Refusal(
+            f"Invalid type for '{place}': expected an object, but got {type(item).__name__} "
+            "instead.",
+            place,
+            "invalid_type",
+        )
+        return
+    kind = _kind(item)
+    if kind not in _FIELDS:
+        if item not in issued.raw_items:
+            yield Refusal(f"Invalid value: '{kind}'.", place, "invalid_value")
+        return
+    for name in _FIELDS[kind]:
+        if item.get(name) is None:
+            said = f"Missing required parameter: '{place}.{name}'."
+            yield Refusal(said, f"{place}.{name}", "missing_required_parameter")
+            return
+    yield from _ids(place, kind, item)
+    if kind == "message":
+        yield from _message(place, item)
+    elif kind in _CALLS and not _NAME.fullmatch(item["name"]):
+        yield _invalid(
+            f"{place}.name",
+            "string does not match pattern. Expected a string that matches the pattern "
+            "'^[a-zA-Z0-9_-]+$'.",
+        )
+    elif kind in _OUTPUTS and isinstance(item["output"], list):
+        yield from _parts(f"{place}.output", item["output"], _PARTS["user"])
+
+
+def _ids(place: str, kind: str, item: Json) -> Iterator[Refusal]:
+    ident, prefix = item.get("id"), _PREFIXES.get(kind, "")
+    if ident is not None:
+        if not isinstance(ident, str) or not _ID.fullmatch(ident):
+            said = (
+                f"'{ident}'. Expected an ID that contains letters, numbers, underscores, or "
+                "dashes, but this value contained additional characters."
+            )
+            yield _invalid(f"{place}.id", said)
+        elif not ident.startswith(prefix):
+            yield _invalid(f"{place}.id", f"'{ident}'. Expected an ID that begins with '{prefix}'.")
+    call_id = item.get("call_id")
+    if isinstance(call_id, str) and len(call_id) > 64:
+        yield too_long(f"{place}.call_id", call_id, 64)
+
+
+def too_long(param: str, value: str, limit: int) -> Refusal:
+    """A string beyond its limit."""
+    said = (
+        f"Invalid '{param}': string too long. Expected a string with maximum length {limit}, "
+        f"but got a string with length {len(value)} instead."
+    )
+    return Refusal(said, param, "string_above_max_length")
+
+
+def _message(place: str, item: Json) -> Iterator[Refusal]:
+    role = item["role"]
+    if role not in _PARTS:
+        said = "Supported values are: 'assistant', 'system', 'developer', and 'user'."
+        yield Refusal(f"Invalid value: '{role}'. {said}", f"{place}.role", "invalid_value")
+    elif isinstance(item["content"], list):
+        yield from _parts(f"{place}.content", item["content"], _PARTS[role])
+
+
+def _parts(place: str, parts: list[Any], allowed: tuple[str, ...]) -> Iterator[Refusal]:
+    for index, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, dict) else None
+        here = f"{place}[{index}]"
+        if kind not in allowed:
+            quoted = [f"'{one}'" for one in allowed]
+            listed = f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+            said = f"Invalid value: '{kind}'. Supported values are: {listed}."
+            yield Refusal(said, here, "invalid_value")
+        elif kind == "input_image" and not _is_url(part.get("image_url")):
+            if part.get("file_id") is None:
+                said = "Expected a valid URL, but got a value with an invalid format."
+                yield Refusal(
+                    f"Invalid '{here}.image_url'. {said}", f"{here}.image_url", "invalid_value"
+                )
+        elif kind == "input_file" and not any(
+            part.get(name) for name in ("file_url", "file_data", "file_id")
+        ):
+            yield Refusal(f"Missing required parameter: '{here}.file_id'.", here)
+
+
+def _is_url(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(("https://", "http://", "data:image/"))
+
+
+def _duplicates(items: list[Json], before: Any) -> Iterator[Refusal]:
+    seen = {item.get("id") for item in before}
+    for item in items:
+        ident = item.get("id")
+        if ident is None:
+            continue
+        if ident in seen:
+            yield Refusal(
+                f"Duplicate item found with id {ident}. Remove duplicate items from your input "
+                "and try again."
+            )
+        seen.add(ident)
+
+
+def _is_reasoning(item: Json, issued: Issued) -> bool:
+    if _kind(item) == "item_reference":
+        known = issued.items.get(item["id"])
+        return known is not None and known.kind == "reasoning"
+    return _kind(item) == "reasoning"
+
+
+def _reasoning(items: list[Json], issued: Issued, *, stored: bool) -> Iterator[Refusal]:
+    turn = max((index for index, item in enumerate(items) if item.get("role") == "user"), default=0)
+    for index, item in enumerate(items):
+        if _is_reasoning(item, issued):
+            yield from _found(item, issued, stored=stored, current=index >= turn)
+        elif _kind(item) == "item_reference" and not _is_stored(item["id"], issued):
+            yield _not_found(item["id"], stored=stored)
+    present: set[str] = set()
+    for index, item in enumerate(items):
+        ident = item.get("id")
+        if _is_reasoning(item, issued):
+            follower = items[index + 1] if index + 1 < len(items) else {}
+            if not _follows(item, follower, issued):
+                yield Refusal(
+                    f"Item '{ident}' of type 'reasoning' was provided without its required "
+                    "following item."
+                )
+            present.add(str(ident))
+            continue
+        known = issued.items.get(str(ident))
+        if known is not None and known.reasoning is not None and known.reasoning not in present:
+            yield Refusal(
+                f"Item '{ident}' of type '{known.kind}' was provided without its required "
+                f"'reasoning' item: '{known.reasoning}'."
+            )
+
+
+def _is_stored(ident: str, issued: Issued) -> bool:
+    known = issued.items.get(ident)
+    return known is not None and known.stored
+
+
+def _not_found(ident: Any, *, stored: bool) -> Refusal:
+    said = f"Item with id '{ident}' not found."
+    if not stored:
+        said += (
+            " Items are not persisted when `store` is set to false. Try again with `store` set "
+            "to true, or remove this item from your input."
+        )
+    return Refusal(said, status=404)
+
+
+def _found(item: Json, issued: Issued, *, stored: bool, current: bool) -> Iterator[Refusal]:
+    """Reasoning that the provider can read: sealed, or kept by it, which lasts for a turn."""
+    ident, sealed = item.get("id"), item.get("encrypted_content")
+    if sealed is not None:
+        if sealed not in issued.sealed or (ident is not None and issued.sealed[sealed] != ident):
+            yield Refusal(
+                f"The encrypted content for item {ident} could not be verified. Reason: Encrypted "
+                "content could not be decrypted or parsed.",
+                None,
+                "invalid_encrypted_content",
+            )
+    elif not stored or not current or not _is_stored(str(ident), issued):
+        yield _not_found(ident, stored=stored)
+
+
+def _follows(item: Json, follower: Json, issued: Issued) -> bool:
+    if item.get("id") is None:
+        return _kind(follower) in (*_CALLS, "reasoning") or follower.get("role") == "assistant"
+    known = issued.items.get(str(follower.get("id")))
+    return known is not None and known.reasoning == item["id"]
+
+
+def _calls(items: list[Json], before: Any) -> Iterator[Refusal]:
+    waiting = {item["call_id"]: _kind(item) for item in before if _kind(item) in _CALLS}
+    seen: set[str] = set(waiting)
+    for item in items:
+        kind, call_id = _kind(item), item.get("call_id")
+        if kind in _CALLS:
+            if call_id in seen:
+                yield Refusal(f"Duplicate function call found with call_id {call_id}.")
+            seen.add(str(call_id))
+            waiting[str(call_id)] = kind
+        elif kind in _OUTPUTS and f"{waiting.pop(str(call_id), None)}_output" != kind:
+            words = "custom tool call" if kind.startswith("custom") else "function call"
+            yield Refusal(f"No tool call found for {words} output with call_id {call_id}.")
+    for call_id, kind in waiting.items():
+        words = "custom tool call" if kind.startswith("custom") else "function call"
+        yield Refusal(f"No tool output found for {words} {call_id}.")
