@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.fold import State
+from tailrace.core.history import Api
 from tailrace.core.items import (
     ErrorInfo,
     ImageUrl,
@@ -27,6 +28,7 @@ from tailrace.core.items import (
     TextPart,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from tailrace.core.references import wrap
 from tailrace.core.state import ItemNode, TaskNode, TextNode
@@ -36,7 +38,7 @@ from tailrace.testing._books import Run
 from tailrace.testing.providers import Issued
 from tailrace.testing.runs import legal_runs
 
-APIS = ("openai_responses", "anthropic_messages", "openai_chat")
+APIS: tuple[Api, Api, Api] = ("openai_responses", "anthropic_messages", "openai_chat")
 
 Json = dict[str, Any]
 
@@ -46,13 +48,13 @@ class Chain:
     """Runs, oldest first, and the accounts of the three providers."""
 
     states: list[State] = field(default_factory=list)
-    issued: dict[str, Issued] = field(default_factory=lambda: {api: Issued() for api in APIS})
+    issued: dict[Api, Issued] = field(default_factory=lambda: {api: Issued() for api in APIS})
 
 
 class _Provider:
     """What one provider puts beside the items of one run."""
 
-    def __init__(self, api: str, name: str, *, tells_response: bool, sealed: bool) -> None:
+    def __init__(self, api: Api, name: str, *, tells_response: bool, sealed: bool) -> None:
         self.api = api
         self.name = name
         self.tells_response = tells_response
@@ -149,7 +151,7 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
             and event.task_id in provider.current
         ):
             facts = {"api": provider.api, "response_id": provider.response_id(event.task_id)}
-            usage = ev.TaskUsage(task_id=event.task_id, usage=msgspec.convert({}, ev.Usage))
+            usage = ev.TaskUsage(task_id=event.task_id, usage=msgspec.convert({}, Usage))
             found.append((usage, ev.Private(provider=facts)))
         found.append((event, private))
     return [
@@ -309,7 +311,7 @@ class _Player:
     def __init__(self, draw: Any, chain: Chain, number: int) -> None:
         self.draw = draw
         self.number = number
-        self.api: str = draw(st.sampled_from(APIS))
+        self.api: Api = draw(st.sampled_from(APIS))
         self.issued = chain.issued[self.api]
         self.sealed: bool = draw(st.sampled_from((True, True, False)))
         self.tells_response: bool = draw(st.sampled_from((True, True, False)))
@@ -342,7 +344,7 @@ class _Player:
             broken = [self.broken(kinds[end], names[end])]
         if how == "whole":
             facts = {"api": self.api, "response_id": f"resp_{self.number}_{self.answers}"}
-            usage = ev.TaskUsage(task_id=self.book.task_id, usage=ev.Usage())
+            usage = ev.TaskUsage(task_id=self.book.task_id, usage=Usage())
             self.book.emit(usage, ev.Private(provider=facts))
         if how == "stopped":
             last = ev.TaskCancelled(task_id=self.book.task_id)

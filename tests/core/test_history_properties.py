@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.core.history import History, history
+from tailrace.core.history import History, Mode, history
 from tailrace.core.snapshot import restore, save
 from tailrace.testing.providers import (
     ErrorBody,
@@ -24,7 +24,7 @@ CHECKS: Any = {
     "anthropic_messages": check_anthropic_messages,
     "openai_chat": check_openai_chat,
 }
-MODES = ("drop", "encrypted", "stored")
+MODES: tuple[Mode, ...] = ("drop", "encrypted", "stored")
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
@@ -47,7 +47,7 @@ def check_all(chain: Chain, *, store: bool, model: str | None) -> None:
             mode,
             store=store,
             model=model,
-            task_id=task_id,  # type: ignore[arg-type]
+            task_id=task_id,
         )
         error = refused(made, chain.issued[api], store=store)
         assert error is None, f"{api}, {mode}, {task_id}: {error.message}\n{made.request()}"
@@ -73,8 +73,8 @@ def test_no_chain_of_legal_runs_is_refused(chain: Chain, store: bool, model: str
 def test_a_longer_history_begins_as_the_shorter_one_did(chain: Chain) -> None:
     """What the provider has cached stays good: only the last turn's reasoning may go."""
     for api in APIS:
-        whole: Any = history(chain.states, api, "encrypted", store=False)  # type: ignore[arg-type]
-        part: Any = history(chain.states[:-1], api, "encrypted", store=False)  # type: ignore[arg-type]
+        whole: Any = history(chain.states, api, "encrypted", store=False)
+        part: Any = history(chain.states[:-1], api, "encrypted", store=False)
         if chain.states[-1].root.facts.get("input") and len(chain.states) > 1:  # type: ignore[union-attr]
             common = [one for one in part.items if one in whole.items]
             assert len(common) >= len(part.items) - 1
@@ -85,5 +85,5 @@ def test_a_longer_history_begins_as_the_shorter_one_did(chain: Chain) -> None:
 def test_a_saved_and_restored_run_has_the_same_history(chain: Chain) -> None:
     restored = [restore(save(state, private=True)) for state in chain.states]
     for api, mode in product(APIS, MODES):
-        one: Any = history(chain.states, api, mode)  # type: ignore[arg-type]
-        assert history(restored, api, mode) == one  # type: ignore[arg-type]
+        one: Any = history(chain.states, api, mode)
+        assert history(restored, api, mode) == one

@@ -8,6 +8,7 @@
 * `tailrace.testing.model`: `check_log`, a store, a bus and their followers against a model, which
   is a few lists, step by random step.
 * `tailrace.testing.wire`: what every wire format has to keep.
+* `tailrace.testing.providers`: what model providers refuse, in their own words.
 
 Each module names the packages that it needs beyond Tailrace when it is imported without them.
 """

@@ -130,5 +130,7 @@ def _reasoning(index: int, message: Json, issued: Issued, *, current: bool) -> I
     calls = [call["id"] for call in message["tool_calls"]]
     wanted = current and any(call in issued.reasoning_of_calls for call in calls)
     if wanted and not message.get("reasoning_content"):
-        said = f"Missing `reasoning_content` field in the assistant message at message index {index}."
+        said = (
+            f"Missing `reasoning_content` field in the assistant message at message index {index}."
+        )
         yield Refusal(said, None, "invalid_request_error")

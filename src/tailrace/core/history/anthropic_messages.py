@@ -8,7 +8,7 @@ with its signature, at the beginning of its message and never at its end, all of
 from __future__ import annotations
 
 from tailrace.core.history.entries import Called, Conversation, Entry, Said, Thought
-from tailrace.core.history.pieces import Json, Load, Native, Piece, inline, is_blank, plain
+from tailrace.core.history.pieces import Json, Load, Piece, inline, is_blank, plain
 from tailrace.core.history.rules import (
     NO_MESSAGE,
     Rules,
@@ -17,8 +17,6 @@ from tailrace.core.history.rules import (
     tool_name,
 )
 from tailrace.core.items import FilePart, ImageUrlPart
-
-API = "anthropic_messages"
 
 CONTINUE = "Continue."
 """What the user says where nothing else follows the model's last words."""
@@ -85,7 +83,7 @@ class _Messages:
                 results, step = [], entry.step
             if isinstance(entry, Called) and not entry.by_provider:
                 results.append(self._result(entry))
-            self._enter(entry, is_last=index == len(entries) - 1)
+            self._enter(entry, is_last=index == len(entries) - 1 and not results)
         self._add("user", results)
         for message in self.messages:
             if message["role"] == "assistant":
@@ -201,8 +199,6 @@ def _text(text: str) -> Json:
 
 def content_blocks(piece: Piece, load: Load) -> list[Json]:
     """What the model is told, as blocks; none for a piece that says nothing."""
-    if isinstance(piece, Native) and piece.api == API:
-        return [piece.part]
     if isinstance(piece, ImageUrlPart) and (url := load(piece.image_url.url)):
         found = inline(url)
         if url.startswith("https://"):

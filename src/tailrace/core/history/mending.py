@@ -74,6 +74,8 @@ def _readable(items: Iterable[Any]) -> list[Json]:
         kind, ident = _kind(item), item.get("id")
         if kind == "message" and (item.get("role") not in _ROLES or not _says(item)):
             continue
+        if kind.endswith("_output") and not isinstance(item.get("call_id"), str):
+            continue
         if kind == "reasoning" and not isinstance(item.get("summary"), list):
             item = {**item, "summary": []}
         prefix = _PREFIXES.get(kind, "")
@@ -81,10 +83,12 @@ def _readable(items: Iterable[Any]) -> list[Json]:
             not isinstance(ident, str) or not _ID.fullmatch(ident) or not ident.startswith(prefix)
         ):
             item = _without_id(item)
-        elif isinstance(ident, str) and seen.setdefault(ident, item) is not item:
+        elif isinstance(ident, str) and ident in seen:
             if kind != "message" or item == seen[ident]:
                 continue
             item = _without_id(item)
+        elif isinstance(ident, str):
+            seen[ident] = item
         found.append(item)
     return found
 
@@ -107,13 +111,13 @@ def _is_call(item: Json) -> bool:
 
 def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
     """Every call with one output behind it, every output with one call before it."""
-    calls: dict[Any, int] = {}
-    outputs: dict[Any, int] = {}
+    calls: dict[str, int] = {}
+    outputs: dict[tuple[str, str], int] = {}
     for index, item in enumerate(items):
         if _is_call(item):
             calls.setdefault(item["call_id"], index)
         elif _kind(item).endswith("_output") and "output" in item:
-            outputs.setdefault((_kind(item), item.get("call_id")), index)
+            outputs.setdefault((_kind(item), item["call_id"]), index)
     # A call that came by reference has an id that nobody can see.
     hidden = any(_kind(item) == "item_reference" for item in items)
     found: list[Json] = []
@@ -124,13 +128,13 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
             found += late
             late = []
         if kind.endswith("_output"):
-            if outputs.get((kind, call_id)) == index and (
-                _answers(items, calls.get(call_id), item, index)
-                if call_id in calls
-                else hidden or call_id in known
-            ):
+            call = calls.get(str(call_id))
+            answers = call is not None and call < index and f"{_kind(items[call])}_output" == kind
+            expected = answers if call is not None else hidden or call_id in known
+            if expected and outputs.get((kind, str(call_id))) == index:
                 found.append(item)
         elif _is_call(item):
+            call_id = item["call_id"]
             place = outputs.get((f"{kind}_output", call_id))
             if calls[call_id] != index or (place is None and kind not in _NAMED):
                 continue
@@ -142,10 +146,6 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
         elif kind not in _NAMED:
             found.append(item)
     return found + late
-
-
-def _answers(items: list[Json], call: int | None, output: Json, index: int) -> bool:
-    return call is not None and call < index and _kind(output) == f"{_kind(items[call])}_output"
 
 
 def _with_arguments(call: Json) -> Json:

@@ -22,7 +22,7 @@ def mend_anthropic(messages: list[Any], *, keep_thinking: bool) -> list[Any]:
     given = _merged(messages)
     mended = [(role, _blocks(blocks, keep_thinking=keep_thinking)) for role, blocks in given]
     mended = _answered(_regrouped(mended))
-    if mended == given:
+    if mended == given and all(map(_says_something, messages)):
         return messages  # as it was written, strings and all
     system = [one for one in messages if isinstance(one, dict) and one.get("role") == "system"]
     return system + [{"role": role, "content": blocks} for role, blocks in mended]
@@ -35,6 +35,15 @@ def _merged(messages: list[Any]) -> list[tuple[str, list[Any]]]:
         if isinstance(message, dict) and message.get("role") in ("user", "assistant")
     ]
     return _regrouped(read)
+
+
+def _says_something(message: Any) -> bool:
+    roles = ("user", "assistant", "system")
+    return (
+        isinstance(message, dict)
+        and message.get("role") in roles
+        and bool(_content(message.get("content")))
+    )
 
 
 def _content(content: Any) -> list[Any]:
@@ -71,23 +80,23 @@ def _is_sound(block: Json, *, keep_thinking: bool) -> bool:
         return keep_thinking and bool(block.get("signature"))
     if kind == "redacted_thinking":
         return keep_thinking and bool(block.get("data"))
-    if kind == "tool_use":
+    if kind in ("tool_use", *_SERVER_CALLS):
         ident = block.get("id")
-        sound = isinstance(ident, str) and isinstance(block.get("name"), str)
-        return (
-            sound and bool(_CALL_ID.fullmatch(str(ident))) and isinstance(block.get("input"), dict)
-        )
-    return True
+        if not isinstance(ident, str) or kind != "tool_use":
+            return isinstance(ident, str)
+        sound = isinstance(block.get("name"), str) and isinstance(block.get("input"), dict)
+        return sound and _CALL_ID.fullmatch(ident) is not None
+    return not kind.endswith("tool_result") or isinstance(block.get("tool_use_id"), str)
 
 
 def _answered(messages: list[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
     """Each call with its result in the message behind it, and no result elsewhere."""
-    results: dict[Any, Json] = {}
+    results: dict[str, Json] = {}
     for role, blocks in messages:
         if role == "user":
             for block in blocks:
                 if block["type"] == "tool_result":
-                    results.setdefault(block.get("tool_use_id"), block)
+                    results.setdefault(block["tool_use_id"], block)
     found: list[tuple[str, list[Json]]] = []
     used: set[str] = set()
     for place, (role, blocks) in enumerate(messages):
@@ -112,34 +121,37 @@ def _answered(messages: list[tuple[str, list[Json]]]) -> list[tuple[str, list[Js
     return found
 
 
-def _results(due: dict[Any, Json | None], behind: list[Json]) -> list[Json]:
+def _results(due: dict[str, Json | None], behind: list[Json]) -> list[Json]:
     """The results of an answer's calls: as they stand behind it, then those from elsewhere."""
-    here = [b for b in behind if b["type"] == "tool_result" and due.get(b.get("tool_use_id")) is b]
-    for block in here:
-        del due[block["tool_use_id"]]
+    here = []
+    for block in behind:
+        if block["type"] == "tool_result" and due.get(block["tool_use_id"]) is block:
+            del due[block["tool_use_id"]]
+            here.append(block)
     return here + [block or _interrupted(ident) for ident, block in due.items()]
 
 
 def _server_tools(blocks: list[Json], *, is_last: bool) -> list[Json]:
     """The blocks without halves of what the provider's own tools did.
 
-    Only the last answer may have a call without a result: the provider goes on with it.
+    Only what comes last of all may be a call without a result: the provider goes on with it.
     """
-    open_calls = {b.get("id") for b in blocks if b["type"] in _SERVER_CALLS}
-    answered = {b.get("tool_use_id") for b in blocks if _is_server_result(b)}
-    seen: set[Any] = set()
-    found = []
-    for block in blocks:
+    waits = is_last and not any(block["type"] == "tool_use" for block in blocks)
+    calls: dict[str, int] = {}
+    results: dict[str, int] = {}
+    for index, block in enumerate(blocks):
         if block["type"] in _SERVER_CALLS:
-            ident = block.get("id")
-            if ident in seen or not (is_last or ident in answered):
+            calls.setdefault(block["id"], index)
+        elif _is_server_result(block) and block["tool_use_id"] in calls:
+            results.setdefault(block["tool_use_id"], index)
+    found = []
+    for index, block in enumerate(blocks):
+        if block["type"] in _SERVER_CALLS:
+            paused = waits and index == len(blocks) - 1
+            if calls[block["id"]] != index or not (paused or block["id"] in results):
                 continue
-            seen.add(ident)
-        elif _is_server_result(block):
-            ident = block.get("tool_use_id")
-            if ident not in seen or ident not in open_calls:
-                continue
-            open_calls.discard(ident)
+        elif _is_server_result(block) and results.get(block["tool_use_id"]) != index:
+            continue
         found.append(block)
     return found
 
@@ -170,12 +182,14 @@ def mend_chat(messages: list[Any]) -> list[Any]:
     readable = [
         message
         for message in messages
-        if isinstance(message, dict) and message.get("role") in _CHAT_ROLES
+        if isinstance(message, dict)
+        and message.get("role") in _CHAT_ROLES
+        and (message["role"] != "tool" or isinstance(message.get("tool_call_id"), str))
     ]
-    answers: dict[Any, Json] = {}
+    answers: dict[str, Json] = {}
     for message in readable:
         if message["role"] == "tool" and message.get("content") is not None:
-            answers.setdefault(message.get("tool_call_id"), message)
+            answers.setdefault(message["tool_call_id"], message)
     found: list[Any] = []
     used: set[str] = set()
     for place, message in enumerate(readable):
@@ -185,11 +199,11 @@ def mend_chat(messages: list[Any]) -> list[Any]:
         if not calls and message.get("content") is None and not message.get("refusal"):
             continue
         found.append(_with_calls(message, calls))
-        due: dict[Any, Json | None] = {c["id"]: answers.get(c["id"]) for c in calls}
+        due: dict[str, Json | None] = {c["id"]: answers.get(c["id"]) for c in calls}
         behind = place + 1
         while behind < len(readable) and readable[behind]["role"] == "tool":
             answer = readable[behind]
-            if due.get(answer.get("tool_call_id")) is answer:
+            if due.get(answer["tool_call_id"]) is answer:
                 del due[answer["tool_call_id"]]
                 found.append(answer)
             behind += 1

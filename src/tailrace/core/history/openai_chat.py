@@ -28,8 +28,6 @@ from tailrace.core.history.rules import (
 )
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
 
-API = "openai_chat"
-
 
 def render(talk: Conversation, rules: Rules) -> list[Json]:
     """The messages of a conversation."""
@@ -69,7 +67,7 @@ class _Messages:
         if entry.role != "user":
             self.messages.append({"role": "system", "content": joined(entry.pieces)})
             return
-        parts = [_part(piece, self.rules.load) for piece in entry.pieces]
+        parts = [content_part(piece, self.rules.load) for piece in entry.pieces]
         self._add_user(parts)
 
     def _add_user(self, parts: list[Json]) -> None:
@@ -89,6 +87,9 @@ class _Messages:
     def _think(self, entry: Thought) -> None:
         name = str(entry.origin.get("field", "reasoning_content"))
         self.answer[name] = self.answer.get(name, "") + "".join(entry.texts or entry.summary)
+        details = entry.origin.get("reasoning_details")
+        if isinstance(details, list):  # sealed, as some routers pass it on
+            self.answer["reasoning_details"] = [*self.answer.get("reasoning_details", ()), *details]
 
     def _end_answer(self) -> None:
         called, answer = self.called, self.answer
@@ -123,11 +124,13 @@ class _Messages:
         if entry.kind == "custom":
             arguments = msgspec.json.encode(arguments_object(entry)).decode()
         function = {"name": tool_name(entry.name), "arguments": arguments}
-        return {"id": self.calls[entry], "type": "function", "function": function}
+        call = {"id": self.calls[entry], "type": "function", "function": function}
+        fields = entry.origin.get("fields")  # more that a server wants back, such as a signature
+        return {**fields, **call} if self.rules.owns(entry) and isinstance(fields, dict) else call
 
     def _picture(self, piece: Piece) -> Json | None:
         if isinstance(piece, ImageUrlPart) and self.rules.load(piece.image_url.url):
-            return _part(piece, self.rules.load)
+            return content_part(piece, self.rules.load)
         return None
 
 
@@ -135,7 +138,7 @@ def _text(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def _part(piece: Piece, load: Load) -> Json:
+def content_part(piece: Piece, load: Load) -> Json:
     """A part of what the model is told."""
     if isinstance(piece, TextPart):
         return _text(piece.text)

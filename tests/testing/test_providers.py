@@ -1,0 +1,560 @@
+"""The providers' rules: each is broken once, and answered in the provider's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.testing.providers import (
+    ErrorBody,
+    Issued,
+    check_anthropic_messages,
+    check_openai_chat,
+    check_openai_responses,
+)
+
+USER = {"role": "user", "content": "Hi"}
+RS = {"type": "reasoning", "id": "rs_1", "summary": []}
+SEALED = {**RS, "encrypted_content": "gAAA"}
+MSG = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": "Yes"}],
+}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+OUT = {"type": "function_call_output", "call_id": "c", "output": "15C"}
+
+
+def account() -> Issued:
+    issued = Issued()
+    issued.openai_response("resp_1", [SEALED, MSG])
+    issued.openai_response("resp_2", [{**CALL, "id": "fc_1"}])
+    return issued
+
+
+def openai(*items: Any, **more: Any) -> ErrorBody | None:
+    return check_openai_responses({"input": list(items), **more}, account())
+
+
+@pytest.mark.parametrize(
+    ("items", "more"),
+    [
+        ([USER, SEALED, MSG, USER], {}),
+        ([USER, RS, MSG], {}),
+        ([USER, SEALED, MSG], {"store": False}),
+        ([USER, {**MSG, "id": "msg_other"}, USER], {}),
+        ([USER, CALL, OUT], {}),
+        ([OUT], {"previous_response_id": "resp_2"}),
+        (
+            [
+                USER,
+                {"type": "item_reference", "id": "rs_1"},
+                {"type": "item_reference", "id": "msg_1"},
+            ],
+            {},
+        ),
+        ([{"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}, CALL, OUT], {}),
+        (
+            [{"role": "user", "content": [{"type": "input_image", "file_id": "file_1"}]}],
+            {},
+        ),
+    ],
+)
+def test_what_openai_accepts(items: list[Any], more: Any) -> None:
+    error = openai(*items, **more)
+    assert error is None, error.message
+
+
+def test_openai_accepts_a_string() -> None:
+    assert check_openai_responses({"input": "Hi"}, Issued()) is None
+
+
+NOT_STORED = (
+    " Items are not persisted when `store` is set to false. Try again with `store` set to "
+    "true, "
+    "or remove this item from your input."
+)
+
+
+@pytest.mark.parametrize(
+    ("items", "more", "message"),
+    [
+        ([USER, RS, MSG, USER], {}, "Item with id 'rs_1' not found."),
+        ([USER, RS, MSG], {"store": False}, "Item with id 'rs_1' not found." + NOT_STORED),
+        ([{"type": "item_reference", "id": "msg_9"}], {}, "Item with id 'msg_9' not found."),
+        (
+            [USER, MSG, USER],
+            {},
+            (
+                "Item 'msg_1' of type 'message' was provided without its required "
+                "'reasoning' item: "
+                "'rs_1'."
+            ),
+        ),
+        (
+            [USER, SEALED, USER],
+            {},
+            "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        ),
+        (
+            [USER, SEALED, {**MSG, "id": "msg_2"}],
+            {},
+            "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        ),
+        (
+            [USER, {**SEALED, "encrypted_content": "forged"}, MSG],
+            {},
+            (
+                "The encrypted content for item rs_1 could not be verified. Reason: "
+                "Encrypted content "
+                "could not be decrypted or parsed."
+            ),
+        ),
+        ([USER, CALL], {}, "No tool output found for function call c."),
+        ([USER, OUT], {}, "No tool call found for function call output with call_id c."),
+        ([USER, CALL, OUT, OUT], {}, "No tool call found for function call output with call_id c."),
+        ([USER, CALL, CALL, OUT], {}, "Duplicate function call found with call_id c."),
+        ([USER], {"previous_response_id": "resp_2"}, "No tool output found for function call c."),
+        (
+            [USER],
+            {"previous_response_id": "resp_9"},
+            "Previous response with id 'resp_9' not found.",
+        ),
+        (
+            [USER, SEALED, MSG, {**MSG, "content": "x"}],
+            {},
+            (
+                "Duplicate item found with id msg_1. Remove duplicate items from your input "
+                "and try "
+                "again."
+            ),
+        ),
+        (
+            [{**CALL, "id": "call_1"}, OUT],
+            {},
+            "Invalid 'input[0].id': 'call_1'. Expected an ID that begins with 'fc'.",
+        ),
+        (
+            [{**MSG, "id": "a b"}],
+            {},
+            (
+                "Invalid 'input[0].id': 'a b'. Expected an ID that contains letters, numbers, "
+                "underscores, or dashes, but this value contained additional characters."
+            ),
+        ),
+        (
+            [{**CALL, "call_id": "c" * 65}],
+            {},
+            (
+                "Invalid 'input[0].call_id': string too long. Expected a string with maximum "
+                "length 64, "
+                "but got a string with length 65 instead."
+            ),
+        ),
+        (
+            [{**CALL, "name": "a.b"}],
+            {},
+            (
+                "Invalid 'input[0].name': string does not match pattern. Expected a string "
+                "that matches "
+                "the pattern '^[a-zA-Z0-9_-]+$'."
+            ),
+        ),
+        ([{"type": "function_call"}], {}, "Missing required parameter: 'input[0].call_id'."),
+        ([{"type": "hologram"}], {}, "Invalid value: 'hologram'."),
+        (
+            [{"role": "critic", "content": "x"}],
+            {},
+            (
+                "Invalid value: 'critic'. Supported values are: 'assistant', 'system', "
+                "'developer', "
+                "and 'user'."
+            ),
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}],
+            {},
+            "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "input_image", "image_url": "/blobs/1"}]}],
+            {},
+            (
+                "Invalid 'input[0].content[0].image_url'. Expected a valid URL, but got a "
+                "value with an "
+                "invalid format."
+            ),
+        ),
+        (
+            [CALL, {**OUT, "output": [{"type": "input_file"}]}],
+            {},
+            "Missing required parameter: 'input[1].output[0].file_id'.",
+        ),
+        ([], {}, "Missing required parameter: 'input'."),
+        ([7], {}, "Invalid type for 'input[0]': expected an object, but got int instead."),
+    ],
+)
+def test_what_openai_refuses(items: list[Any], more: Any, message: str) -> None:
+    error = openai(*items, **more)
+    assert error is not None
+    assert error.message == message
+    assert error.body["error"].keys() == {"message", "type", "param", "code"}
+    assert error.status == (404 if message.startswith("Item with") else 400)
+
+
+HI = {"type": "text", "text": "Hi"}
+THOUGHT = {"type": "thinking", "thinking": "Hm", "signature": "S"}
+SECOND = {"type": "redacted_thinking", "data": "D"}
+USE = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
+GOT = {"type": "tool_result", "tool_use_id": "1", "content": "15C"}
+SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+ON = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+
+def a(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def u(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def anthropic(*messages: Any, **more: Any) -> ErrorBody | None:
+    issued = Issued()
+    issued.anthropic_message([THOUGHT, HI, SECOND, USE])
+    return check_anthropic_messages({"messages": list(messages), **more}, issued)
+
+
+@pytest.mark.parametrize(
+    ("messages", "more"),
+    [
+        ([USER, USER], {}),
+        ([{"role": "system", "content": "S"}, USER], {}),
+        ([USER, a(THOUGHT, HI, SECOND, USE), u(GOT, HI)], ON),
+        ([USER, a(THOUGHT, HI), USER], {}),
+        ([USER, a(SEARCH, FOUND, HI), USER], {}),
+        ([USER, a(SEARCH)], {}),
+        ([USER, a(HI), USER], ON),
+    ],
+)
+def test_what_anthropic_accepts(messages: list[Any], more: Any) -> None:
+    error = anthropic(*messages, **more)
+    assert error is None, error.message
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([], "messages: at least one message is required"),
+        ([a(HI), USER], 'messages: first message must use the "user" role'),
+        ([{"role": "system", "content": "S"}], 'messages: first message must use the "user" role'),
+        (
+            [{"role": "tool", "content": "x"}],
+            'messages: Unexpected role "tool". Allowed roles are "user" or "assistant"',
+        ),
+        (
+            [u()],
+            (
+                "messages.0: all messages must have non-empty content except for the "
+                "optional final "
+                "assistant message"
+            ),
+        ),
+        ([u({"type": "text", "text": ""})], "messages: text content blocks must be non-empty"),
+        (
+            [u({"type": "text", "text": "\n"})],
+            "messages: text content blocks must contain non-whitespace text",
+        ),
+        (
+            [USER, a({"type": "text", "text": "Hi "})],
+            "messages: final assistant content cannot end with trailing whitespace",
+        ),
+        (
+            [USER, a(HI)],
+            (
+                "This model does not support assistant message prefill. The conversation "
+                "must end with "
+                "a user message."
+            ),
+        ),
+        (
+            [USER, a(USE), USER],
+            (
+                "messages.1: `tool_use` ids were found without `tool_result` blocks "
+                "immediately after: "
+                "1. Each `tool_use` block must have a corresponding `tool_result` block in "
+                "the next "
+                "message."
+            ),
+        ),
+        (
+            [USER, a(USE), u(HI, GOT)],
+            (
+                "messages.1: `tool_use` ids were found without `tool_result` blocks "
+                "immediately after: "
+                "1. Each `tool_use` block must have a corresponding `tool_result` block in "
+                "the next "
+                "message."
+            ),
+        ),
+        (
+            [u(GOT)],
+            (
+                "messages.0.content.0: unexpected `tool_use_id` found in `tool_result` "
+                "blocks: 1. Each "
+                "`tool_result` block must have a corresponding `tool_use` block in the "
+                "previous message."
+            ),
+        ),
+        (
+            [USER, a(USE), u(GOT, GOT)],
+            (
+                "messages.2.content.1: each tool_use must have a single result. Found multiple "
+                "`tool_result` blocks with id: 1"
+            ),
+        ),
+        ([USER, a(USE), u(GOT), a(USE), u(GOT)], "messages: `tool_use` ids must be unique"),
+        (
+            [USER, a({**USE, "id": "a b"}), u(GOT)],
+            "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
+        ),
+        (
+            [USER, a({**USE, "name": "a.b"}), u(GOT)],
+            (
+                "messages.1.content.0.tool_use.name: String should match pattern "
+                "'^[a-zA-Z0-9_-]{1,128}$'"
+            ),
+        ),
+        (
+            [USER, a({**USE, "input": "{}"}), u(GOT)],
+            "messages.1.content.0.tool_use.input: Input should be a valid dictionary",
+        ),
+        ([u(USE)], "messages.0.content.0: `tool_use` blocks can only be in `assistant` messages"),
+        (
+            [USER, a(GOT), USER],
+            "messages.1.content.0: `tool_result` blocks can only be in `user` messages",
+        ),
+        (
+            [USER, a(USE), u({**GOT, "content": [{"type": "text", "text": ""}]})],
+            "messages: text content blocks must be non-empty",
+        ),
+        (
+            [u(7)],
+            (
+                "messages.0.content.0: Input should be a valid dictionary or object to "
+                "extract fields "
+                "from"
+            ),
+        ),
+        (
+            [USER, a(SEARCH, HI), USER],
+            (
+                "messages.1: `web_search` tool use with id `s` was found without a corresponding "
+                "`web_search_tool_result` block"
+            ),
+        ),
+        (
+            [USER, a(FOUND), USER],
+            (
+                "messages.1.content.0: unexpected `tool_use_id` found in `web_search_tool_result` "
+                "blocks: s. Each `web_search_tool_result` block must have a corresponding "
+                "`server_tool_use` block before it."
+            ),
+        ),
+        (
+            [USER, a({**THOUGHT, "thinking": "Hmm"}, HI), USER],
+            "messages.1.content.0: Invalid `signature` in `thinking` block",
+        ),
+        (
+            [USER, a({"type": "thinking", "thinking": "Hm"}, HI), USER],
+            "messages.1.content.0.thinking.signature: Field required",
+        ),
+        (
+            [USER, a(HI, THOUGHT, HI), USER],
+            (
+                "messages.1.content.0: If an assistant message contains any thinking blocks, "
+                "the first "
+                "block must be `thinking` or `redacted_thinking`. Found `text`."
+            ),
+        ),
+        (
+            [USER, a(THOUGHT), USER],
+            "messages.1: The final block in an assistant message cannot be `thinking`.",
+        ),
+        (
+            [USER, a(SECOND, HI), USER],
+            (
+                "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the "
+                "latest assistant "
+                "message cannot be modified. These blocks must remain as they were in the original "
+                "response."
+            ),
+        ),
+        (
+            [u({"type": "image", "source": {"type": "url", "url": "http://a.org"}})],
+            "messages.0.content.0.image.source.url.url: Only HTTPS URLs are supported.",
+        ),
+        (
+            [u({"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml"}})],
+            (
+                "messages.0.content.0.image.source.base64.media_type: Input should be "
+                "'image/jpeg', "
+                "'image/png', 'image/gif' or 'image/webp'"
+            ),
+        ),
+        ([u({"type": "image"})], "messages.0.content.0.image.source: Field required"),
+    ],
+)
+def test_what_anthropic_refuses(messages: list[Any], message: str) -> None:
+    error = anthropic(*messages)
+    assert error is not None
+    assert error.message == message
+    assert error.body["type"] == "error"
+    assert error.body["error"]["type"] == "invalid_request_error"
+
+
+def test_with_thinking_on_calls_that_are_answered_began_with_it() -> None:
+    error = anthropic(USER, a(USE), u(GOT), **ON)
+    assert error is not None
+    assert error.message.startswith(
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
+        "`tool_use`. When `thinking` is enabled"
+    )
+
+
+TOOLS = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+ANSWER = {"role": "tool", "tool_call_id": "1", "content": "15C"}
+PICTURE = {"type": "image_url", "image_url": {"url": "https://a.org/a.png"}}
+
+
+def chat(*messages: Any) -> ErrorBody | None:
+    return check_openai_chat({"messages": list(messages)}, Issued())
+
+
+def test_what_chat_completions_accept() -> None:
+    assert chat(USER, TOOLS, ANSWER, {"role": "user", "content": [PICTURE]}) is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "message", "param"),
+    [
+        (
+            [],
+            (
+                "Invalid 'messages': empty array. Expected an array with minimum length 1, "
+                "but got an "
+                "empty array instead."
+            ),
+            "messages",
+        ),
+        (
+            [USER, TOOLS, USER],
+            (
+                "An assistant message with 'tool_calls' must be followed by tool messages "
+                "responding to "
+                "each 'tool_call_id'. The following tool_call_ids did not have response "
+                "messages: 1"
+            ),
+            "messages.[2].role",
+        ),
+        (
+            [USER, ANSWER],
+            (
+                "Invalid parameter: messages with role 'tool' must be a response to a preceeding "
+                "message with 'tool_calls'."
+            ),
+            "messages.[1].role",
+        ),
+        (
+            [USER, TOOLS, ANSWER, ANSWER],
+            (
+                "Invalid parameter: Duplicate value for 'tool_call_id' of '1', in messages[2] and "
+                "messages[3]."
+            ),
+            "messages.[3].tool_call_id",
+        ),
+        (
+            [{"role": "user", "content": None}],
+            "Invalid value for 'content': expected a string, got null.",
+            "messages.[0].content",
+        ),
+        (
+            [{"role": "user", "content": []}],
+            (
+                "Invalid 'messages[0].content': empty array. Expected an array with minimum "
+                "length 1, "
+                "but got an empty array instead."
+            ),
+            "messages[0].content",
+        ),
+        (
+            [{"role": "critic"}],
+            (
+                "Invalid value: 'critic'. Supported values are: 'system', 'assistant', 'user', "
+                "'function', 'tool', and 'developer'."
+            ),
+            "messages[0].role",
+        ),
+        (
+            [{**TOOLS, "tool_calls": [], "content": "x"}],
+            (
+                "Invalid 'messages[0].tool_calls': empty array. Expected an array with "
+                "minimum length "
+                "1, but got an empty array instead."
+            ),
+            "messages[0].tool_calls",
+        ),
+        (
+            [USER, TOOLS, {**ANSWER, "content": [PICTURE]}],
+            (
+                "Invalid 'messages[2]'. Image URLs are only allowed for messages with role "
+                "'user', but "
+                "this message with role 'tool' contains an image URL."
+            ),
+            "messages[2]",
+        ),
+        (
+            [{**TOOLS, "tool_calls": [{"id": "x" * 41, "function": {"arguments": "{}"}}]}],
+            (
+                "Invalid 'messages[0].tool_calls[0].id': string too long. Expected a string with "
+                "maximum length 40, but got a string with length 41 instead."
+            ),
+            "messages[0].tool_calls[0].id",
+        ),
+        (
+            [{**TOOLS, "tool_calls": [{"id": "1", "function": {}}]}],
+            "Missing required parameter: 'messages[0].tool_calls[0].function.arguments'.",
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            [TOOLS, ANSWER, TOOLS, ANSWER],
+            "Duplicate value for 'tool_calls[].id': '1'.",
+            "messages[2].tool_calls[0]",
+        ),
+    ],
+)
+def test_what_chat_completions_refuse(messages: list[Any], message: str, param: str) -> None:
+    error = chat(*messages)
+    assert error is not None
+    assert error.message == message
+    assert error.body["error"]["param"] == param
+
+
+def test_reasoning_content_is_wanted_back_while_calls_are_answered() -> None:
+    issued = Issued()
+    issued.chat_message({**TOOLS, "reasoning_content": "Hm"})
+    error = check_openai_chat({"messages": [USER, TOOLS, ANSWER]}, issued)
+    assert error is not None
+    assert error.message == (
+        "Missing `reasoning_content` field in the assistant message at message index 1."
+    )
+    thought = {**TOOLS, "reasoning_content": "Hm"}
+    assert check_openai_chat({"messages": [USER, thought, ANSWER]}, issued) is None
+    assert check_openai_chat({"messages": [USER, TOOLS, ANSWER, USER]}, issued) is None
