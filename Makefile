@@ -28,6 +28,7 @@ demo: $(VENV)/.run $(VENV)/.project ## start the demo
 test: $(VENV)/.dev $(VENV)/.project ## run the tests and the coverage gate; ARGS="…" go to pytest
 	@scripts/node-env clients/ts
 	@scripts/node-env tests/js
+	@scripts/agentscope-env
 	@scripts/services
 	@scripts/test $(ARGS)
 
@@ -60,11 +61,12 @@ lock: .venv-lock/.uv-$(UV_VERSION) $(VENV)/.dev ## pin the dependencies again; U
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --group build --constraint requirements/dev.txt \
 		--output-file requirements/run.txt
+	$(COMPILE) --group agentscope --output-file requirements/agentscope.txt
 	@scripts/node-env --lock clients/ts
 	@scripts/node-env --lock tests/js
 
 clean: ## remove the environments and everything built or cached
-	rm -rf $(VENV) .venv-lock build dist .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) .venv-lock .venv-agentscope build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	rm -rf clients/ts/node_modules tests/js/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,10 +23,13 @@ class Served:
         self.url = ""
         self.start()
 
-    def start(self) -> None:
+    def start(self, port: str = "0") -> None:
         environment = {**os.environ, "TAILRACE_TEST_DB": str(self.database)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tailrace.cli", "serve", "tests.serving_app:app", "--port", "0"],
+            [
+                *(sys.executable, "-m", "tailrace.cli", "serve"),
+                *("tests.serving_app:app", "--port", port),
+            ],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

@@ -57,6 +57,7 @@ def test_help_says_what_there_is() -> None:
     assert "SQLite" in tailrace("demo", "--help").stdout
     assert "module:name" in tailrace("serve", "--help").stdout
     assert "module:name" in tailrace("worker", "--help").stdout
+    assert "reasoning_text" in tailrace("proxy", "--help").stdout
 
 
 def test_the_version_is_told() -> None:
@@ -128,6 +129,28 @@ def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: 
         assert working.wait(10) == 0
 
 
+def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
+    with running("serve", "mine:app", "--port", "0", cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        backend = re.search(r"http://\S+", serving.stdout.readline())
+        assert backend
+        with running("proxy", "--upstream", backend[0], "--port", "0") as proxy:
+            assert proxy.stdout is not None
+            line = proxy.stdout.readline()
+            assert f"repairs {backend[0]} at http://127.0.0.1:" in line
+            url = line.split(" at ")[1].split()[0]
+            request = {"model": "weather", "input": "?", "stream": True}
+            direct = httpx.post(f"{backend[0]}/v1/responses", json=request)
+            answer = httpx.post(f"{url}/v1/responses", json=request)
+            assert answer.text.count("\n\n") == direct.text.count("\n\n")
+            assert {*answer.headers} == {*direct.headers}
+            proxy.send_signal(signal.SIGINT)
+            assert proxy.wait(10) == 0
+            assert proxy.stderr is not None
+            assert proxy.stderr.read() == ""
+
+
 def test_mistakes_are_one_clear_sentence(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("app = 5\n")
     for arguments, words in (
@@ -138,6 +161,8 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path) -> None:
         (["serve", "tests.serving_app:app", "--host", "0.0.0.0"], "API keys"),
         (["serve", "tests.serving_app:app", "--keep-events", "soon"], "'soon' is no duration"),
         (["worker", "tests.serving_app:app", "--keep-runs", "-1d"], "'-1d' is no duration"),
+        (["proxy", "--upstream", "nowhere"], "http://host:port"),
+        (["proxy", "--upstream", "http://localhost:1", "--host", "0.0.0.0"], "0.0.0.0"),
     ):
         done = tailrace(*arguments, cwd=ROOT if "tests" in arguments[1] else tmp_path)
         assert done.returncode == 2, done

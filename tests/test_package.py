@@ -13,7 +13,18 @@ import pytest
 import tailrace
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("starlette", "uvicorn", "apsw", "openai", "anthropic", "rich", "typer", "asyncpg", "redis")
+HEAVY = (
+    "anthropic",
+    "apsw",
+    "asyncpg",
+    "httpcore2",
+    "openai",
+    "redis",
+    "rich",
+    "starlette",
+    "typer",
+    "uvicorn",
+)
 
 
 def test_importing_it_loads_no_framework_database_or_provider() -> None:
@@ -26,7 +37,9 @@ def test_importing_it_loads_no_framework_database_or_provider() -> None:
 def test_the_application_is_found_when_it_is_asked_for() -> None:
     from tailrace.app import Tailrace
     from tailrace.runtime.task import TaskWriter
+    from tailrace.server.compat import ResponsesCompat
 
+    assert tailrace.ResponsesCompat is ResponsesCompat
     assert tailrace.Tailrace is Tailrace
     assert tailrace.TaskWriter is TaskWriter
     with pytest.raises(AttributeError, match="nothing"):

@@ -17,11 +17,20 @@ if TYPE_CHECKING:
     from tailrace.runtime.agents import restartable
     from tailrace.runtime.inbox import receive
     from tailrace.runtime.task import TaskWriter
+    from tailrace.server.compat import ResponsesCompat
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Tailrace", "TaskWriter", "__version__", "receive", "restartable"]
+__all__ = [
+    "ResponsesCompat",
+    "Tailrace",
+    "TaskWriter",
+    "__version__",
+    "receive",
+    "restartable",
+]
 
 _HOMES = {
+    "ResponsesCompat": "tailrace.server.compat",
     "Tailrace": "tailrace.app",
     "TaskWriter": "tailrace.runtime.task",
     "receive": "tailrace.runtime.inbox",

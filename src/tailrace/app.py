@@ -16,17 +16,18 @@ from pathlib import Path
 
 from starlette.types import Receive, Scope, Send
 
-from tailrace.buses import open_bus
+from tailrace.buses import mirror_of, open_bus
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
-from tailrace.server.routes import LOOPBACK, Server
+from tailrace.server.door import LOOPBACK
+from tailrace.server.routes import Server
 from tailrace.stores import open_store
-from tailrace.wire import openai_responses, task, vercel_ui
+from tailrace.wire import openai_responses, run, task, vercel_ui
 from tailrace.wire.base import Format
 
 FORMATS: Mapping[str, Format] = {
-    wire.name: wire for wire in (task.FORMAT, openai_responses.FORMAT, vercel_ui.FORMAT)
+    wire.name: wire for wire in (task.FORMAT, run.FORMAT, openai_responses.FORMAT, vercel_ui.FORMAT)
 }
 
 
@@ -35,8 +36,9 @@ class Tailrace:
 
     `database` is a file's path or an URL: `sqlite:///file.db`, `sqlite://:memory:`,
     `postgresql://user@host/name`. `bus` is how processes that share it tell each other of news,
-    `redis://host`; without one they look into the database several times a second. With
-    `worker=False` this process starts runs and streams them, and others work on them.
+    `redis://host` (with `?mirror=true` it also has the runs in the `run` format, for readers of
+    Redis); without one they look into the database several times a second. With `worker=False`
+    this process starts runs and streams them, and others work on them.
 
     `keep_events` is how long after its end a run is kept with all its events; after that only its
     final state is, and after `keep_runs` nothing. Both are for ever unless said otherwise.
@@ -88,6 +90,7 @@ class Tailrace:
             worker=self.worker,
             keep_events=_seconds(self.keep_events),
             keep_runs=_seconds(self.keep_runs),
+            mirror=mirror_of(bus),
         )
         self._server = Server(runs, FORMATS, self.hosts)
         runs.open()

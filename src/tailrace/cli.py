@@ -1,4 +1,4 @@
-"""The command line: `tailrace demo`, `tailrace serve`, `tailrace worker`."""
+"""The command line: `tailrace demo`, `tailrace serve`, `tailrace worker`, `tailrace proxy`."""
 
 from __future__ import annotations
 
@@ -105,6 +105,38 @@ def worker(
         _fail(str(error))
 
 
+@cli.command()
+def proxy(
+    upstream: Annotated[
+        str, typer.Option(help="Your backend, e.g. http://localhost:8090; a path is put in front.")
+    ],
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that the backend may be silent before it is given up.")
+    ] = 600.0,
+) -> None:
+    """Repair the Responses streams of a backend that you cannot change, until Ctrl-C.
+
+    Point your client at the printed address instead of at the backend. Reasoning that arrives as
+    response.reasoning_text.* reaches clients that read summaries, such as the Vercel AI SDK;
+    missing ids, indexes, announcements, sequence numbers and ends are put in. All else passes
+    byte for byte.
+    """
+    from tailrace.server.proxy import Proxy
+
+    async def announce(url: str) -> bool:
+        typer.echo(f"Tailrace repairs {upstream} at {url}  (Ctrl-C stops it)")
+        return True
+
+    try:
+        app = Proxy(upstream, silence_seconds=timeout)
+    except TailraceError as error:
+        _fail(str(error))
+    # The backend's own `server` and `date` pass; uvicorn would add a second of each.
+    _run(app, host, port, announce, server_header=False, date_header=False)
+
+
 async def _work(app: Any) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -154,7 +186,7 @@ def _fail(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def _run(app: Any, host: str, port: int, then: Any) -> None:
+def _run(app: Any, host: str, port: int, then: Any, **options: bool) -> None:
     """Serve until Ctrl-C; `then` runs beside it, and when it returns False the server stops."""
     if host not in ("127.0.0.1", "::1", "localhost"):
         _fail(
@@ -172,7 +204,7 @@ def _run(app: Any, host: str, port: int, then: Any) -> None:
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
     try:
-        asyncio.run(_serve(app, listener, url, then))
+        asyncio.run(_serve(app, listener, url, then, options))
     except KeyboardInterrupt:
         pass
     except TailraceError as error:
@@ -181,7 +213,9 @@ def _run(app: Any, host: str, port: int, then: Any) -> None:
         listener.close()
 
 
-async def _serve(app: Any, listener: socket.socket, url: str, then: Any) -> None:
+async def _serve(
+    app: Any, listener: socket.socket, url: str, then: Any, options: dict[str, bool]
+) -> None:
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -190,7 +224,12 @@ async def _serve(app: Any, listener: socket.socket, url: str, then: Any) -> None
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
-        app, log_level="warning", lifespan="off", timeout_graceful_shutdown=5, access_log=False
+        app,
+        log_level="warning",
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        access_log=False,
+        **options,  # type: ignore[arg-type]
     )
     server = Server(config)
     # Not by lifespan events: here a database that cannot be opened is still one clear error.

@@ -305,6 +305,16 @@ class Bus(Protocol):
         """Let go of everything."""
 
 
+class Mirror(Protocol):
+    """Shows the runs that this process writes to outsiders, in a shape of their own."""
+
+    def begin(self, run_id: str, state: State) -> None:
+        """A writer here takes a run up after this state, which is durable and stays its own."""
+
+    def show(self, run_id: str, events: list[Recorded]) -> None:
+        """The next events of the run are durable; never waits, never raises."""
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A function that the model may call; `parameters` is the JSON Schema of its arguments."""
 

@@ -10,15 +10,12 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 from redis.asyncio import Redis as Client
 
-from tailrace.buses import open_bus, redis_lines
-from tailrace.buses import redis as redis_bus
+from tailrace.buses import mirror_of, open_bus, redis_lines
 from tailrace.buses.redis import BusUnavailable, RedisBus
 from tailrace.core.errors import CallerError
-from tailrace.core.events import Notice, Recorded
 from tailrace.ports import Bus
 from tailrace.testing.bus import (
     DEADLINE,
@@ -365,57 +362,6 @@ async def test_a_server_that_refuses_entries_is_away_until_it_takes_some(
     await bus.close()
 
 
-def envelope(run_id: str, one: Recorded) -> list[dict[str, str]]:
-    """Notices only, in the thread `t`."""
-    if not isinstance(one.event, Notice):
-        return []
-    data = msgspec.json.encode({"text": one.event.message}).decode()
-    return [{"type": "notice", "threadId": "t", "runId": run_id, "data": data}]
-
-
-async def test_the_mirror_has_one_event_in_one_entry(redis: Redis, client: Any) -> None:
-    bus = await RedisBus.open(redis.url, prefix="app", mirror=envelope)
-    bus.publish(RUN, notices(1, 2))
-    bus.publish("hint", [PROBE])
-    bus.publish(RUN, notices(3, 3))
-    await sent(bus)
-    entries = [fields for _, fields in await client.xrange("app:thread:t")]
-    assert [sorted(fields) for fields in entries] == [[b"data", b"runId", b"threadId", b"type"]] * 3
-    assert msgspec.json.decode(entries[2][b"data"]) == {"text": "3: déjà vu\n"}
-    assert 0 < await client.ttl("app:thread:t") <= redis_bus.MIRROR_SECONDS
-    await bus.close()
-
-
-async def test_a_mirror_that_fails_is_reported_once_and_the_bus_goes_on(
-    redis: Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    bus = await RedisBus.open(redis.url, mirror=lambda run_id, one: [{"type": "x"}])
-    other = await RedisBus.open(redis.url)
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
-    for n in (1, 2, 3):
-        bus.publish(RUN, notices(n, n))
-    assert await heard(ear, 3) == notices(1, 3)
-    assert len(caplog.messages) == 1
-    await other.close()
-    await bus.close()
-
-
-async def test_one_refused_mirror_entry_does_not_stop_the_others(
-    redis: Redis, client: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    await client.set("tailrace:thread:t", "taken")
-    bus = await RedisBus.open(redis.url, mirror=envelope)
-    other = await RedisBus.open(redis.url)
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
-    bus.publish(RUN, notices(1, 1))
-    assert await heard(ear, 1) == notices(1, 1)
-    assert not caplog.messages
-    await other.close()
-    await bus.close()
-
-
 async def test_what_was_published_before_closing_is_still_sent(
     buses: tuple[RedisBus, RedisBus],
 ) -> None:
@@ -427,11 +373,17 @@ async def test_what_was_published_before_closing_is_still_sent(
     assert await heard(ear, 3) == notices(1, 3)
 
 
-@pytest.mark.parametrize("end", ["", "/0", "?db=1"])
+@pytest.mark.parametrize("end", ["", "/0", "?db=1", "?mirror=true&db=1", "?db=1&mirror=false"])
 async def test_the_bus_is_chosen_by_its_url(redis: Redis, end: str) -> None:
     bus = await open_bus(f"redis://127.0.0.1:{redis.port}{end}")
     assert isinstance(bus, RedisBus)
+    assert (mirror_of(bus) is not None) == ("mirror=true" in end)
     await bus.close()
+
+
+async def test_the_mirror_is_asked_for_with_true_or_false() -> None:
+    with pytest.raises(CallerError, match="mirror=true"):
+        await open_bus("redis://localhost?mirror=maybe")
 
 
 @pytest.mark.parametrize(

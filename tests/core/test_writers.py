@@ -112,6 +112,8 @@ def test_a_text_grows_no_larger_than_one_event_can_repeat() -> None:
         block.add(piece)
     assert block.length == 2 * len(piece)
     block.add("x" * (2 * 1024 * 1024))
+    with pytest.raises(StreamTooLarge):
+        block.add("\x01" * 180_000)
     message.finish()
     [item] = shown(book)
     assert len(item["block_list"][0]["text"]) == 4 * 1024 * 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.core import sse
-from tailrace.core.codec import decode_event, encode_event
+from tailrace.core.codec import decode_event, decode_private, encode_event, encode_private
 from tailrace.core.errors import StreamError
 from tailrace.core.fold import State
 from tailrace.core.view import whole_object
@@ -54,6 +54,8 @@ def check_readable(book: Notebook) -> None:
     """What was written survives its own bytes: read back, it folds to the same object."""
     state = State()
     for event, private in book.take():
+        if private is not None:
+            private = decode_private(encode_private(private))
         state.apply(decode_event(encode_event(event)), private)
     assert whole_object(state) == whole_object(book.state)
     assert book.node.ended

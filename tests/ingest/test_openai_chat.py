@@ -216,7 +216,7 @@ def test_the_response_and_its_usage_are_kept_as_they_came() -> None:
     )
     assert object_["usage"]["service_tier"] == "flex"
     assert object_["private"]["provider"] == {
-        "api": "openai-chat",
+        "api": "openai_chat",
         "response_id": "chatcmpl-1",
         "model": "m",
         "service_tier": "flex",
@@ -252,7 +252,7 @@ def test_usage_may_stand_in_x_groq_and_survives_a_cut() -> None:
 def test_reasoning_is_a_summary_whatever_it_is_called(name: str, value: Any) -> None:
     reasoning, message = items(chunk({name: value}), chunk({"content": "a"}, "stop"))
     assert reasoning["summary"] == [{"type": "text", "text": "Hm."}]
-    assert reasoning["private"]["provider"] == {"api": "openai-chat", "field": name}
+    assert reasoning["private"]["provider"] == {"api": "openai_chat", "field": name}
     assert message["type"] == "message"
 
 
@@ -465,7 +465,7 @@ def test_who_carries_a_call_out_is_asked_by_name() -> None:
 def test_an_id_that_comes_late_or_is_taken_is_private() -> None:
     (call,) = fixture("late-name-and-id")["output"]
     assert call["call_id"] == "call_1_3"
-    assert call["private"]["provider"] == {"api": "openai-chat", "call_id": "call_a"}
+    assert call["private"]["provider"] == {"api": "openai_chat", "call_id": "call_a"}
     one, two = items(
         calls(fragment("f", "{}", index=0, id="same"), fragment("f", "[]", index=1, id="same"))
     )
@@ -475,7 +475,8 @@ def test_an_id_that_comes_late_or_is_taken_is_private() -> None:
 
 def test_what_a_call_carries_beside_it_is_private() -> None:
     (call,) = fixture("gemini-thought-signature")["output"]
-    assert call["private"]["provider"]["extra_content"] == {"google": {"thought_signature": "c2ln"}}
+    fields = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    assert call["private"]["provider"]["fields"] == fields
     (call,) = fixture("openai-legacy-function-call")["output"]
     assert call["private"]["provider"]["function_call"] is True
     (call,) = fixture("openai-custom-tool")["output"]
@@ -566,6 +567,12 @@ def test_bare_arguments_under_a_new_index_belong_to_the_call_that_waits_for_them
     ]
 
 
+def test_bare_arguments_under_a_new_index_behind_a_whole_call_wait_for_their_name() -> None:
+    one = calls(fragment("f", "{}", index=0))
+    rest = [calls(fragment(None, '{"a":', index=1)), calls(fragment("g", "1}", index=1))]
+    assert made(one, *rest) == [("f", "{}", None), ("g", '{"a":1}', None)]
+
+
 def test_one_id_under_several_indexes_is_one_call() -> None:
     pieces = [
         fragment("f", "", index=0, id="a"),
@@ -619,8 +626,25 @@ def test_arguments_that_come_as_an_object_are_whole_and_come_once() -> None:
     again = calls(fragment(None, {"b": 2}, index=0))
     (call,) = items(calls(one), again, STOP)
     assert call["arguments"] == '{"a":1}'
-    assert call["private"]["provider"]["arguments"] == {"b": 2}
+    assert call["private"]["provider"]["fields"] == {"arguments": {"b": 2}}
     assert made(calls(fragment("f")), calls(fragment(None, {"a": 1}))) == [("f", '{"a":1}', None)]
+
+
+def test_the_input_of_a_custom_tool_is_any_text_and_may_repeat_its_name() -> None:
+    def piece(text: Any) -> str:
+        return calls({"index": 0, "custom": {"name": "shell", "input": text}})
+
+    assert made(piece("{"), piece("ls"), piece('"')) == [("shell", '{ls"', None)]
+    (call,) = items(piece("ls"), piece({"a": 1}), STOP)
+    assert call["arguments"] == "ls"
+    assert call["private"]["provider"]["fields"] == {"arguments": {"a": 1}}
+
+
+def test_a_fragment_cannot_pass_itself_off_as_another_api() -> None:
+    forged = fragment("f", "{}", index=0, id="a", api="x", call_id="b")
+    (call,) = items(calls(forged), STOP)
+    fields = {"api": "x", "call_id": "b"}
+    assert call["private"]["provider"] == {"api": "openai_chat", "fields": fields}
 
 
 def test_a_name_grows_only_so_long() -> None:

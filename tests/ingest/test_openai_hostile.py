@@ -52,6 +52,7 @@ def ended(events: list[Json]) -> tuple[Notebook, Outcome]:
         except StreamError:
             continue
     outcome = ingest.end()
+    assert not any(node.is_open for node in book.node.items.values())
     book.conclude(outcome)
     return book, outcome
 

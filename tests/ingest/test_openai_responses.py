@@ -115,7 +115,11 @@ def test_a_delta_before_its_item_begins_it() -> None:
     [item] = output(text("Hel"), added(0, message(phase="final_answer")), text("lo"), completed())
     assert texts(item) == ["Hello"]
     assert item["phase"] == "final_answer"
-    assert item["private"]["provider"] == {"api": "openai_responses", "id": "msg_1"}
+    assert item["private"]["provider"] == {
+        "api": "openai_responses",
+        "response_id": "resp_1",
+        "id": "msg_1",
+    }
 
 
 def test_arguments_before_their_call_wait_for_its_name() -> None:
@@ -170,12 +174,13 @@ def test_one_index_for_all_items_is_told_by_their_ids() -> None:
     assert texts(items[2]) == ["Done."]
 
 
-def test_one_id_for_all_items_is_told_by_their_indexes() -> None:
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
+def test_one_id_for_all_items_is_told_by_their_indexes(first: int, second: int) -> None:
     items = output(
-        added(0, message(item_id="x")),
-        added(1, message(item_id="x")),
-        text("first", "x", 0),
-        text("second", "x", 1),
+        added(first, message(item_id="x")),
+        added(second, message(item_id="x")),
+        text("first", "x", first),
+        text("second", "x", second),
         completed(),
     )
     assert [texts(item) for item in items] == [["first"], ["second"]]
@@ -248,6 +253,26 @@ def test_final_items_in_other_places_are_matched_by_id_call_and_order() -> None:
     assert [item["type"] for item in items] == ["message", "tool_call", "reasoning"]
 
 
+def test_open_calls_get_their_own_arguments_from_the_final_response() -> None:
+    def named(n: int, given: str, item_id: str) -> Json:
+        return call(given, item_id, call_id=f"call_{n}")
+
+    items = output(
+        added(3, named(1, "", "a")),
+        added(5, named(2, "", "b")),
+        completed(named(2, "[2]", "c"), named(1, "[1]", "d")),
+    )
+    assert [(item["call_id"], item["arguments"]) for item in items] == [
+        ("call_1", "[1]"),
+        ("call_2", "[2]"),
+    ]
+
+
+def test_a_call_whose_name_comes_after_the_end_is_not_begun_again() -> None:
+    [item] = output(arguments("{}"), completed(), added(0, call("")), done(0, call("{}")))
+    assert (item["name"], item["status"]) == ("", "incomplete")
+
+
 def test_final_items_that_are_junk_are_passed_over() -> None:
     junk: Any = [None, 7, {"id": "no type"}, {"type": ["list"]}, {"type": ""}]
     assert output(event("completed", response={"output": junk})) == []
@@ -259,7 +284,7 @@ def test_final_items_that_are_junk_are_passed_over() -> None:
 def test_the_whole_text_brings_what_the_deltas_had_not() -> None:
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     part = {"type": "output_text", "text": "Hello there, you", "annotations": []}
-    [item] = output(
+    book, _ = read(
         text("Hello", content_index=0),
         event("output_text.done", **place, text="Hello there"),
         event("content_part.done", **place, part=part),
@@ -267,7 +292,9 @@ def test_the_whole_text_brings_what_the_deltas_had_not() -> None:
         event("output_text.done", **place, text="Hello there"),
         event("content_part.done", **place, part=part),
     )
+    [item] = streams.shown(book)["output"]
     assert texts(item) == ["Hello there, you all"]
+    assert kept_raw(book) == []
 
 
 def test_a_whole_text_that_contradicts_what_was_shown_is_kept_privately() -> None:
@@ -754,6 +781,24 @@ def test_an_approval_is_a_call_that_waits_for_a_person() -> None:
     message = "May shop run buy?"
     wanted = InputRequest(id="mcpr_1", kind="approval", call_id="mcpr_1", message=message)
     assert outcome.requests == [wanted]
+
+
+def test_tools_that_only_the_response_says_to_be_complete_are_complete() -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "action": {"query": "q"}}
+    code = {"type": "code_interpreter_call", "id": "ci_1", "container_id": "c", "code": ""}
+    asked = {"type": "mcp_approval_request", "id": "a_1", "name": "buy", "arguments": "{}"}
+    given = event("code_interpreter_call_code.delta", item_id="ci_1", output_index=1, delta="x")
+    book, outcome = read(
+        added(0, search), added(1, code), given, added(2, asked), added(3, code), completed()
+    )
+    items = streams.shown(book)["output"]
+    raws = [item["private"]["raw"] for item in items if item["type"] == "tool_call"][:2]
+    ended: Json = {"status": "completed"}
+    assert raws == [search | ended, code | ended | {"code": "x"}]
+    assert [item.get("status") for item in items][2:] == [None, "incomplete", None, None]
+    assert [request.id for request in outcome.requests] == ["a_1"]
+    [item] = output(added(0, call('{"a":')), completed())
+    assert item["status"] == "incomplete"
 
 
 def test_items_that_only_the_provider_understands_are_kept_raw() -> None:

@@ -90,6 +90,85 @@ async def test_a_fast_writer_pays_for_few_transactions(log: SqliteLog) -> None:
     await bus.seen[0][1]
 
 
+class Counted:
+    """A log that counts the transactions."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        self._log = log
+        self.sizes: list[int] = []
+
+    async def append(self, batches: list[Batch]) -> list[Exception | None]:
+        self.sizes += [len(batch.publics) for batch in batches]
+        return await self._log.append(batches)
+
+
+async def flushed(emitter: Emitter, last: int) -> None:
+    """Wait until so much is durable, without asking for it."""
+    async with asyncio.timeout(10):
+        while emitter._durable < last:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def test_a_fast_run_rests_so_that_more_share_a_transaction(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.REST_SECONDS", 0.05)
+    counted: Any = Counted(log)
+    emitter = writer(Pipeline(counted, LocalBus()))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    for _ in range(9):
+        emitter.emit(Notice(task_id=RUN, message="fast"))
+    await flushed(emitter, 11)
+    for _ in range(200):
+        emitter.emit(Notice(task_id=RUN, message="fast"))
+        await asyncio.sleep(0)
+    await flushed(emitter, 211)
+    assert counted.sizes[0] == 10
+    assert len(counted.sizes) <= 4
+
+
+async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.REST_SECONDS", 3600)
+    emitter = writer(Pipeline(log, LocalBus()))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    for number in range(20):
+        await flushed(emitter, number + 2)
+        emitter.emit(Notice(task_id=RUN, message="slow"))
+    await flushed(emitter, 22)
+
+
+@pytest.mark.parametrize("wait", ["drain", "close"])
+async def test_whoever_waits_for_a_resting_run_does_not_wait_for_its_rest(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch, wait: str
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.REST_SECONDS", 3600)
+    pipeline = Pipeline(log, LocalBus())
+    emitter = writer(pipeline)
+    emitter.emit(TaskInProgress(task_id=RUN))
+    for _ in range(9):
+        emitter.emit(Notice(task_id=RUN, message="fast"))
+    await flushed(emitter, 11)
+    emitter.emit(Notice(task_id=RUN, message="while it rests"))
+    async with asyncio.timeout(10):
+        await (emitter.drain() if wait == "drain" else pipeline.close())
+    assert len(await log.read(RUN, 0)) == 12
+
+
+async def test_a_run_in_many_small_batches_is_told_of(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.CRUMBS", 4)
+    emitter = writer(Pipeline(log, LocalBus()))
+    told: list[str] = []
+    emitter.crumbled = told.append
+    emitter.emit(TaskInProgress(task_id=RUN))
+    for _ in range(9):
+        await emitter.drain()
+        emitter.emit(Notice(task_id=RUN, message="slow"))
+    await emitter.drain()
+    assert told == [RUN, RUN]
+
+
 async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)

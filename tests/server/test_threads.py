@@ -23,7 +23,8 @@ from tailrace.runtime.task import TaskWriter
 from tailrace.server import stream as server_stream
 from tailrace.server import thread as server_thread
 from tailrace.server.thread import ThreadStream, read_place
-from tailrace.wire import task
+from tailrace.wire import run, task
+from tailrace.wire.base import ThreadFormat
 from tests.serving import Served
 
 DEADLINE = 30.0
@@ -251,10 +252,12 @@ async def finished(app: Tailrace) -> str:
     return run_id
 
 
-async def frames_of(app: Tailrace, cursor: str | None, count: int) -> list[SseEvent]:
+async def frames_of(
+    app: Tailrace, cursor: str | None, count: int, wire: ThreadFormat = task.FORMAT
+) -> list[SseEvent]:
     """The first frames of the thread `t` after a cursor, and nothing more for the moment."""
-    place = read_place(task.FORMAT, cursor) if cursor else None
-    source = aiter(ThreadStream(app.runs, task.FORMAT, "t", place))
+    place = read_place(wire, cursor) if cursor else None
+    source = aiter(ThreadStream(app.runs, wire, "t", place))
     found: list[SseEvent] = []
     parser = Parser()
     async for piece in source:
@@ -279,6 +282,24 @@ async def test_a_run_that_was_trimmed_is_told_and_the_next_one_follows(app: Tail
     # Whoever has all of it misses nothing.
     first, *_ = await frames_of(app, f"1:{state.sequence_number}", 2)
     assert first.id == "2:1"
+
+
+async def test_named_events_are_cut_anywhere_and_tell_what_retention_took(app: Tailrace) -> None:
+    runs = [await finished(app) for _ in range(2)]
+    names = ["run.started", "text.start", "text.delta", "text.end", "run.finished"]
+    whole = await frames_of(app, None, 10, run.FORMAT)
+    assert [frame.event for frame in whole] == names * 2
+    for cut, frame in enumerate(whole[:-1], 1):
+        assert await frames_of(app, frame.id, 10 - cut, run.FORMAT) == whole[cut:]
+    state = await app.runs.state(runs[0])
+    await app.runs.store.trim(runs[0], save(state, private=True))
+    for cursor in (None, whole[1].id):
+        found = await frames_of(app, cursor, 11, run.FORMAT)
+        assert [frame.event for frame in found] == ["run.gap", *names, *names]
+        assert found[6:] == whole[5:]
+    # Cut inside the state that follows the gap: the gap is told again, and all of the state.
+    assert found[2].id.startswith(f"1:{state.sequence_number}.o")
+    assert await frames_of(app, found[2].id, 11, run.FORMAT) == found
 
 
 @pytest.mark.parametrize("cursor", [None, "1:2", "2:0"])
@@ -321,13 +342,13 @@ async def test_a_run_deleted_under_a_follower_is_told_before_the_next_one(app: T
     seen = await app.runs.store.read(first, 0)
     source = aiter(ThreadStream(app.runs, task.FORMAT, "t"))
     assert await anext(source) == task.FORMAT.preamble
-    reading = app.runs.store.read
+    reading = app.runs.store.read_lines
 
     async def read(run_id: str, after: int, limit: int = 10_000) -> Any:
         await store.delete(first)
         return await reading(run_id, after, limit)
 
-    store.read = read  # type: ignore[method-assign]
+    store.read_lines = read  # type: ignore[method-assign]
     piece = await anext(source)
     (gap,) = Parser().feed(piece)
     assert (gap.id, json.loads(gap.data)["reason"]) == ("2:0", "deleted")

@@ -20,6 +20,7 @@ from tailrace.core.errors import (
     CallerError,
     InvalidValue,
     SeqConflict,
+    StorageBusy,
     StorageError,
 )
 from tailrace.core.events import Notice, TaskCreated, recorded
@@ -473,7 +474,7 @@ async def test_a_server_that_stays_away_is_one_typed_error_in_bounded_time(
     await made(store, new("r"))
     postgres.stop()
     async with asyncio.timeout(20):
-        with pytest.raises(StorageError, match=r"was away for 0\.3 s"):
+        with pytest.raises(StorageBusy, match=r"was away for 0\.3 s"):
             await store.append([batch("r", 2)])
         with pytest.raises(StorageError, match="was away"):
             await store.read("r", 0)

@@ -15,9 +15,10 @@ import apsw
 import msgspec
 import pytest
 
-from tailrace.core.errors import StorageError
+from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.stores import sqlite_queue, sqlite_schema, sqlite_threads
 from tailrace.stores.sqlite import SqliteLog
+from tailrace.stores.sqlite_batches import packs, put_pack
 from tailrace.testing._store import batch, created, new_run, numbers, written
 
 DEADLINE = 30.0
@@ -112,6 +113,20 @@ async def test_repacking_makes_few_rows(store: SqliteLog, path: Path) -> None:
         (1, 59),
         (60, 99),
     ]
+
+
+async def test_rows_that_another_process_has_joined_further_are_left_alone(
+    store: SqliteLog, path: Path
+) -> None:
+    """Both looked at the run before the other one wrote; the later look saw more of it."""
+    await created(store, "r")
+    for seq in range(2, 10):
+        await written(store, batch("r", seq))
+    (early,) = await store._reader.call(lambda db: packs(db, "r"))
+    await written(store, batch("r", 10, 5))
+    await store.repack("r")
+    await store._writer.call(lambda db: put_pack(db, early))
+    assert await numbers(store, "r") == list(range(1, 15))
 
 
 async def test_a_reader_is_brought_so_many_bytes_at_a_time(
@@ -261,7 +276,7 @@ async def test_a_file_that_stays_busy_is_one_clear_error(
     await created(store, "r")
     other = apsw.Connection(str(path))
     other.execute("begin immediate")
-    with pytest.raises(StorageError, match=r"busy.*try again"):
+    with pytest.raises(StorageBusy, match=r"busy.*try again"):
         await store.append([batch("r", 2)])
     assert await numbers(store, "r") == [1]  # readers go on
     other.execute("rollback")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.core.errors import CallerError
-from tailrace.ports import Bus
+from tailrace.ports import Bus, Mirror
 
 REDIS = ("redis", "rediss", "unix")
 
@@ -26,3 +26,9 @@ async def open_bus(url: str | None = None) -> Bus:
     raise CallerError(
         "This URL names no bus: use local:, redis://host:port, rediss://host:port or unix://path."
     )
+
+
+def mirror_of(bus: Bus) -> Mirror | None:
+    """What shows this process's runs to outsiders, if the bus's URL asked for it."""
+    mirror: Mirror | None = getattr(bus, "mirror", None)
+    return mirror

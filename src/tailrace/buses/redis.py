@@ -13,7 +13,7 @@ The keys, under one prefix:
     tailrace:bus:0 … :15        the shard streams; a run's number is its id's CRC-32
     tailrace:bus:generation     gone or changed after a FLUSHALL: old places mean nothing then
     tailrace:bus:wake:<process> interrupts this process's `XREAD` when it has to listen to more
-    tailrace:thread:<id>        the optional mirror: one event in one entry, in another envelope
+    tailrace:thread:<id>        the optional mirror, see `redis_mirror`
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TypeAlias
 from zlib import crc32
 
 from tailrace.buses.local import LocalBus
@@ -37,8 +36,9 @@ from tailrace.buses.redis_lines import (
     dial,
     said,
 )
+from tailrace.buses.redis_mirror import RedisMirror
 from tailrace.core.codec import decode_event
-from tailrace.core.errors import MalformedEvent, TailraceError
+from tailrace.core.errors import CallerError, MalformedEvent, TailraceError
 from tailrace.core.events import Recorded
 from tailrace.ports import Subscription
 
@@ -51,20 +51,8 @@ MAX_ENTRIES = 1000
 MAX_ENTRY_BYTES = 64 * 1024
 """What one entry carries. A larger event is only announced: it is read from the log."""
 
-MIRROR_ENTRIES = 10_000
-MIRROR_SECONDS = 24 * 60 * 60
-"""What a mirror stream keeps, about, and how long it stays after its last event."""
-
 WAKE_SECONDS = 60
 """How long the key that interrupts a process's `XREAD` outlives it."""
-
-MIRROR_FIELDS = {"type", "threadId", "runId", "data"}
-
-Envelope: TypeAlias = Callable[[str, Recorded], Iterable[dict[str, str]]]
-"""What the mirror shows of an event of a run: any number of entries, with exactly `MIRROR_FIELDS`.
-
-It is handed every event that this process publishes, in order, so it may keep state.
-"""
 
 logger = logging.getLogger("tailrace")
 
@@ -87,11 +75,10 @@ class RedisBus:
         shards: int = SHARDS,
         max_entries: int = MAX_ENTRIES,
         patience: float = 5.0,
-        mirror: Envelope | None = None,
+        mirror: bool = False,
     ) -> None:
         self._prefix = prefix
         self._max_entries = max_entries
-        self._mirror = mirror
         self._process = secrets.token_hex(8)
         # The readers of this process, one bus for each shard: those with readers are listened to.
         self._shards = [LocalBus() for _ in range(shards)]
@@ -99,6 +86,7 @@ class RedisBus:
         self._complained = False
         health = Health(name)
         self._writer = Writer(Line(pool, patience), health)
+        self.mirror = RedisMirror(self._writer.put, prefix) if mirror else None
         self._wake_key = f"{prefix}:bus:wake:{self._process}".encode()
         self._reader = Reader(
             Line(pool, patience),
@@ -119,13 +107,14 @@ class RedisBus:
         shards: int = SHARDS,
         max_entries: int = MAX_ENTRIES,
         patience: float = 5.0,
-        mirror: Envelope | None = None,
+        mirror: bool = False,
     ) -> RedisBus:
         """Connect to `redis://[user:password@]host[:port][/db]`, `rediss://…` or `unix://path`.
 
-        `patience` is how many seconds Redis may take to answer. With `mirror`, each event is also
-        added to `{prefix}:thread:{threadId}` as that function writes it.
+        `patience` is how many seconds Redis may take to answer. With `mirror` (or `?mirror=true` in
+        the URL), runs are also shown in `{prefix}:thread:{threadId}`.
         """
+        url, mirrored = _without_mirror(url)
         pool, name = dial(url, patience)
         bus = cls(
             pool,
@@ -134,7 +123,7 @@ class RedisBus:
             shards=shards,
             max_entries=max_entries,
             patience=patience,
-            mirror=mirror,
+            mirror=mirror or mirrored,
         )
         failure = await bus._writer.try_to([("PING",)])
         if failure is not None:
@@ -155,8 +144,6 @@ class RedisBus:
             self._shards[number].publish(run_id, events)
             for piece in _pieces(events):
                 self._writer.put(self._entry(self._keys[number], key, piece))
-            if self._mirror is not None:
-                self._show(self._mirror, run_id, events)
         except Exception:
             if not self._complained:
                 self._complained = True
@@ -206,20 +193,6 @@ class RedisBus:
         limit: Command = ("MAXLEN", "~", self._max_entries, "*")
         return ("XADD", key, *limit, *fields, "from", self._process, "events", body)
 
-    def _show(self, mirror: Envelope, run_id: str, events: list[Recorded]) -> None:
-        keys = set()
-        for one in events:
-            # Number 0 is in no log: a hint among the processes.
-            for fields in mirror(run_id, one) if one.event.sequence_number else ():
-                if fields.keys() != MIRROR_FIELDS:
-                    raise ValueError(f"a mirrored entry has the fields {sorted(fields)}")
-                key = f"{self._prefix}:thread:{fields['threadId']}"
-                pairs = [part for pair in fields.items() for part in pair]
-                self._writer.put(("XADD", key, "MAXLEN", "~", MIRROR_ENTRIES, "*", *pairs))
-                keys.add(key)
-        for key in keys:
-            self._writer.put(("EXPIRE", key, MIRROR_SECONDS))
-
     def _hear(self, shard: LocalBus, flat: list[bytes]) -> int:
         """Pass an entry on; how many events it held that had to be decoded."""
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -236,6 +209,17 @@ class RedisBus:
         else:
             shard.miss(run_id)
         return len(events)
+
+
+def _without_mirror(url: str) -> tuple[str, bool]:
+    """The URL as the driver reads it, and whether it asks for the mirror."""
+    head, mark, query = url.partition("?")
+    options = query.split("&") if mark else []
+    rest = [option for option in options if not option.startswith("mirror=")]
+    asked = {option.removeprefix("mirror=") for option in options} - set(rest)
+    if not asked <= {"true", "false"}:
+        raise CallerError("Write ?mirror=true or ?mirror=false in the Redis URL.")
+    return head + (f"?{'&'.join(rest)}" if rest else ""), "true" in asked
 
 
 def _pieces(events: list[Recorded]) -> Iterator[list[Recorded]]:

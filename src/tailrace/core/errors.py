@@ -23,7 +23,8 @@
     │       ├── ConnectTimeout, FirstEventTimeout, IdleTimeout
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
     └── StorageError           the log is at fault: nothing was lost that was shown
-        └── SeqConflict        somebody else wrote this place of the log
+        ├── SeqConflict        somebody else wrote this place of the log
+        └── StorageBusy        too many others, or away for the moment: try again
 
     Beside it, where they belong to one adapter or port: `tailrace.ports.Trimmed` (retention took
     it) and `tailrace.buses.redis.BusUnavailable` (no Redis when the process starts).
@@ -199,6 +200,12 @@ class StorageError(TailraceError):
     """The log could not be read or written."""
 
     code = "storage"
+
+
+class StorageBusy(StorageError):
+    """The storage was waited for in vain, but nothing is wrong with it: ask again in a moment."""
+
+    code = "storage_busy"
 
 
 class SeqConflict(StorageError):

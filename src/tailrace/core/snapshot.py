@@ -74,6 +74,9 @@ def _save_task(task: TaskNode, *, private: bool) -> Json:
     value["items"] = [_save_item(node, private=private) for _, node in sorted(task.items.items())]
     if private and task.private:
         value["private"] = task.private
+    # Of use to our own encoders only: clients fold without it.
+    if private and task.settling is not None:
+        value["settling"] = task.settling
     return value
 
 
@@ -111,7 +114,10 @@ def _save_item(node: ItemNode, *, private: bool) -> Json:
 
 def fork(state: State) -> State:
     """An independent copy of what clients may see, for whoever goes on folding on its own."""
-    return restore(save(state))
+    copy = restore(save(state))
+    for task_id, task in state.tasks.items():
+        copy.tasks[task_id].settling = task.settling
+    return copy
 
 
 def restore(raw: bytes) -> State:
@@ -174,6 +180,7 @@ def _restore_task(state: State, shown: Json) -> None:
     if "error" in shown:
         task.error = msgspec.convert(shown["error"], ErrorInfo)
     task.reason = shown.get("reason")
+    task.settling = shown.get("settling")
     task.requests = msgspec.convert(shown.get("requests", []), list[InputRequest])
     for place, step in enumerate(shown.get("steps", ())):
         index = step.get("step_index", place)

@@ -223,6 +223,7 @@ class TaskNode:
         "progress",
         "reason",
         "requests",
+        "settling",
         "status",
         "steps",
         "structured_output",
@@ -252,6 +253,9 @@ class TaskNode:
         self.error: ErrorInfo | None = None
         self.reason: str | None = None
         self.requests: list[InputRequest] = []
+        # The item that was done last, until the task moves on to another item, a step, a pause or
+        # its end. What is learnt of an item only afterwards, as its usage, is learnt until then.
+        self.settling: int | None = None
         self.steps: dict[int, Step] = {}
         self.notices: list[dict[str, Any]] = []
         self.progress: dict[str, Any] | None = None

@@ -50,6 +50,7 @@ def _in_progress(_state: State, task: TaskNode, _event: ev.TaskInProgress) -> bo
 
 def _attempt(_state: State, task: TaskNode, event: ev.TaskAttempt) -> bool:
     task.attempt = event.attempt
+    task.settling = None
     named = set(event.superseded)
     for node in task.items.values():
         if node.item.id in named:
@@ -59,6 +60,7 @@ def _attempt(_state: State, task: TaskNode, event: ev.TaskAttempt) -> bool:
 
 def _input_required(_state: State, task: TaskNode, event: ev.TaskInputRequired) -> bool:
     task.status = "input_required"
+    task.settling = None
     pending = {request.id for request in task.requests}
     for request in event.requests:
         if request.id not in pending:
@@ -102,6 +104,7 @@ def _end(task: TaskNode, status: str) -> bool:
             _close(node)
             node.item = msgspec.structs.replace(node.item, status="incomplete")
     task.requests = []
+    task.settling = None
     task.status = status
     task.ended = True
     return True
@@ -126,6 +129,7 @@ def _step_started(_state: State, task: TaskNode, event: ev.StepStarted) -> bool:
         return False
     depth = sum(step.is_open for step in task.steps.values())
     task.steps[event.step_index] = Step(event.name, depth)
+    task.settling = None
     return True
 
 
@@ -134,6 +138,7 @@ def _step_finished(_state: State, task: TaskNode, event: ev.StepFinished) -> boo
     if step is None or not step.is_open:
         return False
     step.is_open = False
+    task.settling = None
     return True
 
 
@@ -185,6 +190,7 @@ def _item_added(state: State, task: TaskNode, event: ev.OutputItemAdded) -> bool
         text = event.item.arguments or ""
         node.arguments = TextNode("arguments", event.item.id, node.at, text, is_open=True)
     task.add_item(node)
+    task.settling = None
     return True
 
 
@@ -199,6 +205,7 @@ def _item_done(state: State, task: TaskNode, event: ev.OutputItemDone) -> bool:
         return False
     _take(task, node, event.item, state.position)
     _close(node)
+    task.settling = event.output_index
     return True
 
 

@@ -20,7 +20,7 @@ from tailrace.core.partial_json import PartialJson
 from tailrace.core.writers import ArgumentsWriter, Sink
 from tailrace.ingest.base import ExecutorOf
 
-API = "openai-chat"
+API = "openai_chat"
 """What private parts call this API."""
 
 _LONGEST_NAME = 256  # a name that comes in pieces grows no further, so that it costs no more
@@ -70,7 +70,7 @@ class _Call:
         if not self.has_begun:
             return "empty"
         if self.kind == "custom":
-            return "whole"  # its input is plain text
+            return "unfinished"  # nobody can tell: its input is plain text
         rest = "".join(self._pieces[self._checked :])
         self._checked = len(self._pieces)
         try:
@@ -83,7 +83,7 @@ class _Call:
 
     def is_truncated(self) -> bool:
         """Whether the arguments are the beginning of JSON. Those that are none are the model's."""
-        if self.state() != "unfinished":
+        if self.kind == "custom" or self.state() != "unfinished":
             return False
         try:
             self._json.finish()
@@ -129,7 +129,9 @@ class _Call:
             provider["call_id"] = self.id
         if self.is_legacy:
             provider["function_call"] = True
-        return ev.Private(provider=provider | self.extra)
+        if self.extra:
+            provider["fields"] = self.extra  # such as Gemini's thought signature
+        return ev.Private(provider=provider)
 
     def raw(self) -> dict[str, Any]:
         """A call that nobody named, as far as it came."""
@@ -154,9 +156,8 @@ class Calls:
         function = raw.get(kind)
         function = function if isinstance(function, dict) else {}
         name = _text(function.get("name"))
-        arguments, is_object = _arguments(
-            function.get("input" if kind == "custom" else "arguments")
-        )
+        given = function.get("input" if kind == "custom" else "arguments")
+        arguments, is_object = _arguments(given)
         index, ident = raw.get("index"), _text(raw.get("id"))
         index = index if type(index) is int else None
         call, is_meant = self._find(index, ident, name)
@@ -177,7 +178,7 @@ class Calls:
             call.id = call.id or ident
         call.extra.update((key, raw[key]) for key in raw.keys() - _FRAGMENT)
         if is_object and call.has_begun:
-            call.extra["arguments"] = function["arguments"]
+            call.extra["arguments"] = given
             arguments = ""
         self._write(call, name, arguments)
 

@@ -38,13 +38,15 @@ _MOST_ANNOTATIONS = 512 * 1024
 class Slot(ABC):
     """One item of the response that is being read.
 
-    `item_id` and `index` are the provider's; `is_implied` until its `added` or `done` has come.
+    `origin` says which response it is of; `item_id` and `index` are the provider's; `is_implied`
+    until its `added` or `done` has come.
     """
 
     item_type: str
 
     def __init__(self, sink: Sink, item_id: str | None, index: int | None) -> None:
         self.sink = sink
+        self.origin: Json = {"api": API}
         self.item_id = item_id
         self.index = index
         self.is_open = True
@@ -71,7 +73,7 @@ class Slot(ABC):
 
     def private(self, raw: Json | None = None, **more: Any) -> ev.Private:
         """What history needs of the item."""
-        provider = {"api": API}
+        provider = dict(self.origin)
         if self.item_id is not None:
             provider["id"] = self.item_id
         return ev.Private(provider=provider, raw=raw, **more)

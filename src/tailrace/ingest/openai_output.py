@@ -16,7 +16,7 @@ from tailrace.core.writers import Sink
 from tailrace.ingest.base import MOST_BYTES, ExecutorOf
 from tailrace.ingest.openai_items import Json, MessageSlot, RawSlot, ReasoningSlot, Slot
 from tailrace.ingest.openai_tools import TOOLS, CallSlot
-from tailrace.ingest.openai_values import as_index, as_word
+from tailrace.ingest.openai_values import API, as_index, as_word
 
 
 class Output:
@@ -25,14 +25,21 @@ class Output:
     def __init__(self, sink: Sink, executor_of: ExecutorOf) -> None:
         self._sink = sink
         self._executor_of = executor_of
+        self.origin: Json = {"api": API}
+        """What history has to know of the response, shared by its items: who made them, when."""
         self._slots: list[Slot] = []
         self._by_id: dict[str, Slot | None] = {}
         self._by_index: dict[int, Slot] = {}
-        self.requests: list[InputRequest] = []
 
     def __bool__(self) -> bool:
         """Whether there is any item."""
         return bool(self._slots)
+
+    @property
+    def requests(self) -> list[InputRequest]:
+        """The approvals that the provider waits for."""
+        calls = [slot for slot in self._slots if isinstance(slot, CallSlot)]
+        return [slot.request for slot in calls if slot.request is not None]
 
     # --- which item ----------------------------------------------------------------------------
 
@@ -89,6 +96,7 @@ class Output:
             slot = CallSlot(self._sink, item_id, index, item_type, self._executor_of)
         else:
             slot = RawSlot(self._sink, item_id, index, item_type)
+        slot.origin = self.origin
         self._slots.append(slot)
         self._register(slot)
         return slot
@@ -108,7 +116,7 @@ class Output:
         slot = self._known(item, index, ended=False)
         if slot is None:
             slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
-        if slot.is_implied:
+        if slot.is_implied and slot.is_open:
             slot.added(item)
             self._register(slot)
 
@@ -118,7 +126,7 @@ class Output:
         if slot is None:
             slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
         if slot.is_open:
-            self._finish(slot, item)
+            slot.done(item)
 
     def _known(self, item: Json, index: Any, *, ended: bool) -> Slot | None:
         """The slot that an item is for; None if it is a new one, at a used index perhaps."""
@@ -129,16 +137,11 @@ class Output:
         is_same = item_id is not None and item_id == slot.item_id
         if not is_same and call_id and slot.call_id and slot.call_id != call_id:
             return None
-        if is_same and not ended and slot.index != (as_index(index) or slot.index):
+        if is_same and not ended and as_index(index) not in (None, slot.index):
             return None
         if is_same or slot.is_implied:
             return slot
         return slot if slot.is_open and (ended or item_id is None) else None
-
-    def _finish(self, slot: Slot, item: Json) -> None:
-        slot.done(item)
-        if isinstance(slot, CallSlot) and slot.request is not None:
-            self.requests.append(slot.request)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -180,7 +183,7 @@ class Output:
         elif item.get("status") not in ("completed", "incomplete", "failed"):
             # It was never told to have ended, but the response has.
             item = {**item, "status": "completed" if is_complete else "incomplete"}
-        self._finish(slot, item)
+        slot.done(item)
 
     def settle(self) -> None:
         """The response is complete, and so are its items."""

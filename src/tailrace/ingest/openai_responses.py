@@ -208,6 +208,9 @@ class OpenAIResponses:
 
     def _going_on(self, event: Json) -> bool:
         self._response = {**self._response, **as_dict(event.get("response"))}
+        response_id = as_word(self._response.get("id"))
+        if response_id is not None:
+            self._output.origin["response_id"] = response_id
         return True
 
     def _failure(self, event: Json) -> bool:

@@ -176,6 +176,7 @@ class CallSlot(Slot):
         self._executor_of = executor_of
         self._name: str | None = None
         self._label: str | None = None
+        self._seen: Json = {"type": item_type}
         self._waiting = _Waiting()
         self._given: str | None = None
         self._writer: ArgumentsWriter | None = None
@@ -187,6 +188,7 @@ class CallSlot(Slot):
     def added(self, item: Json) -> None:
         """Its ids and its name."""
         super().added(item)
+        self._seen = item
         self.named(item.get("name"))
         self._label = self._label or as_word(item.get("server_label"))
         if self._name or self.tool.name:
@@ -279,7 +281,7 @@ class CallSlot(Slot):
             return text
         if self._given is not None or status not in _DONE:
             return self._given
-        return streamed if not self.tool.is_json or is_json(streamed) else None
+        return streamed if streamed and (not self.tool.is_json or is_json(streamed)) else None
 
     @property
     def _streamed(self) -> str:
@@ -338,7 +340,15 @@ class CallSlot(Slot):
 
     def settle(self) -> None:
         """Whole as it is, if its arguments are."""
-        self.done({"type": self.item_type, "status": "completed"})
+        item = {**self._seen, "status": "completed"}
+        if self.tool.asked is None:
+            begun_with = as_arguments(item.pop(self.tool.arguments, None)) or ""
+            if self._given is None and not self._streamed:
+                self.add(begun_with)
+            whole = self._whole(item)
+            if whole is not None:
+                item[self.tool.arguments] = whole
+        self.done(item)
 
     def cut(self) -> None:
         """Nobody may carry it out."""

@@ -17,7 +17,7 @@ from tailrace.core import snapshot
 from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded, recorded
 from tailrace.core.fold import State
-from tailrace.ports import Batch, Bus, EventLog
+from tailrace.ports import Batch, Bus, EventLog, Mirror
 from tailrace.runtime import crash
 from tailrace.runtime.retry import FIRST_PAUSE, LONGEST_PAUSE, passing
 
@@ -151,9 +151,12 @@ class Pipeline:
     it takes once, however often they arrive; meanwhile the next ones gather.
     """
 
-    def __init__(self, log: EventLog, bus: Bus, patience: float = 0.0) -> None:
+    def __init__(
+        self, log: EventLog, bus: Bus, patience: float = 0.0, mirror: Mirror | None = None
+    ) -> None:
         self._log = log
         self._bus = bus
+        self._mirror = mirror
         self._patience = patience
         # By writer, not by run: one that lost its run may still be there beside its successor.
         self._dirty: dict[Emitter, None] = {}
@@ -162,7 +165,10 @@ class Pipeline:
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
         """The writer of a run that exists in the log, which goes on after `state`."""
-        return Emitter(self, run_id, epoch, state or State())
+        state = state or State()
+        if self._mirror is not None:
+            self._mirror.begin(run_id, state)
+        return Emitter(self, run_id, epoch, state)
 
     def wake(self, emitter: Emitter) -> None:
         """Note that a run has something to write."""
@@ -212,6 +218,8 @@ class Pipeline:
             for (emitter, batch, events), failure in zip(left, answers, strict=True):
                 if failure is None:
                     self._bus.publish(emitter.run_id, events)
+                    if self._mirror is not None:
+                        self._mirror.show(emitter.run_id, events)
                     crash.point("publish.after")
                     emitter.written(batch.last_seq)
                     if len(events) >= FAST_EVENTS and not emitter.awaited:

@@ -16,7 +16,7 @@ from tailrace.core.codec import check_value, encode_event
 from tailrace.core.errors import CallerError, NotFound, SeqConflict
 from tailrace.core.events import Recorded, TaskCreated, TaskInputReceived, recorded
 from tailrace.core.fold import State
-from tailrace.ports import Bus, NewRun, RunInfo, Store
+from tailrace.ports import Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.follow import START, Place, Reader
@@ -52,6 +52,7 @@ class Runs:
         lease: float = LEASE_SECONDS,
         keep_events: float = FOREVER,
         keep_runs: float = FOREVER,
+        mirror: Mirror | None = None,
     ) -> None:
         self.store = store
         self.bus = bus
@@ -59,7 +60,7 @@ class Runs:
         self.name = f"tailrace_{new_id()}"
         self.reader = Reader(store, bus)
         self.streams = Streams(self.reader)
-        self._pipeline = Pipeline(store, bus, patience=lease)
+        self._pipeline = Pipeline(store, bus, patience=lease, mirror=mirror)
         self._lease = lease
         self.worker: Worker | None = None
         self.retention = Retention(store, keep_events=keep_events, keep_runs=keep_runs)

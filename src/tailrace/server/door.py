@@ -19,12 +19,15 @@ from tailrace.core.errors import (
     CallerError,
     InvalidCursor,
     NotFound,
+    StorageBusy,
     StorageError,
     StreamTooLarge,
     TailraceError,
     UnknownFormat,
 )
 from tailrace.server.response import STREAM, EventStream
+
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
@@ -39,11 +42,15 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
 
 
 class Door:
-    """Middleware: refuses strangers' pages before anything else sees them, and sends streams."""
+    """Middleware: refuses strangers' pages before anything else sees them, and sends streams.
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    With `any_body` a body need not be JSON, for whoever passes requests on.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], *, any_body: bool = False) -> None:
         self._app = app
         self._hosts = hosts
+        self._any_body = any_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer it here."""
@@ -64,7 +71,7 @@ class Door:
         origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and _host_of(origin.partition("://")[2]) not in self._hosts:
             return error_response(403, "wrong_origin", "Pages of other sites may not ask here.")
-        if method == "POST":
+        if method == "POST" and not self._any_body:
             kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip()
             if kind.lower() != "application/json":
                 message = "Send the body as JSON, with content-type: application/json."
@@ -82,7 +89,7 @@ def _host_of(authority: str) -> str:
 def error_response(status: int, code: str, message: str) -> Response:
     """An error in the protocol's shape (section 10), which OpenAI's clients read as well."""
     body = {"error": {"code": code, "message": message, "type": code, "param": None}}
-    headers = {"retry-after": "1"} if status == 503 else None
+    headers = {"retry-after": "1"} if code == StorageBusy.code else None
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 

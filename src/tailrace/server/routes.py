@@ -16,6 +16,7 @@ from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
 from tailrace.runtime.runs import RUN_PREFIX, Runs
 from tailrace.server.door import (
+    LOOPBACK,
     Door,
     answering,
     error_response,
@@ -32,10 +33,8 @@ from tailrace.wire.base import Cursor, Format, TellsGaps, ThreadFormat
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
 
-THREAD_FORMAT = "task"
-"""How a thread is told to a client that names no format."""
-
-LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
+THREAD_FORMAT = "run"
+"""How a thread is told to a client that names no format: an EventSource with named events."""
 
 
 class Server:

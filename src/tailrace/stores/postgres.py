@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import zlib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tailrace.core.codec import decode_lines
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
@@ -31,15 +30,13 @@ from tailrace.ports import (
 )
 from tailrace.stores import postgres_sql as sql
 from tailrace.stores.postgres_pool import Pool, split_url
+from tailrace.stores.postgres_rows import Row, lines_in, packs, private_lines, row_of, verify
 from tailrace.stores.postgres_schema import DEFAULT_SCHEMA, checked, in_schema, migrate
 
 T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which an operation waits for a server that went away."""
-
-PACKED_BYTES = 256 * 1024
-"""How large a row of an ended run gets: few rows to read, and none that is slow to send."""
 
 EXPIRED_AT_ONCE = 1_000
 """How many runs retention is told of in one answer; the next one names more."""
@@ -85,7 +82,7 @@ class PostgresStore:
     async def create(self, run: NewRun) -> RunInfo | None:
         """Make a run with its first event."""
         token = secrets.token_bytes(16)
-        first = _row(run.run_id, 1, [run.public], [run.private])
+        first = row_of(run.run_id, 1, [run.public], [run.private])
 
         async def work(db: Any, again: bool) -> Any:
             try:
@@ -117,10 +114,10 @@ class PostgresStore:
         """Write the batches; each run is accepted or refused on its own."""
         answers: list[Exception | None] = [None] * len(batches)
         # A statement sees a run's row once, so a second batch of a run goes into a second one.
-        rounds: list[dict[str, tuple[int, _Row]]] = []
+        rounds: list[dict[str, tuple[int, Row]]] = []
         for index, batch in enumerate(batches):
             try:
-                row = _row(batch.run_id, batch.first_seq, batch.publics, batch.privates)
+                row = row_of(batch.run_id, batch.first_seq, batch.publics, batch.privates)
             except StorageError as error:
                 answers[index] = error
                 continue
@@ -148,7 +145,7 @@ class PostgresStore:
         return answers
 
     async def _append(
-        self, db: Any, batches: list[Batch], rows: dict[str, tuple[int, _Row]]
+        self, db: Any, batches: list[Batch], rows: dict[str, tuple[int, Row]]
     ) -> dict[int, Any]:
         """How each batch's run ended before it, and whether it was written, by batch."""
         given = [(batches[index], row) for index, row in rows.values()]
@@ -184,7 +181,7 @@ class PostgresStore:
         there: list[tuple[bytes, bytes, int]] = []
         for found in await self._pool.run(work):
             publics = found["public"].split(b"\n")
-            privates = _private_lines(found["private"], len(publics))
+            privates = private_lines(found["private"], len(publics))
             for seq, (public, private) in enumerate(
                 zip(publics, privates, strict=True), found["first_seq"]
             ):
@@ -218,13 +215,13 @@ class PostgresStore:
                     f"The events of run {run_id} up to {found.trimmed_to} are no longer kept; read"
                     " its final state instead."
                 )
-        return _lines(run_id, after, rows)
+        return lines_in(run_id, after, rows)
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
         rows = await self._fetch(sql.READ_PRIVATE, run_id, min(after, _HUGE))
         for first_seq, private, checksum in rows:
-            _verify(run_id, first_seq, private, checksum)
+            verify(run_id, first_seq, private, checksum)
         return {
             seq: line
             for first_seq, private, _ in rows
@@ -297,19 +294,19 @@ class PostgresStore:
             run = await db.fetchrow(self._sql(sql.LOCK_RUN), run_id)
             if run is None:
                 return
-            for first, last in _packs(await db.fetch(self._sql(sql.SIZES), run_id)):
+            for first, last in packs(await db.fetch(self._sql(sql.SIZES), run_id)):
                 rows = await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, first, last)
                 rows.sort(key=lambda row: row["first_seq"])
                 publics: list[bytes] = []
                 privates: list[bytes] = []
                 for row in rows:
-                    _verify(run_id, row["first_seq"], row["public"], row["public_checksum"])
+                    verify(run_id, row["first_seq"], row["public"], row["public_checksum"])
                     lines = row["public"].split(b"\n")
                     publics += lines
                     if row["private"] is not None:
-                        _verify(run_id, row["first_seq"], row["private"], row["private_checksum"])
-                    privates += _private_lines(row["private"], len(lines))
-                joined = _row(run_id, first, publics, privates)
+                        verify(run_id, row["first_seq"], row["private"], row["private_checksum"])
+                    privates += private_lines(row["private"], len(lines))
+                joined = row_of(run_id, first, publics, privates)
                 last_seq = rows[-1]["last_seq"]
                 epoch = rows[0]["epoch"]
                 await db.execute(self._sql(sql.PUT_BATCH), run_id, first, last_seq, epoch, *joined)
@@ -508,73 +505,6 @@ class PostgresStore:
                 await work(db)
 
         await self._pool.run(inside)
-
-
-class _Row(NamedTuple):
-    """What a row of `batches` holds of its events: one line each. Without private parts, null."""
-
-    public: bytes
-    private: bytes | None
-    public_checksum: int
-    private_checksum: int | None
-
-
-def _row(run_id: str, first_seq: int, publics: list[bytes], privates: list[bytes]) -> _Row:
-    lines = len(publics) - 1
-    public = b"\n".join(publics)
-    private = b"\n".join(privates) if any(privates) else None
-    # Events are JSON on one line. One that is not would shift the numbers of all that follow.
-    if (
-        lines < 0
-        or len(privates) != len(publics)
-        or public.count(b"\n") != lines
-        or (private is not None and private.count(b"\n") != lines)
-    ):
-        raise StorageError(
-            f"What run {run_id} shall hold at {first_seq} is not one line of JSON for each event"
-            " and private part; encode them with encode_event and encode_private."
-        )
-    return _Row(
-        public,
-        private,
-        zlib.crc32(public),
-        None if private is None else zlib.crc32(private),
-    )
-
-
-def _lines(run_id: str, after: int, rows: list[Any]) -> list[Lines]:
-    found: list[Lines] = []
-    for first_seq, epoch, public, checksum in rows:
-        _verify(run_id, first_seq, public, checksum)
-        skipped = max(0, after + 1 - first_seq)
-        found.append(Lines(first_seq + skipped, epoch, public.split(b"\n")[skipped:]))
-    return found
-
-
-def _private_lines(private: bytes | None, count: int) -> list[bytes]:
-    return [b""] * count if private is None else private.split(b"\n")
-
-
-def _packs(rows: list[Any]) -> list[tuple[int, int]]:
-    """Which neighbours to join: the first numbers of the first and the last row of each pack."""
-    packs: list[list[int]] = []
-    epoch = room = 0
-    for row in rows:
-        room -= row["size"]
-        if packs and row["epoch"] == epoch and room >= 0:
-            packs[-1].append(row["first_seq"])
-        else:
-            packs.append([row["first_seq"]])
-            epoch, room = row["epoch"], PACKED_BYTES - row["size"]
-    return [(pack[0], pack[-1]) for pack in packs if len(pack) > 1]
-
-
-def _verify(run_id: str, first_seq: int, stored: bytes, checksum: int) -> None:
-    if zlib.crc32(stored) != checksum:
-        raise StorageError(
-            f"The log of run {run_id} is damaged at event {first_seq}: its checksum does not fit."
-            " Restore the database from a backup."
-        )
 
 
 def _info(row: Any) -> RunInfo:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from tailrace.core.errors import CallerError, InvalidValue, StorageError
+from tailrace.core.errors import CallerError, InvalidValue, StorageBusy, StorageError
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class Pool:
                 pass
             except self._away as error:
                 if now() + pause > give_up:
-                    raise StorageError(
+                    raise StorageBusy(
                         f"PostgreSQL at {self.where} was away for {self._patience:g} s"
                         f" ({_reason(error)}). Nothing that was answered is lost; see to the"
                         " server, then try again."

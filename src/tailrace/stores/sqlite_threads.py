@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tailrace.core.errors import StorageError, TailraceError
+from tailrace.core.errors import StorageBusy, StorageError, TailraceError
 from tailrace.stores.sqlite_schema import BUSY_SECONDS, WAL_LIMIT
 
 T = TypeVar("T")
@@ -137,7 +137,9 @@ def told(failure: Exception) -> Exception:
     """A failure as the store's callers know it: whose fault it is, and what to do."""
     if isinstance(failure, TailraceError):
         return failure
+    kind = StorageError
     if isinstance(failure, apsw.BusyError):
+        kind = StorageBusy
         text = (
             f"The database is busy: others have been writing for {BUSY_SECONDS:g} s. Nothing was"
             " written; try again."
@@ -150,7 +152,7 @@ def told(failure: Exception) -> Exception:
         text = f"The database is damaged ({failure}). Restore the file from a backup."
     else:
         text = f"The database could not do it: {failure}"
-    error = StorageError(text)
+    error = kind(text)
     error.__cause__ = failure
     return error
 

@@ -68,6 +68,26 @@ class KeepingTests(StoreTests):
         for after in range(42):
             assert await numbers(store, "r", after) == list(range(after + 1, 41))
 
+    async def test_lines_are_the_events_undecoded_from_any_place(self, store: Store) -> None:
+        await created(store, "r")
+        await written(store, batch("r", 2, 3))
+        claim = await store.take_over("r", "w", 60.0)
+        assert claim is not None
+        await written(store, batch("r", 5, 2, epoch=claim.epoch))
+        for packed in (False, True):
+            if packed:
+                await store.repack("r")
+            for after in range(8):
+                events = await store.read("r", after)
+                found = await store.read_lines("r", after)
+                assert [
+                    (number, stretch.epoch, line)
+                    for stretch in found
+                    for number, line in enumerate(stretch.lines, stretch.first_seq)
+                ] == [(one.event.sequence_number, one.epoch, one.public) for one in events]
+                assert all(stretch.lines for stretch in found)
+        assert await store.read_lines("nobody", 0) == []
+
     async def test_trimming_leaves_the_final_state_and_a_typed_gap(self, store: Store) -> None:
         await created(store, "r", metadata=b"m")
         await written(store, batch("r", 2, 3, private=b"p", snapshot=b"early"))
@@ -75,8 +95,9 @@ class KeepingTests(StoreTests):
         await store.trim("r", b"final")
         await store.trim("r", b"final")
         for after in range(5):
-            with pytest.raises(Trimmed):
-                await store.read("r", after)
+            for read in (store.read, store.read_lines):
+                with pytest.raises(Trimmed):
+                    await read("r", after)
         assert await store.read("r", 5) == []
         assert await store.read_private("r") == {}
         assert await store.snapshot("r", 4) is None

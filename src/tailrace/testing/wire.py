@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent
-from tailrace.core.events import AnyEvent, Recorded
+from tailrace.core.events import AnyEvent, Lines, Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork, saved
 from tailrace.core.sse import Parser
-from tailrace.wire.base import Format, Frame
+from tailrace.wire.base import Format, Frame, FramesLines
 
 
 def encoded(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
@@ -48,6 +48,7 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     """
     whole = encoded(wire, events)
     recorded = as_recorded(events)
+    _check_lines(wire, whole, recorded)
     state = State()
     for place in range(len(recorded) + 1):
         before = fork(state)
@@ -65,6 +66,15 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
             _check_frames(wire, whole[place], f"event {place + 1}")
             state.absorb(recorded[place].event)
     return whole
+
+
+def _check_lines(wire: Format, whole: list[list[Frame]], recorded: list[Recorded]) -> None:
+    """A format that frames history undecoded must frame it as it frames what is new."""
+    if isinstance(wire, FramesLines):
+        for place in range(len(recorded)):
+            lines = Lines(place + 1, recorded[0].epoch, [one.public for one in recorded[place:]])
+            joined = b"".join(frame for frames in whole[place:] for frame in frames)
+            assert wire.frames(lines) == joined, f"{wire.name}: history after event {place}"
 
 
 def _same(one: State, other: State) -> bool:

@@ -72,8 +72,12 @@ class TaskFormat:
         return b"".join(chain.from_iterable(zip(wanted, lines.lines, repeat(b"\n\n"))))
 
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
-        """What a client is told whose cursor the log cannot serve."""
-        return self._frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
+        """What a client is told whose cursor the log cannot serve.
+
+        It is no cursor where a snapshot follows: who is cut in between needs that snapshot.
+        """
+        frame = self._frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
+        return frame if state.root is None else frame.partition(b"\n")[2]
 
     def in_thread(self, ordinal: int) -> TaskInThread:
         """The same events with a thread's cursors."""

@@ -1,0 +1,176 @@
+"""ASGI middleware that repairs the Responses answers of any application, and touches nothing else.
+
+    app = ResponsesCompat(app)
+
+What is repaired, and why, is said in `tailrace.wire.responses_repair`; this is the shell around it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tailrace.server.door import error_response
+from tailrace.wire.responses_body import repaired_body
+from tailrace.wire.responses_repair import ResponsesRepair
+
+MAX_BODY_BYTES = 32 * 1024 * 1024
+"""A larger answer that is no stream passes as it is, so that memory stays bounded."""
+
+Headers = list[tuple[bytes, bytes]]
+
+_PATHS = re.compile(r"/responses(/[^/]+(/cancel)?)?/?\Z")
+
+
+class BackendCut(Exception):
+    """The backend's answer broke off after it had begun; the text is for the client."""
+
+
+class ResponsesCompat:
+    """Wraps an ASGI application whose `…/responses` strict clients cannot read as it is.
+
+    Streams are repaired frame by frame, JSON answers as a whole; other paths, types and errors
+    pass unseen. When the application fails inside a stream, the client is told so in the stream,
+    and the exception goes on to the server.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or _PATHS.search(scope["path"]) is None:
+            await self._app(scope, receive, send)
+            return
+        scope, after = _from_the_start(scope)
+        answer = _Answer(send, after)
+        try:
+            await self._app(scope, receive, answer.send)
+        except BackendCut as error:
+            if not await answer.cut(str(error)):
+                raise
+        except Exception:
+            await answer.cut("The backend failed in the middle of its answer.", refuse=False)
+            raise
+        else:
+            await answer.cut("The backend stopped in the middle of its answer.")
+
+
+def _from_the_start(scope: Scope) -> tuple[Scope, int | None]:
+    """The request as the application gets it: uncompressed, and never from a cursor.
+
+    Where frames were put in, the numbers that the client saw are ours. So a client that resumes
+    after one gets what follows it in the repaired stream, made again from its start.
+    """
+    headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
+    changed = {**scope, "headers": [*headers, (b"accept-encoding", b"identity")]}
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    after = dict(query).get("starting_after", "")
+    if scope["method"] != "GET" or not (after.isascii() and after.isdigit() and len(after) < 16):
+        return changed, None
+    rest = [pair for pair in query if pair[0] != "starting_after"]
+    changed["query_string"] = urlencode(rest).encode("latin-1")
+    return changed, int(after)
+
+
+class _Answer:
+    """One answer on its way: passed, repaired as a stream, or gathered and repaired whole."""
+
+    def __init__(self, send: Send, after: int | None) -> None:
+        self._send = send
+        self._after = after
+        self._repair: ResponsesRepair | None = None
+        self._held: Message | None = None
+        self._body = bytearray()
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            await self._start(message)
+        elif kind == "http.response.body" and self._repair is not None:
+            await self._stream(self._repair, message)
+        elif kind == "http.response.body" and self._held is not None:
+            await self._gather(self._held, message)
+        else:
+            await self._let_go()
+            await self._send(message)
+
+    async def _start(self, message: Message) -> None:
+        headers: Headers = list(message.get("headers", ()))
+        kind = _value(headers, b"content-type").partition(b";")[0].strip().lower()
+        readable = message["status"] == 200 and not _value(headers, b"content-encoding")
+        if readable and kind == b"text/event-stream":
+            self._repair = ResponsesRepair(uuid.uuid4().hex, int(time.time()), after=self._after)
+            message = {**message, "headers": _without(headers, b"content-length")}
+        elif readable and kind == b"application/json":
+            self._held = message
+            return
+        await self._send(message)
+
+    async def _stream(self, repair: ResponsesRepair, message: Message) -> None:
+        more = message.get("more_body", False)
+        body = repair.feed(message.get("body", b""))
+        if not more:
+            body += repair.end()
+            self._repair = None
+        if body or not more:
+            await self._send({**message, "body": body})
+
+    async def _gather(self, start: Message, message: Message) -> None:
+        self._body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(self._body) > MAX_BODY_BYTES:
+            await self._let_go(more=more)
+        elif not more:
+            before = bytes(self._body)
+            after = repaired_body(before)
+            if after is not before:
+                length = (b"content-length", b"%d" % len(after))
+                rest = _without(start.get("headers", ()), b"content-length")
+                start = {**start, "headers": [*rest, length]}
+            self._held = None
+            await self._send(start)
+            await self._send({**message, "body": after})
+
+    async def _let_go(self, *, more: bool = True) -> None:
+        """Send what was held as it is: it is too large, or not for us."""
+        if self._held is not None:
+            start, self._held = self._held, None
+            await self._send(start)
+            body = {"type": "http.response.body", "body": bytes(self._body), "more_body": more}
+            self._body.clear()
+            await self._send(body)
+
+    async def cut(self, message: str, *, refuse: bool = True) -> bool:
+        """End an answer that its application left open; False if there is none to end.
+
+        A stream ends with what tells its client. Of an answer that was gathered nothing was sent,
+        so an error can take its place; without `refuse` that is left to the server.
+        """
+        if self._repair is not None:
+            body = self._repair.cut(message)
+            self._repair = None
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+            return True
+        if self._held is not None and refuse:
+            self._held = None
+            answer = error_response(502, "upstream_cut", message)
+            headers = answer.raw_headers
+            await self._send({"type": "http.response.start", "status": 502, "headers": headers})
+            await self._send({"type": "http.response.body", "body": answer.body})
+            return True
+        return False
+
+
+def _value(headers: Headers, name: bytes) -> bytes:
+    return next((value for key, value in headers if key.lower() == name), b"")
+
+
+def _without(headers: Iterable[Any], name: bytes) -> Headers:
+    return [(key, value) for key, value in headers if key.lower() != name]

@@ -1,0 +1,220 @@
+"""A proxy in front of one backend: everything passes, and its Responses answers are repaired.
+
+    tailrace proxy --upstream http://localhost:8090
+
+Headers and bodies pass byte for byte, but for the hop-by-hop headers of RFC 9110, section 7.6.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpcore2
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tailrace.core.errors import CallerError
+from tailrace.server.compat import BackendCut, Headers, ResponsesCompat
+from tailrace.server.door import LOOPBACK, Door, error_response
+
+CONNECT_SECONDS = 10.0
+SILENCE_SECONDS = 600.0
+"""How long a backend may say nothing; a model that thinks needs minutes."""
+
+KEEPALIVE_SECONDS = 4.0
+"""Shorter than what servers grant (uvicorn: 5), so that no request meets a closing connection."""
+
+_HOP_BY_HOP = frozenset(
+    (
+        b"connection",
+        b"expect",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+
+logger = logging.getLogger("tailrace")
+
+
+class Proxy:
+    """The proxy as an ASGI application; `running` opens and closes its connections."""
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        silence_seconds: float = SILENCE_SECONDS,
+        hosts: frozenset[str] = LOOPBACK,
+    ) -> None:
+        self._forward = _Forward(upstream, silence_seconds)
+        self._app: ASGIApp = Door(ResponsesCompat(self._forward), hosts, any_body=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http":
+            try:
+                await self._app(scope, receive, send)
+            except BackendCut:
+                # Half an answer is out: leaving it unfinished makes the server close the
+                # connection, which is how the client learns of it.
+                return
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1003})
+        else:
+            await self._lifespan(receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The time in which it answers."""
+        async with self._forward.pool:
+            yield
+
+    def stop_streams(self) -> None:
+        """The server is going down: tell the clients of open answers."""
+        self._forward.stopping.set()
+
+
+class _Forward:
+    """Sends each request to the backend and its answer back, without looking into either."""
+
+    def __init__(self, upstream: str, silence_seconds: float) -> None:
+        address = urlsplit(upstream)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise CallerError(f"{upstream!r} is no address of a backend; say http://host:port.")
+        self._name = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+        self._path = address.path.rstrip("/").encode()
+        self._timeouts = {
+            "connect": CONNECT_SECONDS,
+            "read": silence_seconds,
+            "write": silence_seconds,
+            "pool": CONNECT_SECONDS,
+        }
+        proxies = {} if proxy_bypass(address.hostname) else getproxies()
+        outward = proxies.get(address.scheme)
+        self.pool = httpcore2.AsyncConnectionPool(
+            max_connections=None,
+            keepalive_expiry=KEEPALIVE_SECONDS,
+            proxy=httpcore2.Proxy(outward) if outward else None,
+        )
+        self.stopping = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, until the client leaves or the server stops."""
+        request = _Request(scope, receive)
+        exchange = asyncio.ensure_future(self._exchange(scope, request, send))
+        left = asyncio.ensure_future(request.left())
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        tasks = (exchange, left, stopping)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            sent_away = not exchange.done() and not left.done()
+        finally:
+            # Cancelling the exchange closes its connection: the backend learns that nobody reads.
+            for task in tasks:
+                task.cancel()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        if sent_away:
+            raise BackendCut("The proxy is stopping; ask again.")
+
+    async def _exchange(self, scope: Scope, request: _Request, send: Send) -> None:
+        begun = False
+        try:
+            async with self.pool.stream(
+                scope["method"],
+                f"{self._name}/",
+                headers=request.headers,
+                content=request.body() if request.has_body else None,
+                extensions={"timeout": self._timeouts, "target": self._target(scope)},
+            ) as answer:
+                begun = True
+                headers = _end_to_end(answer.headers)
+                await send(
+                    {"type": "http.response.start", "status": answer.status, "headers": headers}
+                )
+                async for chunk in answer.aiter_stream():
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except (
+            httpcore2.TimeoutException,
+            httpcore2.NetworkError,
+            httpcore2.ProtocolError,
+        ) as error:
+            why = f"{type(error).__name__}: {error}".rstrip(": ")
+            if begun:
+                logger.warning("%s broke off: %s", self._name, why)
+                raise BackendCut(f"The backend's answer broke off ({why}).") from error
+            logger.warning("%s did not answer: %s", self._name, why)
+            await self._refuse(error, why, scope, send)
+
+    async def _refuse(self, error: Exception, why: str, scope: Scope, send: Send) -> None:
+        if isinstance(error, httpcore2.TimeoutException):
+            status, code, what = 504, "upstream_timeout", "did not answer in time"
+        else:
+            status, code, what = 502, "upstream_unreachable", "could not be asked"
+        answer = error_response(status, code, f"The backend at {self._name} {what} ({why}).")
+        await answer(scope, _nothing, send)
+
+    def _target(self, scope: Scope) -> bytes:
+        path: bytes = self._path + (scope.get("raw_path") or scope["path"].encode())
+        query: bytes = scope["query_string"]
+        return path + b"?" + query if query else path
+
+
+class _Request:
+    """A client's request: its headers and body for the backend, and the moment it leaves."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self._read = asyncio.Event()
+        self.headers = [pair for pair in _end_to_end(scope["headers"]) if pair[0] != b"host"]
+        given = dict(scope["headers"])
+        self.has_body = b"transfer-encoding" in given or given.get(b"content-length", b"0") != b"0"
+        if not self.has_body:
+            self._read.set()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                break
+            more = message.get("more_body", False)
+            yield message.get("body", b"")
+        self._read.set()
+
+    async def left(self) -> None:
+        """Return when the client is gone."""
+        await self._read.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def _end_to_end(headers: Headers) -> Headers:
+    """The headers that are meant for the other end."""
+    named = b",".join(value for name, value in headers if name.lower() == b"connection")
+    hops = _HOP_BY_HOP | {name.strip().lower() for name in named.split(b",")}
+    return [(name, value) for name, value in headers if name.lower() not in hops]
+
+
+async def _nothing() -> dict[str, str]:
+    return {"type": "http.disconnect"}

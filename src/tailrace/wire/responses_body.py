@@ -1,0 +1,116 @@
+"""OpenAI's `response` object from a backend that shows reasoning only as `reasoning_text`.
+
+Clients that show reasoning read `summary` (the Vercel AI SDK and pydantic-ai among them). The raw
+`content` stays: the backend may want it back with the next turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.wire.responses_frames import Json, encoded, parsed
+
+_STATUSES = {
+    "response.created": "in_progress",
+    "response.queued": "queued",
+    "response.in_progress": "in_progress",
+    "response.completed": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+}
+LIFECYCLE = frozenset(_STATUSES)
+"""The events that carry the whole `response`."""
+
+TERMINAL = frozenset(
+    ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+)
+"""Those of them that end a stream."""
+
+
+def summary_text(text: str) -> Json:
+    """One part of a summary."""
+    return {"type": "summary_text", "text": text}
+
+
+def texts(item: Json, name: str, type_: str) -> list[str]:
+    """The texts of one kind in an item's `content` or `summary`; nothing else counts."""
+    return [
+        part["text"]
+        for part in listed(item, name)
+        if isinstance(part, dict)
+        and part.get("type") == type_
+        and isinstance(part.get("text"), str)
+    ]
+
+
+def listed(holder: Json, name: str) -> list[Any]:
+    """A list that may be missing, null, or something else."""
+    value = holder.get(name)
+    return value if isinstance(value, list) else []
+
+
+def fill_summary(item: Json) -> bool:
+    """Show an item's raw reasoning as its summary, if it has no summary of its own."""
+    if item.get("type") != "reasoning" or texts(item, "summary", "summary_text"):
+        return False
+    raw = [text for text in texts(item, "content", "reasoning_text") if text]
+    if not raw and isinstance(item.get("summary"), list):
+        return False
+    item["summary"] = [summary_text(text) for text in raw]
+    return True
+
+
+def fill_response(response: Json, kind: str, known: Json) -> bool:
+    """Complete the fields that no client does without; `known` has them from earlier events.
+
+    One response has one id: openai-python refuses a stream whose lifecycle events disagree.
+    """
+    changed = False
+    if response.get("id") != known["id"]:
+        response["id"] = known["id"]
+        changed = True
+    defaults: Json = {
+        "object": "response",
+        "created_at": known["created_at"],
+        "status": _STATUSES[kind],
+        "model": known["model"],
+        "output": [],
+    }
+    for name, value in defaults.items():
+        if response.get(name) is None:
+            response[name] = value
+            changed = True
+    return changed
+
+
+def unwrapped(event: Json, kind: str) -> bool:
+    """Put a bare response where a lifecycle event has to have it, under `response`.
+
+    agentscope-runtime sends `event: response.failed` with the response itself as data.
+    """
+    if isinstance(event.get("response"), dict):
+        return False
+    inner = {name: value for name, value in event.items() if name not in ("type", "response")}
+    number = inner.pop("sequence_number", None)
+    event.clear()
+    event.update(type=kind, response=inner)
+    if number is not None:
+        event["sequence_number"] = number
+    return True
+
+
+def repaired_body(body: bytes) -> bytes:
+    """A non-streaming answer with its reasoning shown; whatever needs nothing stays as it is."""
+    value = parsed(body.decode("utf-8", "replace"))
+    if value is None:
+        return body
+    changed = False
+    inner = value.get("response")
+    if str(value.get("type", "")) in LIFECYCLE and isinstance(inner, dict):
+        # agentscope-runtime answers with the last event instead of the response in it.
+        value, changed = inner, True
+    for item in listed(value, "output"):
+        if isinstance(item, dict) and fill_summary(item):
+            changed = True
+    return encoded(value) if changed else body

@@ -1,0 +1,235 @@
+"""What a repairer remembers of a Responses stream: items, their parts, and who is meant.
+
+Backends name an item by id, by index, by both or by neither, and some contradict themselves:
+agentscope-runtime ends a reasoning item under the next item's index, GitHub Copilot gives every
+event a new id. So an id that was announced is believed first, then the index, then the order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.wire.responses_frames import Json
+
+
+class Lane(NamedTuple):
+    """How one kind of text is told: its list in the item, its events, its names."""
+
+    item: str
+    place: str
+    key: str
+    part: str
+    text: str
+    type: str
+    field: str
+
+    def empty(self) -> Json:
+        """The part as it is announced; the openai package needs the list of annotations."""
+        extra: Json = {"annotations": []} if self.type == "output_text" else {}
+        return {"type": self.type, self.field: "", **extra}
+
+
+TEXT = Lane(
+    "message",
+    "content",
+    "content_index",
+    "response.content_part",
+    "response.output_text",
+    "output_text",
+    "text",
+)
+REFUSAL = TEXT._replace(text="response.refusal", type="refusal", field="refusal")
+SUMMARY = Lane(
+    "reasoning",
+    "summary",
+    "summary_index",
+    "response.reasoning_summary_part",
+    "response.reasoning_summary_text",
+    "summary_text",
+    "text",
+)
+RAW = Lane(
+    "reasoning",
+    "content",
+    "content_index",
+    "response.content_part",
+    "response.reasoning_text",
+    "reasoning_text",
+    "text",
+)
+ARGUMENTS = Lane(
+    "function_call",
+    "arguments",
+    "",
+    "",
+    "response.function_call_arguments",
+    "arguments",
+    "arguments",
+)
+BY_TYPE = {lane.type: lane for lane in (TEXT, REFUSAL, SUMMARY, RAW)}
+
+_PREFIX = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+
+
+def utf8(text: str) -> bytes:
+    """Text as it is kept: bytes grow in place, and half of a surrogate pair is no error."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+class Part:
+    """One text of an item, as far as it has been told."""
+
+    __slots__ = ("closed", "index", "lane", "lost", "said", "text")
+
+    def __init__(self, lane: Lane, index: int) -> None:
+        self.lane = lane
+        self.index = index
+        self.text = bytearray()
+        self.lost = False  # too large to be kept: nothing is completed from it
+        self.said = False  # its text is done
+        self.closed = False
+
+    def whole(self) -> str:
+        """The text so far."""
+        return self.text.decode("utf-8", "surrogatepass")
+
+    def shown(self, text: str | None = None) -> Json:
+        """The part as the item shows it, with the text so far or the one that is given."""
+        return {**self.lane.empty(), self.lane.field: self.whole() if text is None else text}
+
+
+class Item:
+    """One output item, under the id and the index that the client knows it by."""
+
+    __slots__ = (
+        "announced",
+        "done",
+        "family",
+        "id",
+        "index",
+        "named",
+        "offered",
+        "parts",
+        "raws",
+        "repeats",
+        "type",
+        "value",
+    )
+
+    def __init__(self, id: str, index: int, type: str) -> None:
+        self.id = id
+        self.index = index
+        self.type = type
+        self.named = False  # the id is the backend's, not ours
+        self.announced = False  # the client has seen its `output_item.added`
+        self.offered = False  # the backend has sent one
+        self.done: Json | None = None
+        self.parts: dict[tuple[str, int], Part] = {}
+        self.value: Json = {}  # a function call as it was announced
+        self.family: Lane | None = None  # which of the two ways to tell reasoning came first
+        self.raws: dict[int, int] = {}  # raw content_index to the summary_index that shows it
+        self.repeats: dict[int, Repeat] = {}
+
+    def listed(self, place: str) -> list[Part]:
+        """The parts of one list, in order."""
+        return [part for (where, _), part in sorted(self.parts.items()) if where == place]
+
+    def next_index(self, place: str) -> int:
+        """Where the next part of one list goes."""
+        return max((index for where, index in self.parts if where == place), default=-1) + 1
+
+    def begun(self) -> Json:
+        """The item as it is announced when the backend forgot to."""
+        if self.type == "message":
+            return {
+                "type": "message",
+                "id": self.id,
+                "status": "in_progress",
+                "role": "assistant",
+                "content": [],
+            }
+        return {"type": "reasoning", "id": self.id, "summary": []}
+
+
+class Repeat:
+    """A genuine summary behind raw reasoning that was already shown as one.
+
+    While it repeats that text it is dropped; where it begins to differ it becomes its own part.
+    """
+
+    __slots__ = ("at", "own")
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.own: int | None = None
+
+
+class Books:
+    """The items of one response, found by whatever an event says about them."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.base = ""
+        self._ids: dict[str, Item] = {}
+        self._indexes: dict[int, Item] = {}  # by the backend's own numbers, the latest of each
+        self._used: set[int] = set()
+
+    def find(self, id: object, index: object, type: str | None) -> Item | None:
+        """The item that is meant, if it is known; `type` is what the event is about, if it says."""
+        if isinstance(id, str) and id in self._ids:
+            return self._ids[id]
+        if isinstance(index, int):
+            found = self._indexes.get(index)
+            if found is not None and (found.done is not None or type not in (None, found.type)):
+                return None
+        else:
+            found = self.last(type)
+            if found is not None and isinstance(id, str) and found.named:
+                return None
+        return found
+
+    def last(self, type: str | None) -> Item | None:
+        """The latest item that is still open, of this type if one is asked for."""
+        for item in reversed(self.items):
+            if item.done is None and type in (None, item.type):
+                return item
+        return None
+
+    def add(self, id: object, index: object, type: str) -> Item:
+        """A new item: with the id and the index that it brings, if nobody has them."""
+        free = len(self.items)
+        while free in self._used:
+            free += 1
+        taken = not isinstance(index, int) or isinstance(index, bool) or index in self._used
+        number = free if taken else index
+        assert isinstance(number, int)
+        named = isinstance(id, str) and bool(id)
+        name = (
+            id
+            if isinstance(id, str) and id
+            else f"{_PREFIX.get(type, 'item')}_{self.base}_{number}"
+        )
+        item = Item(name, number, type)
+        item.named = named
+        self.items.append(item)
+        self._used.add(number)
+        self._ids[name] = item
+        self._indexes[index if isinstance(index, int) else number] = item
+        return item
+
+    def alias(self, id: object, item: Item) -> None:
+        """The backend names an item that the client knows by another id."""
+        if isinstance(id, str):
+            self._ids.setdefault(id, item)
+            item.named = True
+
+    def by_output(self, values: list[Json]) -> list[Item | None]:
+        """The items that stand in a whole response, by id and else by their place."""
+        ordered = sorted(self.items, key=lambda item: item.index)
+        found = []
+        for place, value in enumerate(values):
+            item = self._ids.get(str(value.get("id")))
+            if item is None and place < len(ordered):
+                item = ordered[place]
+            found.append(item if item is not None and item.type == value.get("type") else None)
+        return found

@@ -1,0 +1,183 @@
+"""Raw reasoning told as a summary, which is where clients look for it, and told once.
+
+`response.reasoning_text.*` becomes `response.reasoning_summary_*`, and the item's `summary` gets
+the same text. A backend that sends both families has its text shown once: if the summary came
+first, all passes as it is; if the raw text did, a summary that repeats it is dropped, and one that
+says something else becomes a further part.
+"""
+
+from __future__ import annotations
+
+from tailrace.wire.responses_body import summary_text, texts
+from tailrace.wire.responses_books import RAW, SUMMARY, Item, Lane, Part, Repeat, utf8
+from tailrace.wire.responses_frames import Json
+from tailrace.wire.responses_texts import Texts
+
+_Held = tuple[bytes, Json, Item, Part]
+
+
+class Reasoning(Texts):
+    """All texts, with raw reasoning among them."""
+
+    _held: _Held | None = None
+    # agentscope-runtime ends its reasoning with a delta of the whole text once more. A delta that
+    # repeats all there is waits for the next event, which tells whether it was meant.
+
+    def release(self, event: Json | None = None) -> None:
+        """Decide about a delta that was held, now that the next event (or the end) has come."""
+        if self._held is None:
+            return
+        raw, delta, item, part = self._held
+        self._held = None
+        if event is None or not self._ends_at(event, item, part):
+            self._grow(part, utf8(delta["delta"]))
+            self._put(raw, delta, changed=True, name=delta["type"])
+
+    def _ends_at(self, event: Json, item: Item, part: Part) -> bool:
+        """Whether an event ends this text where it stands without the delta."""
+        value = event.get("item")
+        place = next(raw for raw, shown in item.raws.items() if shown == part.index)
+        id_, text = event.get("item_id"), event.get("text")
+        if event["type"] == "response.output_item.done" and isinstance(value, dict):
+            said = texts(value, "content", RAW.type)
+            id_, text = value.get("id"), said[place] if place < len(said) else None
+        elif event.get(RAW.key, place) != place:
+            return False
+        if self._books.find(id_, event.get("output_index"), RAW.item) is not item:
+            return False
+        return text == part.whole()
+
+    def event(self, raw: bytes, event: Json, kind: str, *, changed: bool) -> bool:
+        """Take an event about a text; False if it is about something else."""
+        if kind not in ("response.reasoning_text.delta", "response.reasoning_text.done"):
+            return super().event(raw, event, kind, changed=changed)
+        item = self._item(event, RAW.item)
+        changed = self.point(event, item) or changed
+        if item.family is SUMMARY:
+            self._put(raw, event, changed=changed)
+            return True
+        self._retell(raw, event, item)
+        return True
+
+    def _retell(self, raw: bytes, event: Json, item: Item) -> None:
+        shown = self._as_summary(event, item, SUMMARY.text)
+        part = item.parts.get((SUMMARY.place, shown[SUMMARY.key]))
+        delta = event.get("delta")
+        if part is not None and part.text and isinstance(delta, str) and utf8(delta) == part.text:
+            self._held = (raw, shown, item, part)
+            return
+        part = self._text(raw, shown, item, SUMMARY, changed=True, name=shown["type"])
+        if part.said:
+            self._close(item, part, shown.get("text"))
+
+    def _as_summary(self, event: Json, item: Item, name: str) -> Json:
+        item.family = RAW
+        index = event.get(RAW.key)
+        if not isinstance(index, int):
+            index = max(item.raws, default=0)
+            last = item.parts.get((SUMMARY.place, item.raws.get(index, -1)))
+            if last is not None and last.closed and not event["type"].endswith(".done"):
+                index += 1
+        place = item.raws.setdefault(index, item.next_index(SUMMARY.place))
+        rest = {key: value for key, value in event.items() if key not in ("type", RAW.key)}
+        verb = event["type"].rpartition(".")[2]
+        return {"type": f"{name}.{verb}", **rest, SUMMARY.key: place}
+
+    def _text(
+        self,
+        raw: bytes,
+        event: Json,
+        item: Item,
+        lane: Lane,
+        *,
+        changed: bool,
+        name: str | None = None,
+    ) -> Part:
+        if lane is SUMMARY and name is None:
+            if item.family is RAW:
+                text = event.get("delta" if event["type"].endswith(".delta") else "text")
+                part = self._repeats(event, item, text)
+                if part is not None:
+                    return part
+                changed = True
+            else:
+                item.family = SUMMARY
+        return super()._text(raw, event, item, lane, changed=changed, name=name)
+
+    def _part_event(
+        self, raw: bytes, event: Json, item: Item, lane: Lane, *, changed: bool
+    ) -> None:
+        if lane is RAW and item.family is not SUMMARY:
+            self._retell_part(raw, event, item)
+        elif lane is RAW:
+            self._put(raw, event, changed=changed)
+        elif lane is SUMMARY and item.family is RAW:
+            if self._repeats(event, item, event["part"].get("text")) is None:
+                super()._part_event(raw, event, item, lane, changed=True)
+        else:
+            if lane is SUMMARY:
+                item.family = SUMMARY
+            super()._part_event(raw, event, item, lane, changed=changed)
+
+    def _retell_part(self, raw: bytes, event: Json, item: Item) -> None:
+        shown = self._as_summary(event, item, SUMMARY.part)
+        key = (SUMMARY.place, shown[SUMMARY.key])
+        if event["type"].endswith(".done"):
+            self._tell_whole(item, SUMMARY, key[1], event["part"].get("text"))
+        elif key not in item.parts:
+            item.parts[key] = Part(SUMMARY, key[1])
+            shown["part"] = SUMMARY.empty()
+            self._put(raw, shown, changed=True, name=shown["type"])
+
+    def _repeats(self, event: Json, item: Item, text: object) -> Part | None:
+        """The shown part that a genuine summary repeats; None if it speaks for itself."""
+        index = event.get(SUMMARY.key)
+        if not isinstance(index, int):
+            index = max(item.repeats, default=0)
+        repeat = item.repeats.setdefault(index, Repeat())
+        if repeat.own is None:
+            shown = item.parts.get((SUMMARY.place, index)) or item.listed(SUMMARY.place)[0]
+            data = utf8(text) if isinstance(text, str) else b""
+            is_delta = event["type"].endswith(".delta")
+            start = repeat.at if is_delta else 0
+            if shown.lost or shown.text[start : start + len(data)] == data:
+                repeat.at += len(data) if is_delta else 0
+                return shown
+            if is_delta:
+                before = shown.text[: repeat.at].decode("utf-8", "surrogatepass")
+                event["delta"] = f"{before}{text}"
+            repeat.own = item.next_index(SUMMARY.place)
+        event[SUMMARY.key] = repeat.own
+        return None
+
+    def complete(self, item: Item, value: Json) -> bool:
+        """Tell what of an item only its end tells, and let its end have what was told."""
+        if item.type != RAW.item:
+            return super().complete(item, value)
+        own = texts(value, "summary", SUMMARY.type)
+        if item.family is None and not own:
+            item.family = RAW
+        if item.family is RAW:
+            for index, text in enumerate(texts(value, "content", RAW.type)):
+                if text or index in item.raws:
+                    place = item.raws.setdefault(index, item.next_index(SUMMARY.place))
+                    self._tell_whole(item, SUMMARY, place, text)
+        else:
+            for index, text in enumerate(own):
+                self._tell_whole(item, SUMMARY, index, text)
+        parts = item.listed(SUMMARY.place)
+        for part in parts:
+            self._close(item, part)
+        return self._fill(item, value, own, parts)
+
+    def _fill(self, item: Item, value: Json, own: list[str], parts: list[Part]) -> bool:
+        if any(part.lost for part in parts):
+            filled = own or texts(value, "content", RAW.type)
+        elif item.family is RAW or not own:
+            filled = [part.whole() for part in parts]
+        else:
+            return False
+        if filled == own and isinstance(value.get("summary"), list):
+            return False
+        value["summary"] = [summary_text(text) for text in filled]
+        return True

@@ -1,0 +1,390 @@
+"""Another backend's Responses stream, repaired while it passes.
+
+Real clients are stricter than many backends. The Vercel AI SDK shows reasoning only from
+`reasoning_summary_*` events and text only behind its `output_item.added`; openai-python wants
+`response.created` first, `response.completed` last, one id for each item, and a part before its
+text. Whatever is missing is put in, whatever is told the old way is told the new way, and the rest
+passes byte for byte, each frame as soon as it is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar
+
+from tailrace.core import sse
+from tailrace.wire.responses_body import (
+    LIFECYCLE,
+    TERMINAL,
+    fill_response,
+    fill_summary,
+    listed,
+    unwrapped,
+)
+from tailrace.wire.responses_books import Books, Item
+from tailrace.wire.responses_frames import (
+    Frames,
+    Json,
+    encoded,
+    fields,
+    is_ended,
+    parsed,
+    rewritten,
+)
+from tailrace.wire.responses_reasoning import Reasoning
+
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""What is remembered of one response; of a larger one nothing is completed from memory."""
+
+
+_DONE = "[DONE]"
+
+
+class ResponsesRepair:
+    """Bytes of one stream in, the bytes that a strict client can read out.
+
+    `ident` names what the backend left unnamed and must differ from response to response; `now`
+    dates a response that has no date. With `after`, frames up to that `sequence_number` are left
+    out: that is how a client resumes, since the numbers are ours where frames were put in.
+    """
+
+    def __init__(
+        self,
+        ident: str,
+        now: int = 0,
+        *,
+        after: int | None = None,
+        max_frame: int = sse.MAX_EVENT_BYTES,
+        max_kept: int = MAX_KEPT_BYTES,
+    ) -> None:
+        self._frames = Frames(max_frame)
+        self._out: list[bytes] = []
+        self._number = -1
+        self._after = -1 if after is None else after
+        self._books = Books()
+        self._texts = Reasoning(self._books, self, max_kept)
+        self._known: Json = {"id": f"resp_{ident}", "created_at": now, "model": "unknown"}
+        self._response: Json = {}
+        self._begun = False
+        self._over = False
+        self._spoke = False  # any data at all came
+
+    # --- the stream ----------------------------------------------------------------------------
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What can be sent on after these bytes."""
+        for raw, whole in self._frames.feed(chunk):
+            if whole:
+                self._frame(raw)
+            else:
+                self._spoke = True
+                self._out.append(raw)
+        return self._taken()
+
+    def end(self) -> bytes:
+        """The backend closed the stream: what is left of it, and the end that it may lack."""
+        raw, whole = self._frames.rest()
+        data = fields(raw)[0] if whole else None
+        if not whole:
+            self._out.append(raw + b"\n\n")
+            self._finish()
+        elif data is None or self._over or data.strip() == _DONE:
+            self._finish()
+            self._out.append(raw)
+        elif parsed(data) is not None:
+            self._frame(raw if is_ended(raw) else raw + b"\n\n")
+            self._finish()
+        elif self._begun:
+            return self.cut("The backend's stream ended inside an event.")
+        else:
+            self._out.append(raw)
+        return self._taken()
+
+    def cut(self, message: str, code: str = "upstream_cut") -> bytes:
+        """The stream broke off: half a frame is dropped, and the client is told."""
+        raw, whole = self._frames.rest()
+        if not whole:
+            self._out.append(raw + b"\n\n")
+        self._texts.release()
+        if not self._over:
+            self._end("response.failed", {"code": code, "message": message})
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        taken = b"".join(self._out)
+        self._out.clear()
+        return taken
+
+    def _frame(self, raw: bytes) -> None:
+        data, name = fields(raw)
+        if data is None:
+            self._out.append(raw)
+            return
+        if data.strip() == _DONE:
+            self._finish()
+            self._out.append(raw)
+            return
+        self._spoke = True
+        event = parsed(data)
+        if event is None:
+            self._out.append(raw)
+            return
+        kind, changed = event.get("type"), False
+        if not isinstance(kind, str) and name.startswith("response."):
+            kind, changed = name, True
+            event["type"] = name
+        if isinstance(kind, str) and (kind.startswith("response.") or kind == "error"):
+            self._texts.release(event)
+            self._event(raw, event, kind, changed=changed)
+        else:
+            # No event of this API. One with an `error` is what the SDKs raise; it ends the stream.
+            self._over = self._over or bool(event.get("error"))
+            self.put(raw, event, changed=False, number=kind == "keepalive")
+
+    def put(
+        self,
+        raw: bytes,
+        event: Json,
+        *,
+        changed: bool,
+        name: str | None = None,
+        number: bool = True,
+    ) -> None:
+        """Send a frame on, as it came unless it changed or its number has to."""
+        given = event.get("sequence_number")
+        if given is not None or number:
+            if isinstance(given, int) and not isinstance(given, bool) and given > self._number:
+                self._number = given
+            else:
+                self._number += 1
+                event["sequence_number"] = self._number
+                changed = True
+            if self._number <= self._after:
+                return
+        try:
+            self._out.append(rewritten(raw, event, name) if changed else raw)
+        except RecursionError:
+            # It could just be read and is nested too deep to be written.
+            self._out.append(raw)
+
+    def insert(self, kind: str, event: Json) -> None:
+        """Send an event that the backend left out."""
+        self._number += 1
+        if self._number > self._after:
+            whole = {"type": kind, **event, "sequence_number": self._number}
+            with suppress(RecursionError):
+                self._out.append(sse.frame(encoded(whole), event=kind))
+
+    # --- events --------------------------------------------------------------------------------
+
+    def _event(self, raw: bytes, event: Json, kind: str, *, changed: bool) -> None:
+        if self._over:
+            self.put(raw, event, changed=changed)
+        elif kind == "error":
+            self._over = True
+            self.put(raw, event, changed=changed)
+        elif kind in LIFECYCLE:
+            self._lifecycle(raw, event, kind, changed=changed)
+        else:
+            self._begin({}, kind)
+            handle = self._HANDLERS.get(kind)
+            if handle is not None:
+                handle(self, raw, event, changed)
+            elif not self._texts.event(raw, event, kind, changed=changed):
+                self._other(raw, event, changed=changed)
+
+    def _other(self, raw: bytes, event: Json, *, changed: bool) -> None:
+        """An event of some tool: it names its item as the client knows it, if it names it."""
+        if "item_id" in event:
+            item = self._books.find(event["item_id"], event.get("output_index"), None)
+            if item is not None:
+                changed = self._texts.point(event, item) or changed
+        self.put(raw, event, changed=changed)
+
+    def _begin(self, response: Json, kind: str) -> None:
+        """`response.created` comes first; openai-python takes nothing before it."""
+        if self._begun:
+            return
+        self._begun = True
+        for name, kinds in (("id", str), ("created_at", (int, float)), ("model", str)):
+            value = response.get(name)
+            if isinstance(value, kinds) and value:
+                self._known[name] = value
+        self._books.base = str(self._known["id"]).removeprefix("resp_")
+        if kind != "response.created":
+            created = {**response, "status": "in_progress", "output": []}
+            for name in ("error", "incomplete_details", "usage"):
+                if name in created:
+                    created[name] = None
+            fill_response(created, "response.created", self._known)
+            self._response = created
+            self.insert("response.created", {"response": created})
+
+    def _lifecycle(self, raw: bytes, event: Json, kind: str, *, changed: bool) -> None:
+        changed = unwrapped(event, kind) or changed
+        response = event["response"]
+        self._begin(response, kind)
+        changed = fill_response(response, kind, self._known) or changed
+        self._response = {**response, "output": []}
+        if kind in TERMINAL:
+            if kind != "response.failed":
+                self._close_items(response, kind)
+            changed = self._fill_output(response, kind) or changed
+            self._over = True
+        self.put(raw, event, changed=changed)
+
+    def _added(self, raw: bytes, event: Json, changed: bool) -> None:
+        value = event.get("item")
+        if not isinstance(value, dict):
+            self.put(raw, event, changed=changed)
+            return
+        type_ = str(value.get("type"))
+        id_ = value.get("id") or event.get("item_id")
+        item = self._books.find(id_, event.get("output_index"), type_)
+        if item is None or (item.offered and item.id != id_):
+            item = self._books.add(id_, event.get("output_index"), type_)
+        item.offered = True
+        self._books.alias(id_, item)
+        if not item.announced:
+            changed = self._texts.point(event, item, named=False) or changed
+            changed = _fill_item(value, item) or changed
+            item.announced = True
+            self.put(raw, event, changed=changed)
+            self._texts.name_call(item, value)
+        # Else it was announced when its first delta came; once is enough.
+
+    def _done(self, raw: bytes, event: Json, changed: bool) -> None:
+        value = event.get("item")
+        if not isinstance(value, dict):
+            self.put(raw, event, changed=changed)
+            return
+        type_ = str(value.get("type"))
+        id_, index = value.get("id") or event.get("item_id"), event.get("output_index")
+        item = self._books.find(id_, index, type_) or self._books.add(id_, index, type_)
+        self._books.alias(id_, item)
+        if not item.announced:
+            self._announce(item, value)
+        changed = self._texts.point(event, item, named=False) or changed
+        changed = _fill_id(value, item) or changed
+        changed = self._texts.complete(item, value) or changed
+        item.done = self._texts.kept(value, len(raw))
+        self.put(raw, event, changed=changed)
+
+    def _announce(self, item: Item, value: Json) -> None:
+        begun = {**value, "id": item.id}
+        if "status" in begun:
+            begun["status"] = "in_progress"
+        for name, empty in (("content", []), ("summary", []), ("arguments", "")):
+            if name in begun and item.type in ("message", "reasoning", "function_call"):
+                begun[name] = empty
+        _fill_item(begun, item)
+        item.announced = True
+        self.insert("response.output_item.added", {"output_index": item.index, "item": begun})
+        self._texts.name_call(item, begun)
+
+    _HANDLERS: ClassVar[dict[str, Callable[[ResponsesRepair, bytes, Json, bool], None]]] = {
+        "response.output_item.added": _added,
+        "response.output_item.done": _done,
+    }
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _fill_output(self, response: Json, kind: str) -> bool:
+        """The final response has every item, with its reasoning shown and its id unchanged."""
+        output = [value for value in listed(response, "output") if isinstance(value, dict)]
+        if not output and kind != "response.failed":
+            response["output"] = self._done_items()
+            return bool(response["output"])
+        changed = False
+        for value, item in zip(output, self._books.by_output(output), strict=True):
+            if item is not None:
+                changed = _fill_id(value, item) or changed
+                summary = item.done.get("summary") if item.done is not None else None
+                if item.type == "reasoning" and summary and value.get("summary") != summary:
+                    value["summary"] = summary
+                    changed = True
+            changed = fill_summary(value) or changed
+        return changed
+
+    def _done_items(self) -> list[Json]:
+        if self._texts.overflowed:
+            return []
+        items = sorted(self._books.items, key=lambda item: item.index)
+        return [item.done for item in items if item.done]
+
+    def _close_items(self, response: Json, kind: str) -> None:
+        """Give the items that nobody ended their end, as the final response has them."""
+        output = [value for value in listed(response, "output") if isinstance(value, dict)]
+        final = {
+            item.index: value
+            for value, item in zip(output, self._books.by_output(output), strict=True)
+            if item is not None
+        }
+        status = "completed" if kind == "response.completed" else "incomplete"
+        for item in self._books.items:
+            if item.done is None:
+                value = final.get(item.index) or self._texts.assembled(item, status)
+                if value is not None:
+                    copy = {**value, "id": item.id}
+                    event: Json = {"output_index": item.index, "item": copy}
+                    if not item.announced:
+                        self._announce(item, copy)
+                    self._texts.complete(item, copy)
+                    item.done = self._texts.kept(copy, len(encoded(copy)))
+                    self.insert("response.output_item.done", event)
+
+    def _finish(self) -> None:
+        """The stream is over, cleanly: end it by what was seen.
+
+        Only a stream of this API, or one that said nothing at all; any other is not ours to end.
+        """
+        self._texts.release()
+        if self._over or (self._spoke and not self._begun):
+            return
+        items = self._books.items
+        if not items:
+            message = "The backend ended its stream without an answer."
+            self._end("response.failed", {"code": "empty_stream", "message": message})
+        elif all(item.done is not None or self._texts.is_told(item) for item in items):
+            self._end("response.completed", None)
+        elif any(item.done is None and item.type == "function_call" for item in items):
+            message = "The backend ended its stream inside a function call."
+            self._end("response.failed", {"code": "incomplete_function_call", "message": message})
+        else:
+            self._end("response.incomplete", None)
+
+    def _end(self, kind: str, error: Json | None) -> None:
+        self._begin({}, kind)
+        if kind != "response.failed":
+            self._close_items({}, kind)
+        response = {**self._response, "status": kind.removeprefix("response.")}
+        response["output"] = self._done_items()
+        response["error"] = error
+        reason = {"reason": "upstream_ended"} if kind == "response.incomplete" else None
+        response["incomplete_details"] = reason
+        self._over = True
+        self.insert(kind, {"response": response})
+
+
+def _fill_id(value: Json, item: Item) -> bool:
+    # An id that goes with encrypted content is checked by the provider: it must stay.
+    if value.get("id") == item.id or value.get("encrypted_content"):
+        return False
+    value["id"] = item.id
+    return True
+
+
+def _fill_item(value: Json, item: Item) -> bool:
+    """Complete what clients read of an item when it is announced."""
+    changed = _fill_id(value, item)
+    wanted: dict[str, Json] = {
+        "message": {"role": "assistant", "content": []},
+        "reasoning": {"summary": []},
+        "function_call": {"call_id": item.id, "name": "", "arguments": ""},
+    }
+    for name, empty in wanted.get(item.type, {}).items():
+        if value.get(name) is None:
+            value[name] = empty
+            changed = True
+    return changed

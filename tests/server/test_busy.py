@@ -1,0 +1,59 @@
+"""A database that others hold: said so, with a hint when to come back, and readers go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import httpx
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.core.errors import StorageError
+from tailrace.runtime.task import TaskWriter
+from tailrace.server.door import answering
+from tailrace.stores import sqlite_schema
+
+
+async def agent(task: TaskWriter) -> None:
+    with task.message() as message:
+        message.text("It is sunny.")
+
+
+@pytest.fixture
+async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tailrace]:
+    monkeypatch.setattr(sqlite_schema, "BUSY_SECONDS", 0.2)
+    made = Tailrace({"a": agent}, tmp_path / "log.db")
+    async with asyncio.timeout(30), made.running():
+        yield made
+
+
+async def test_a_database_that_stays_busy_is_503_with_a_time_to_come_back(
+    app: Tailrace, tmp_path: Path
+) -> None:
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        body = {"agent": "a", "input": "?"}
+        run_id = (await client.post("/runs", json=body)).json()["run_id"]
+        assert await app.runs.reader.ended(run_id, 20)
+        other = apsw.Connection(str(tmp_path / "log.db"))
+        other.execute("pragma busy_timeout = 10000")
+        other.execute("begin immediate")
+        answer = await client.post("/runs", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_busy")
+        assert answer.headers["retry-after"] == "1"
+        assert (await client.get(f"/runs/{run_id}")).json()["status"] == "completed"
+        other.execute("rollback")
+        other.close()
+        assert (await client.post("/runs", json=body)).status_code == 201
+
+
+async def test_a_database_that_is_broken_promises_no_better_time() -> None:
+    async def damaged(_request: object) -> object:
+        raise StorageError("The database is damaged.")
+
+    answer: httpx.Response = await answering(damaged)(None)  # type: ignore[arg-type,assignment]
+    assert answer.status_code == 503
+    assert "retry-after" not in answer.headers

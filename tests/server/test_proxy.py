@@ -1,0 +1,349 @@
+"""The proxy between a real client and a backend that misbehaves on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace.core.errors import CallerError
+from tailrace.server.proxy import Proxy
+from tests.server.raw_backend import STREAM, Answer, Exchange, backend, serving
+from tests.wire.responses_streams import Read, events_of, response, stream, sunny
+
+FRAMES = [stream(event) for event in sunny(raw=True)]
+RAW = {"type": "reasoning", "id": "rs_0", "content": [{"type": "reasoning_text", "text": "Hm."}]}
+
+
+@asynccontextmanager
+async def proxied(
+    answer: Answer, path: str = "", **options: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the proxy in front of such a backend."""
+    async with (
+        backend(answer) as upstream,
+        serving(Proxy(upstream + path, **options)) as url,
+        httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as client,
+        asyncio.timeout(30),
+    ):
+        yield client
+
+
+async def post(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await client.post("/v1/responses", json={"model": "m", **fields})
+
+
+async def test_a_request_reaches_the_backend_as_it_is() -> None:
+    seen: list[Exchange] = []
+
+    async def answer(exchange: Exchange) -> None:
+        seen.append(exchange)
+        await exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with proxied(answer, "/base/") as client:
+        url = "/v1/files%2Fa/b?x=%20&y&x=2"
+        headers = {"X-Own": "Mine", "Authorization": "Bearer secret", "TE": "gzip", "Cookie": "a=b"}
+        hop = {"Connection": "x-hop, keep-alive", "X-Hop": "1"}
+        found = await client.request(
+            "PATCH", url, headers={**headers, **hop}, content=b"\0\xffbody"
+        )
+        assert found.status_code == 204
+        await client.get("/v1/models")
+    first, second = seen
+    assert first.line == b"PATCH /base/v1/files%2Fa/b?x=%20&y&x=2 HTTP/1.1"
+    assert first.body == b"\0\xffbody"
+    assert first.header(b"x-own") == b"Mine"
+    assert first.header(b"authorization") == b"Bearer secret"
+    assert first.header(b"cookie") == b"a=b"
+    assert first.header(b"accept-encoding") == b"gzip, deflate"
+    for name in (b"te", b"x-hop", b"connection"):
+        assert first.header(name) is None
+    host = first.header(b"host")
+    assert host is not None
+    assert host.startswith(b"127.0.0.1:")
+    assert second.line == b"GET /base/v1/models HTTP/1.1"
+    assert second.header(b"content-length") is None
+
+
+async def test_a_body_of_unknown_length_reaches_the_backend_while_it_is_sent() -> None:
+    async def answer(exchange: Exchange) -> None:
+        length = b"%d" % len(exchange.body)
+        await exchange.send(
+            b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(length), length)
+        )
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"x" * 1000
+
+    async with proxied(answer) as client:
+        assert (await client.post("/v1/files", content=pieces())).text == "3000"
+
+
+async def test_an_answer_reaches_the_client_as_it_is() -> None:
+    body = b"\x1f\x8b not really gzip"
+    head = (
+        b"HTTP/1.1 418 Teapot\r\nServer: theirs\r\nDate: yesterday\r\nX-Two: a\r\nX-Two: b\r\n"
+        b"Content-Type: x/y\r\nContent-Encoding: odd\r\nSet-Cookie: s=1\r\nKeep-Alive: 5\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    seen = []
+
+    async def answer(exchange: Exchange) -> None:
+        seen.append(exchange.header(b"cookie"))
+        await exchange.send(head + body)
+
+    async with proxied(answer) as client:
+        for _ in range(2):
+            async with client.stream("GET", "/any/thing") as found:
+                assert b"".join([chunk async for chunk in found.aiter_raw()]) == body
+            client.cookies.clear()
+    assert found.status_code == 418
+    # ASGI has names in lower case.
+    assert found.headers.raw == [
+        (b"server", b"theirs"),
+        (b"date", b"yesterday"),
+        (b"x-two", b"a"),
+        (b"x-two", b"b"),
+        (b"content-type", b"x/y"),
+        (b"content-encoding", b"odd"),
+        (b"set-cookie", b"s=1"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    assert seen == [None, None], "no client gets another's cookies"
+
+
+async def test_each_frame_is_sent_on_before_the_next_one_comes() -> None:
+    heard = asyncio.Queue[None]()
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(STREAM)
+        for frame in FRAMES:
+            await exchange.chunk(frame)
+            await heard.get()  # the backend goes on only when the client has what it said
+        await exchange.chunk(b"")
+
+    body = b""
+    async with proxied(answer) as client, client.stream("POST", "/v1/responses", json={}) as found:
+        heard.put_nowait(None)  # the end of the raw part says nothing to the client
+        async for chunk in found.aiter_raw():
+            body += chunk
+            heard.put_nowait(None)
+    assert Read(events_of(body)).texts("reasoning") == [["Sun or rain?"]]
+
+
+async def test_a_json_answer_is_repaired() -> None:
+    body = json.dumps(response("completed", [RAW])).encode()
+
+    async def answer(exchange: Exchange) -> None:
+        assert exchange.header(b"accept-encoding") == b"identity"
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        await exchange.send(head % len(body) + body)
+
+    async with proxied(answer) as client:
+        found = await post(client)
+    assert found.json()["output"][0]["summary"] == [{"type": "summary_text", "text": "Hm."}]
+
+
+async def test_a_stream_cut_inside_a_frame_ends_with_a_failure() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(STREAM)
+        await exchange.chunk(b"".join(FRAMES[:5]) + FRAMES[5][:20])
+
+    async with proxied(answer) as client:
+        found = await post(client, stream=True)
+    events = events_of(found.content)
+    assert events[-2]["delta"] == "Sun "
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"]["code"] == "upstream_cut"
+    assert Read(events).final is not None
+
+
+async def test_a_backend_that_falls_silent_in_its_stream_is_given_up() -> None:
+    gone = asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(STREAM)
+        await exchange.chunk(FRAMES[0])
+        assert await exchange.left()
+        gone.set()
+
+    async with proxied(answer, silence_seconds=0.1) as client:
+        found = await post(client, stream=True)
+        await gone.wait()
+    last = events_of(found.content)[-1]
+    assert "ReadTimeout" in last["response"]["error"]["message"]
+
+
+async def test_an_error_of_the_backend_passes() -> None:
+    body = b'{"error": {"message": "mine", "type": "x", "param": null, "code": null}}'
+
+    async def answer(exchange: Exchange) -> None:
+        head = b"HTTP/1.1 500 No\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        await exchange.send(head % len(body) + body)
+
+    async with proxied(answer) as client:
+        found = await post(client, stream=True)
+    assert found.status_code == 500
+    assert found.content == body
+
+
+async def test_a_backend_that_is_not_there_is_a_502() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        upstream = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with serving(Proxy(upstream)) as url, httpx.AsyncClient(base_url=url) as client:
+            found = await post(client, stream=True)
+    assert found.status_code == 502
+    error = found.json()["error"]
+    assert error["code"] == error["type"] == "upstream_unreachable"
+    assert upstream in error["message"]
+    assert "ConnectError" in error["message"]
+
+
+async def test_a_backend_that_closes_without_an_answer_is_a_502() -> None:
+    async def answer(exchange: Exchange) -> None:
+        pass
+
+    async with proxied(answer) as client:
+        assert (await post(client)).json()["error"]["code"] == "upstream_unreachable"
+
+
+async def test_a_backend_that_never_answers_is_a_504() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.left()
+
+    async with proxied(answer, silence_seconds=0.1) as client:
+        found = await post(client)
+    assert found.status_code == 504
+    assert found.json()["error"]["code"] == "upstream_timeout"
+
+
+async def test_half_a_json_answer_is_a_502() -> None:
+    async def answer(exchange: Exchange) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+        await exchange.send(head + b'{"output":')
+
+    async with proxied(answer) as client:
+        found = await post(client)
+    assert found.status_code == 502
+    assert found.json()["error"]["code"] == "upstream_cut"
+
+
+async def test_half_of_anything_else_is_half_for_the_client_too() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\nhalf")
+
+    async with proxied(answer) as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get("/v1/files/1")
+
+
+async def test_a_client_that_leaves_is_gone_for_the_backend_too() -> None:
+    gone = asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(STREAM)
+        await exchange.chunk(FRAMES[0])
+        assert await exchange.left()
+        gone.set()
+
+    async with proxied(answer) as client:
+        async with client.stream("POST", "/v1/responses", json={}) as found:
+            async for _ in found.aiter_raw():
+                break
+        await gone.wait()
+
+
+async def test_a_client_that_leaves_inside_its_own_body_is_gone_for_the_backend_too() -> None:
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        begun.set()
+        while await reader.read(1000):
+            pass
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\nx")
+        await begun.wait()
+        writer.close()
+        await gone.wait()
+    server.close()
+
+
+async def test_a_proxy_that_stops_tells_its_clients() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(STREAM)
+        await exchange.chunk(FRAMES[0])
+        await exchange.left()
+
+    async with backend(answer) as upstream:
+        proxy = Proxy(upstream)
+        body = b""
+        async with (
+            serving(proxy) as url,
+            httpx.AsyncClient(base_url=url) as client,
+            client.stream("POST", "/v1/responses", json={}) as found,
+        ):
+            async for chunk in found.aiter_raw():
+                body += chunk
+                proxy.stop_streams()
+    assert "stopping" in events_of(body)[-1]["response"]["error"]["message"]
+
+
+async def test_pages_of_strangers_are_refused() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with proxied(answer) as client:
+        assert (await client.get("/", headers={"host": "evil.example"})).status_code == 421
+        assert (await client.get("/", headers={"origin": "http://evil.example"})).status_code == 403
+        own = {"origin": "http://localhost:3000", "content-type": "multipart/form-data"}
+        assert (await client.post("/v1/files", headers=own, content=b"x")).status_code == 204
+
+
+async def test_it_speaks_no_websocket() -> None:
+    sent = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await Proxy("http://localhost:1")({"type": "websocket"}, None, send)  # type: ignore[arg-type]
+    assert sent == [{"type": "websocket.close", "code": 1003}]
+
+
+@pytest.mark.parametrize("upstream", ["", "localhost:8090", "ftp://host", "http://", "http:///x"])
+def test_an_address_that_is_none_is_refused(upstream: str) -> None:
+    with pytest.raises(CallerError, match="http://host:port"):
+        Proxy(upstream)
+
+
+async def test_a_proxy_of_the_environment_is_used_unless_the_backend_is_excepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = []
+
+    async def answer(exchange: Exchange) -> None:
+        lines.append(exchange.line)
+        await exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with backend(answer) as address, httpx.AsyncClient(trust_env=False) as client:
+        monkeypatch.setenv("http_proxy", address)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        for upstream in ("http://backend.invalid", address):
+            async with serving(Proxy(upstream)) as url:
+                await client.get(f"{url}/x?y")
+    assert lines == [b"GET http://backend.invalid/x?y HTTP/1.1", b"GET /x?y HTTP/1.1"]

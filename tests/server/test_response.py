@@ -1,0 +1,166 @@
+"""A stream's response, spoken to in ASGI: clients that leave, refuse to read or are sent away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import StorageError
+from tailrace.server import response
+from tailrace.server.response import STREAM, Connections, EventStream
+from tailrace.wire import task
+
+
+class Ticking:
+    """A source that gives its pieces, then waits, ends or fails."""
+
+    wire = task.FORMAT
+
+    def __init__(self, *pieces: bytes, then: Exception | str = "waits") -> None:
+        self._pieces = list(pieces)
+        self._then = then
+        self.closed = False
+
+    async def next(self) -> bytes | None:
+        if self._pieces:
+            return self._pieces.pop(0)
+        if isinstance(self._then, Exception):
+            raise self._then
+        if self._then == "waits":
+            await asyncio.Event().wait()
+        return None
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def closing(self, reason: str) -> bytes:
+        return b"closing: " + reason.encode()
+
+
+class Client:
+    """The other end: what it got, when it leaves, and whether it reads at all."""
+
+    def __init__(self, *, reads: bool = True) -> None:
+        self.got: list[Any] = []
+        self.leaves = asyncio.Event()
+        self._reads = reads
+
+    async def receive(self) -> Any:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.got.append(message)
+        if message["type"] == "http.response.body" and not self._reads:
+            await asyncio.Event().wait()
+
+    @property
+    def bodies(self) -> list[tuple[bytes, bool]]:
+        return [(one["body"], one["more_body"]) for one in self.got[1:]]
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.got) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+
+async def answering(
+    connections: Connections, source: Ticking, client: Client
+) -> asyncio.Task[None]:
+    stream = connections.answer(source)
+    scope: dict[str, Any] = {}
+    await stream(scope, client.receive, client.send)
+    assert scope == {STREAM: stream}
+    assert client.got == []
+    return asyncio.ensure_future(stream.answer(client.receive, client.send))
+
+
+async def ended(answer: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(10):
+        await answer
+
+
+async def test_a_stream_that_ends_is_sent_whole() -> None:
+    source, client = Ticking(b"1", b"2", then="ends"), Client()
+    await ended(await answering(Connections(), source, client))
+    assert client.got[0]["status"] == 200
+    assert client.bodies == [(b"1", True), (b"2", True), (b"", False)]
+    assert source.closed
+
+
+async def test_a_client_that_leaves_is_followed_for_no_more() -> None:
+    source, client = Ticking(b"1"), Client()
+    answer = await answering(Connections(), source, client)
+    await client.until(2)
+    client.leaves.set()
+    await ended(answer)
+    assert source.closed
+    assert client.bodies == [(b"1", True)]
+
+
+async def test_a_client_that_refuses_to_read_is_cut_and_the_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(response, "WRITE_SECONDS", 0.2)
+    connections = Connections()
+    stuck, fine = Client(reads=False), Client()
+    slow = await answering(connections, Ticking(b"1"), stuck)
+    other = await answering(connections, Ticking(b"1"), fine)
+    await ended(slow)
+    assert not other.done()
+    fine.leaves.set()
+    await ended(other)
+
+
+async def test_a_server_that_stops_sends_everybody_away_also_who_comes_late() -> None:
+    connections = Connections()
+    early, late = Client(), Client()
+    first = await answering(connections, Ticking(b"1"), early)
+    await early.until(2)
+    connections.stop()
+    await ended(first)
+    await ended(await answering(connections, Ticking(b"1"), late))
+    goodbye = (b"closing: The server is stopping; connect again.", False)
+    assert early.bodies == [(b"1", True), goodbye]
+    assert late.bodies[-1] == goodbye
+
+
+async def test_a_log_that_fails_ends_the_stream_in_its_own_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source, client = Ticking(b"1", then=StorageError("gone")), Client()
+    with caplog.at_level(logging.WARNING, "tailrace"):
+        await ended(await answering(Connections(), source, client))
+    assert client.bodies[-1] == (b"closing: The stream broke off; connect again.", False)
+    assert "gone" in caplog.text
+
+
+async def test_a_connection_that_breaks_is_no_news() -> None:
+    source, client = Ticking(b"1", then=ConnectionResetError()), Client()
+    await ended(await answering(Connections(), source, client))
+    assert client.bodies == [(b"1", True)]
+
+
+async def test_our_own_bug_is_not_hidden() -> None:
+    source, client = Ticking(b"1", then=ZeroDivisionError()), Client()
+    with pytest.raises(ZeroDivisionError):
+        await ended(await answering(Connections(), source, client))
+    assert source.closed
+
+
+async def test_a_cancel_from_outside_is_passed_on() -> None:
+    source, client = Ticking(b"1"), Client()
+    answer = await answering(Connections(), source, client)
+    await client.until(2)
+    answer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answer
+    assert source.closed
+
+
+def test_a_stream_that_is_not_sent_yet_cannot_be_cut() -> None:
+    stream = EventStream(Ticking(), Connections())
+    stream.cut("left")
