@@ -11,9 +11,13 @@ from tailrace.core.items import TextPart, ToolCall, ToolResult
 from tailrace.core.view import whole_object
 from tailrace.core.writers import ResultWriter
 from tailrace.ingest.base import Notebook, Outcome
+from tailrace.models import open_model
 from tailrace.ports import Model, Request, ToolSpec
 from tailrace.runtime.calling import Patience, call_model
 from tailrace.runtime.scripts import Script, call, say, think
+from tailrace.testing.simulator import Simulator
+
+APIS = ("openai", "anthropic", "openai-chat")
 
 WEATHER = ToolSpec(
     name="get_weather",
@@ -86,3 +90,9 @@ def texts(book: Notebook) -> list[str]:
         if item["type"] == "message"
         for block in item["block_list"]
     ]
+
+
+def model_at(provider: Simulator, api: str, api_key: str = "sk-anything", **options: Any) -> Model:
+    """A model that asks the simulator."""
+    base_url = provider.url if api == "anthropic" else provider.openai_url
+    return open_model(f"{api}:test-model", base_url=base_url, api_key=api_key, **options)

@@ -8,18 +8,11 @@ import pytest
 
 from tailrace.core.history import Mode
 from tailrace.core.state import TextNode
-from tailrace.models import open_model
-from tailrace.ports import Model, Request
+from tailrace.ports import Request
 from tailrace.testing.simulator import Simulator
-from tests.models.talking import WEATHER, Talk, weather_talk
+from tests.models.talking import APIS, WEATHER, Talk, model_at, weather_talk
 
-APIS = ("openai", "anthropic", "openai-chat")
 MODES: tuple[Mode, ...] = ("drop", "encrypted", "stored")
-
-
-def model_at(provider: Simulator, api: str, **options: Any) -> Model:
-    base_url = provider.url if api == "anthropic" else provider.openai_url
-    return open_model(f"{api}:test-model", base_url=base_url, api_key="sk-anything", **options)
 
 
 @pytest.mark.parametrize("store", [None, False])
@@ -85,8 +78,10 @@ def naive_input(talk: Talk, *, keeps_reasoning: bool) -> list[dict[str, Any]]:
         (True, "Item with id 'rs_sim0_0' not found."),
         (
             False,
-            "Item 'msg_sim0_1' of type 'message' was provided without its required 'reasoning' "
-            "item: 'rs_sim0_0'.",
+            (
+                "Item 'msg_sim0_1' of type 'message' was provided without its required "
+                "'reasoning' item: 'rs_sim0_0'."
+            ),
         ),
     ],
 )

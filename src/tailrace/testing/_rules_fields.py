@@ -77,11 +77,6 @@ def responses_errors(request: Mapping[str, Any]) -> Iterator[Refusal]:
     for index, tool in enumerate(request.get("tools") or ()):
         if tool.get("type") == "function" and not tool.get("name"):
             yield _missing(f"tools[{index}].name")
-    if request.get("store") is False and request.get("previous_response_id") is None:
-        return
-    if request.get("store") is False:
-        said = "Previous response cannot be used for this organization due to Zero Data Retention."
-        yield Refusal(said, "previous_response_id", "unsupported_parameter")
 
 
 def chat_errors(request: Mapping[str, Any]) -> Iterator[Refusal]:
@@ -101,8 +96,8 @@ def _fields(request: Mapping[str, Any], known: set[str]) -> Iterator[Refusal]:
     if not request.get("tools"):
         for name in ("tool_choice", "parallel_tool_calls"):
             if request.get(name) is not None:
-                said = f"Invalid value for '{name}': '{name}' is only allowed when 'tools' are specified."
-                yield Refusal(said, name)
+                said = f"'{name}' is only allowed when 'tools' are specified."
+                yield Refusal(f"Invalid value for '{name}': {said}", name)
 
 
 def _missing(place: str) -> Refusal:

@@ -5,7 +5,9 @@
     [say("It is"), cut()]
     [fail("overloaded", retry_after=1)]
 
-A script is what the model does in one answer. Each provider's way of streaming it stands in a
+A script is what the model does in one answer. What stands right before `cut` or `fail` never
+comes to its end: the words stay without their last event, the call without half of its arguments.
+Each provider's way of streaming it stands in a
 module of its own (`responses`, `messages`, `chat`), pure: the ids come from a name that is handed
 in, and pauses are numbers.
 """
@@ -147,6 +149,19 @@ def paced(text: str, pace: float) -> Iterator[tuple[float, str]]:
     """Pieces with the pause before each; the first comes at once."""
     for number, word in enumerate(words(text)):
         yield (1 / pace if pace and number else 0), word
+
+
+def with_ends(script: Script) -> Iterator[tuple[Step, bool]]:
+    """Each step, and whether it comes to its end: what stands before a cut or an error does not."""
+    for number, step in enumerate(script):
+        after = script[number + 1] if number + 1 < len(script) else None
+        yield step, not isinstance(after, Cut | Fail)
+
+
+def arguments_of(step: Call, *, is_whole: bool) -> str:
+    """A call's arguments as JSON; half of them if it breaks off."""
+    found = msgspec.json.encode(step.arguments).decode()
+    return found if is_whole else found[: len(found) // 2]
 
 
 def opening_failure(script: Script) -> Fail | None:

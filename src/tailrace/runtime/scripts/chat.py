@@ -7,7 +7,19 @@ from typing import Any
 
 import msgspec
 
-from tailrace.runtime.scripts import Call, Cut, Fail, Frame, Say, Script, Think, ending, paced
+from tailrace.runtime.scripts import (
+    Call,
+    Cut,
+    Fail,
+    Frame,
+    Say,
+    Script,
+    Think,
+    arguments_of,
+    ending,
+    paced,
+    with_ends,
+)
 
 Json = dict[str, Any]
 
@@ -54,13 +66,13 @@ class Chat:
     def frames(self) -> Iterator[Frame]:
         """Everything that is sent, in order."""
         yield self._delta({"role": "assistant", "content": ""})
-        for step in self._script:
+        for step, is_whole in with_ends(self._script):
             if isinstance(step, Think):
                 yield from self._text("reasoning_content", step)
             elif isinstance(step, Say):
                 yield from self._text("content", step)
             elif isinstance(step, Call):
-                yield from self._call(step)
+                yield from self._call(step, is_whole=is_whole)
             elif isinstance(step, Fail):
                 error = {"message": step.message, "type": "server_error", "code": step.code}
                 yield Frame(msgspec.json.encode({"error": error}).decode())
@@ -88,11 +100,11 @@ class Chat:
             yield self._delta({field: piece}, after=after)
         self.message[field] = (self.message.get(field) or "") + step.text
 
-    def _call(self, step: Call) -> Iterator[Frame]:
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]:
         calls = self.message.setdefault("tool_calls", [])
         index = len(calls)
         ident = f"call_{self._name}_{index}"
-        arguments = msgspec.json.encode(step.arguments).decode()
+        arguments = arguments_of(step, is_whole=is_whole)
         begun: Json = {
             "index": index,
             "id": ident,

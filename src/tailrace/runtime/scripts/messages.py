@@ -7,7 +7,19 @@ from typing import Any
 
 import msgspec
 
-from tailrace.runtime.scripts import Call, Cut, Fail, Frame, Say, Script, Think, ending, paced
+from tailrace.runtime.scripts import (
+    Call,
+    Cut,
+    Fail,
+    Frame,
+    Say,
+    Script,
+    Think,
+    arguments_of,
+    ending,
+    paced,
+    with_ends,
+)
 
 Json = dict[str, Any]
 
@@ -59,15 +71,16 @@ class Messages:
         begun = {**self.object(), "content": [], "stop_reason": None}
         yield _frame("message_start", message=begun)
         yield _frame("ping")
-        for step in self._script:
+        for step, is_whole in with_ends(self._script):
             if isinstance(step, Think):
-                yield from self._think(step)
+                yield from self._think(step, is_whole=is_whole)
             elif isinstance(step, Say):
                 text = {"type": "text", "text": ""}
                 yield from self._block(text, "text", step.text, step.pace)
-                yield self._stop({"type": "text", "text": step.text})
+                if is_whole:
+                    yield self._stop({"type": "text", "text": step.text})
             elif isinstance(step, Call):
-                yield from self._call(step)
+                yield from self._call(step, is_whole=is_whole)
             elif isinstance(step, Fail):
                 code = ERRORS.get(step.code, step.code)
                 yield _frame("error", error={"type": code, "message": step.message})
@@ -84,21 +97,24 @@ class Messages:
         yield _frame("message_delta", delta=delta, usage={"output_tokens": self._words})
         yield _frame("message_stop")
 
-    def _think(self, step: Think) -> Iterator[Frame]:
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]:
         index = len(self.content)
         start = {"type": "thinking", "thinking": "", "signature": ""}
         yield from self._block(start, "thinking", step.text, step.pace)
+        if not is_whole:
+            return
         signature = f"signed:{self._name}:{index}"
         delta = {"type": "signature_delta", "signature": signature}
         yield _frame("content_block_delta", index=index, delta=delta)
         yield self._stop({"type": "thinking", "thinking": step.text, "signature": signature})
 
-    def _call(self, step: Call) -> Iterator[Frame]:
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]:
         ident = f"toolu_{self._name}_{len(self.content)}"
         block = {"type": "tool_use", "id": ident, "name": step.name}
-        arguments = msgspec.json.encode(step.arguments).decode()
+        arguments = arguments_of(step, is_whole=is_whole)
         yield from self._block({**block, "input": {}}, "input_json", arguments, step.pace)
-        yield self._stop({**block, "input": step.arguments})
+        if is_whole:
+            yield self._stop({**block, "input": step.arguments})
 
     def _block(self, start: Json, kind: str, text: str, pace: float) -> Iterator[Frame]:
         index = len(self.content)

@@ -7,7 +7,19 @@ from typing import Any
 
 import msgspec
 
-from tailrace.runtime.scripts import Call, Cut, Fail, Frame, Say, Script, Think, ending, paced
+from tailrace.runtime.scripts import (
+    Call,
+    Cut,
+    Fail,
+    Frame,
+    Say,
+    Script,
+    Think,
+    arguments_of,
+    ending,
+    paced,
+    with_ends,
+)
 
 Json = dict[str, Any]
 
@@ -72,13 +84,13 @@ class Responses:
         """Everything that is sent, in order."""
         yield self._frame("response.created", response=self.object())
         yield self._frame("response.in_progress", response=self.object())
-        for step in self._script:
+        for step, is_whole in with_ends(self._script):
             if isinstance(step, Think):
-                yield from self._think(step)
+                yield from self._think(step, is_whole=is_whole)
             elif isinstance(step, Say):
-                yield from self._say(step)
+                yield from self._say(step, is_whole=is_whole)
             elif isinstance(step, Call):
-                yield from self._call(step)
+                yield from self._call(step, is_whole=is_whole)
             elif isinstance(step, Fail):
                 self.status = "failed"
                 error = {"code": step.code, "message": step.message}
@@ -102,7 +114,7 @@ class Responses:
     def _ident(self, prefix: str) -> str:
         return f"{prefix}_{self._name}_{len(self.output)}"
 
-    def _think(self, step: Think) -> Iterator[Frame]:
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]:
         index, ident = len(self.output), self._ident("rs")
         item: Json = {"type": "reasoning", "id": ident, "summary": []}
         yield self._frame("response.output_item.added", output_index=index, item=item)
@@ -113,6 +125,8 @@ class Responses:
             self._words += 1
             kind = "response.reasoning_summary_text.delta"
             yield self._frame(kind, after, **place, delta=piece)
+        if not is_whole:
+            return
         part = {"type": "summary_text", "text": step.text}
         yield self._frame("response.reasoning_summary_text.done", **place, text=step.text)
         yield self._frame("response.reasoning_summary_part.done", **place, part=part)
@@ -121,7 +135,7 @@ class Responses:
             item["encrypted_content"] = f"sealed:{ident}"
         yield self._done(item)
 
-    def _say(self, step: Say) -> Iterator[Frame]:
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]:
         index, ident = len(self.output), self._ident("msg")
         item: Json = {
             "type": "message",
@@ -138,12 +152,14 @@ class Responses:
             self._words += 1
             kind = "response.output_text.delta"
             yield self._frame(kind, after, **place, delta=piece, logprobs=[])
+        if not is_whole:
+            return
         part = {**part, "text": step.text}
         yield self._frame("response.output_text.done", **place, text=step.text, logprobs=[])
         yield self._frame("response.content_part.done", **place, part=part)
         yield self._done({**item, "status": "completed", "content": [part]})
 
-    def _call(self, step: Call) -> Iterator[Frame]:
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]:
         index, ident = len(self.output), self._ident("fc")
         item: Json = {
             "type": "function_call",
@@ -155,11 +171,13 @@ class Responses:
         }
         yield self._frame("response.output_item.added", output_index=index, item=item)
         place: Json = {"item_id": ident, "output_index": index}
-        arguments = msgspec.json.encode(step.arguments).decode()
+        arguments = arguments_of(step, is_whole=is_whole)
         for after, piece in paced(arguments, step.pace):
             self._words += 1
             kind = "response.function_call_arguments.delta"
             yield self._frame(kind, after, **place, delta=piece)
+        if not is_whole:
+            return
         kind = "response.function_call_arguments.done"
         yield self._frame(kind, **place, name=step.name, arguments=arguments)
         yield self._done({**item, "arguments": arguments, "status": "completed"})
