@@ -81,7 +81,7 @@ async def test_a_fault_that_stays_is_given_up_after_the_last_retry(api: str) -> 
 async def test_an_answer_that_breaks_off_is_made_again_as_a_new_attempt(
     api: str, where: Any, last: Any
 ) -> None:
-    broken = [think("Hm. "), last, cut(where)]
+    broken: Script = [think("Hm. "), last, cut(where)]
     book, outcome, events, _ = await asked(api, broken, [say("All of it.")])
     assert outcome.status == "completed"
     assert texts(book) == ["All of it."]

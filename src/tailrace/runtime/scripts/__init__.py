@@ -56,7 +56,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider reports an error: as an HTTP status if nothing came before, else in the stream."""
+    """The provider reports an error: as an HTTP status where the script begins, else in-stream."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""A script as chat completions stream it, with `reasoning_content`, as DeepSeek and others have it."""
+"""A script as chat completions stream it, with `reasoning_content`, as DeepSeek has it."""
 
 from __future__ import annotations
 
