@@ -96,7 +96,7 @@ async def test_an_answer_that_breaks_off_is_made_again_as_a_new_attempt(
 
 @pytest.mark.parametrize("api", ["openai", "anthropic"])
 async def test_an_answer_with_a_whole_call_is_not_asked_for_twice(api: str) -> None:
-    made = [call("get_weather", city="Paris"), wait(0.001), cut("json")]
+    made: Script = [call("get_weather", city="Paris"), wait(0.001), cut("json")]
     book, outcome, events, provider = await asked(api, made, [say("Never asked.")])
     assert outcome.status == "cut"
     assert outcome.error is not None
@@ -155,6 +155,40 @@ async def test_a_pause_shorter_than_the_patience_is_no_fault() -> None:
     _, outcome, events, _ = await asked("openai", [think("Hm."), wait(0.02), say("Hello")])
     assert outcome.status == "completed"
     assert notices(events) == []
+
+
+async def test_a_server_that_accepts_no_connection_is_a_timeout_of_its_own() -> None:
+    full = socket.socket()
+    full.bind(("127.0.0.1", 0))
+    full.listen(0)
+    waiting = []  # they fill the queue of connections that nobody accepts
+    for _ in range(4):
+        one = socket.socket()
+        one.setblocking(False)
+        one.connect_ex(full.getsockname())
+        waiting.append(one)
+    url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
+    model = open_model("openai:x", base_url=url, api_key="sk-anything", connect=0.05)
+    patience = Patience(retries=0)
+    outcome = await call_model(model, Request(input=[]), Notebook(), patience=patience)
+    await model.close()
+    for one in (*waiting, full):
+        one.close()
+    assert outcome.status == "failed"
+    assert outcome.error is not None
+    assert outcome.error.code == "connect_timeout"
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_does_not_stream_is_understood(api: str) -> None:
+    async with Simulator([think("Hm."), say("Hello")]) as provider:
+        model = model_at(provider, api)
+        book = Notebook()
+        request = Request(input=QUESTION[api], options={"stream": False})
+        outcome = await call_model(model, request, book, patience=HASTY)
+        await model.close()
+    assert outcome.status == "completed"
+    assert texts(book) == ["Hello"]
 
 
 async def test_a_server_that_is_not_there_is_a_cut_connection() -> None:
