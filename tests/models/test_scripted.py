@@ -12,7 +12,7 @@ import pytest
 from tailrace.core.errors import RateLimited
 from tailrace.core.view import whole_object
 from tailrace.ingest.base import Notebook
-from tailrace.models import open_model
+from tailrace.models import UnknownModel, open_model
 from tailrace.models.recording import NoRecording, record, replay
 from tailrace.models.scripted import Scripted, call, cut, fail, say, silence, think, tries, wait
 from tailrace.ports import Request
@@ -70,6 +70,17 @@ async def test_a_silent_script_ends_as_a_silent_provider_does() -> None:
     )
     assert outcome.error is not None
     assert outcome.error.code == "idle_timeout"
+
+
+GREETER = Scripted([say("Hello")], name="greeter")
+
+
+def test_a_script_is_found_by_the_name_of_its_place() -> None:
+    found = open_model("scripted:tests.models.test_scripted:GREETER")
+    assert found.name == "greeter"
+    for nowhere in ("scripted:tests.models.test_scripted", "scripted:no.such.module:x"):
+        with pytest.raises(UnknownModel, match="scripted:<module>:<name>"):
+            open_model(nowhere)
 
 
 # --- recordings ---------------------------------------------------------------------------------

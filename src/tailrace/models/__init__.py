@@ -8,13 +8,13 @@
 `openai-chat:<model>`  chat completions; the same key
 `anthropic:<model>`    Anthropic's Messages API; key in `ANTHROPIC_API_KEY`
 `replay:<file>`        a recording (`tailrace.models.recording`)
+`scripted:<m>:<name>`  the `Scripted` of that name in module `m` (`tailrace.models.scripted`)
 =====================  ==========================================================================
-
-A script (`tailrace.models.scripted`) is a model too, and needs no provider.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from tailrace.core.errors import CallerError
@@ -48,5 +48,18 @@ def open_model(name: str, **options: Any) -> Model:
         from tailrace.models.recording import replay
 
         return replay(model, **options)
-    known = "openai, openai-chat, anthropic or replay"
+    if provider == "scripted":
+        return _written(model)
+    known = "openai, openai-chat, anthropic, replay or scripted"
     raise UnknownModel(f"{provider!r} is no provider of models here: write {known}.")
+
+
+def _written(place: str) -> Model:
+    """A model that stands in somebody's module."""
+    module, _, name = place.partition(":")
+    try:
+        found: Model = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        said = f"There is no script at {place!r} ({error}): write scripted:<module>:<name>."
+        raise UnknownModel(said) from error
+    return found
