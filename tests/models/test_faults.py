@@ -204,6 +204,42 @@ async def test_a_server_that_is_not_there_is_a_cut_connection() -> None:
     assert "ConnectError" in outcome.error.message
 
 
+HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n"
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (b"\x00\x01 nonsense \r\n\r\n", "cut"),
+        (HEAD + b"content-encoding: gzip\r\n\r\nno gzip at all", "cut"),
+        (HEAD + b"\r\n<html>Bad gateway</html>", "cut"),
+        (HEAD + b"\r\ndata: {\n\n", "malformed_event"),
+        (b"", "cut"),
+    ],
+)
+async def test_bytes_that_are_no_answer_are_a_typed_fault(
+    api: str, answer: bytes, code: str
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    model = open_model(f"{api}:x", base_url=url, api_key="sk-anything")
+    outcome = await call_model(
+        model, Request(input=QUESTION[api]), Notebook(), patience=Patience(retries=0)
+    )
+    await model.close()
+    server.close()
+    assert outcome.status == "cut"
+    assert outcome.error is not None
+    assert outcome.error.code == code
+
+
 @pytest.mark.parametrize("api", APIS)
 async def test_a_refused_request_is_not_tried_again(api: str) -> None:
     async with Simulator([say("Hello")]) as provider:

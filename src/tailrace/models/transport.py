@@ -105,7 +105,7 @@ async def streamed(
         raise _refusal(error, secret) from None
     except sdk.APITimeoutError:
         raise ConnectTimeout("The provider could not be reached in time.") from None
-    except (sdk.APIConnectionError, httpx2.TransportError) as error:
+    except (sdk.APIError, httpx2.RequestError) as error:
         kind = type(error.__cause__ or error).__name__
         raise ProviderCut(f"The connection to the provider broke off ({kind}).") from None
 
