@@ -125,3 +125,21 @@ async def test_of_ten_turns_without_pairing_all_but_the_first_are_refused() -> N
             assert other.outcomes[-1].status == "failed"
         await model.close()
     assert len(provider.refusals) == 10
+
+
+async def test_a_provider_that_forgot_a_stored_response_is_told_everything_again() -> None:
+    async with Simulator(weather_talk) as provider:
+        model = model_at(provider, "openai")
+        talk = Talk(model, Request(tools=[WEATHER], history="stored"))
+        await talk.ask("First?")
+        provider.issued.responses.clear()
+        assert await talk.ask("Second?") == "It is sunny, answer 3."
+        await model.close()
+    assert len(provider.refusals) == 1
+    again = provider.requests[3]
+    assert "previous_response_id" not in again
+    assert [one["content"][0]["text"] for one in again["input"] if one.get("role") == "user"] == [
+        "First?",
+        "Second?",
+    ]
+    assert "previous_response_id" in provider.requests[4]

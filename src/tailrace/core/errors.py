@@ -14,6 +14,7 @@
     │   └── StreamTooLarge     more than one event may hold
     ├── ProviderError          a model's provider is at fault, or refuses the request
     │   ├── RequestRefused     it does not take the request: mend it, trying again is no use
+    │   ├── StateLost          it forgot the response that the request goes on from
     │   ├── KeyRefused         it does not take the key
     │   ├── RateLimited        too much for now
     │   ├── Overloaded         it has too much to do
@@ -110,12 +111,10 @@ class StreamTooLarge(StreamError):
 class ProviderError(TailraceError):
     """A model call that went wrong outside of us.
 
-    `is_passing`: the same call may go well a moment later. `retry_after` are the seconds that the
-    provider asks us to wait.
+    `retry_after` are the seconds that the provider asks us to wait.
     """
 
     code = "provider_error"
-    is_passing = True
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         """Keep what the provider said about when to come back."""
@@ -127,14 +126,18 @@ class RequestRefused(ProviderError):
     """The provider does not take the request as it is."""
 
     code = "request_refused"
-    is_passing = False
+
+
+class StateLost(ProviderError):
+    """The provider does not know (any more) what it was to remember: it has to be told again."""
+
+    code = "state_lost"
 
 
 class KeyRefused(ProviderError):
     """The provider does not take the key, or the key may not do this."""
 
     code = "key_refused"
-    is_passing = False
 
 
 class RateLimited(ProviderError):

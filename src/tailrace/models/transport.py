@@ -25,6 +25,7 @@ from tailrace.core.errors import (
     ProviderFailed,
     RateLimited,
     RequestRefused,
+    StateLost,
     StreamTooLarge,
 )
 
@@ -127,6 +128,8 @@ def _refusal(error: Any, secret: str) -> ProviderError:
         return KeyRefused(f"The provider does not accept the key (HTTP {status}).")
     code, said = _body(error.body)
     message = f"HTTP {status}: {_KEYS.sub(HIDDEN, hide(said, secret))[:_LONGEST_MESSAGE]}"
+    if code == "previous_response_not_found":
+        return StateLost(message)
     if status == 429 and code != "insufficient_quota":
         return RateLimited(message, retry_after=after)
     if status in (503, 529):

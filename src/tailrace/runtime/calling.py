@@ -24,6 +24,7 @@ from tailrace.core.errors import (
     FirstEventTimeout,
     IdleTimeout,
     ProviderError,
+    StateLost,
     StreamError,
 )
 from tailrace.core.history import Api
@@ -133,12 +134,21 @@ async def call_model(
                     superseded=watched.broken,
                 )
             )
-        request = msgspec.structs.replace(request, attempt=request.attempt + 1)
+        # A provider that forgot what it stored is told the whole conversation.
+        mode = "drop" if error.code == StateLost.code else request.history
+        request = msgspec.structs.replace(request, history=mode, attempt=request.attempt + 1)
     raise AssertionError("the last try returns")
 
 
-_PASSING = frozenset(
-    {"cut", "malformed_event", "connect_timeout", "first_event_timeout", "idle_timeout"}
+_PASSING = frozenset(  # the codes of faults after which the same call may go well
+    {
+        "cut",
+        "malformed_event",
+        "connect_timeout",
+        "first_event_timeout",
+        "idle_timeout",
+        "state_lost",
+    }
     | set(CODES.values())
 )
 
