@@ -1,4 +1,4 @@
-"""The seams: what the runtime asks of a store and of a bus. Adapters keep these promises.
+"""The seams: what the runtime asks of a store, a bus and a model. Adapters keep these promises.
 
 The log is the truth, the bus is a hint: a reader that hears nothing from the bus reads the log and
 misses nothing. Whatever a call of a store has answered is durable.
@@ -6,14 +6,16 @@ misses nothing. Whatever a call of a store has answered is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Lines, Recorded
 from tailrace.core.fold import State
+from tailrace.core.history import Api, Load, Mode, reachable
+from tailrace.core.items import Usage
 
 MAX_ATTEMPTS = 5
 """How often a run may be claimed before it is ended as failed: one that kills its workers stops."""
@@ -311,3 +313,87 @@ class Mirror(Protocol):
 
     def show(self, run_id: str, events: list[Recorded]) -> None:
         """The next events of the run are durable; never waits, never raises."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that the model may call; `parameters` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = msgspec.field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
+    strict: bool = False
+    """Whether the provider has to keep the arguments to the schema."""
+
+
+class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON Schema that the model's answer has to follow."""
+
+    schema: dict[str, Any]
+    name: str = "answer"
+    strict: bool = True
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call, in no provider's words.
+
+    What was said before is a `chain` of runs, oldest first (`task_id`: the history of a sub-agent
+    in the last of them); or an `input` that is built already, in the words of the model's API.
+    """
+
+    chain: Sequence[State] = ()
+    task_id: str | None = None
+    input: list[dict[str, Any]] | None = None
+    instructions: str | None = None
+    tools: Sequence[ToolSpec] = ()
+    tool_choice: str | None = None
+    """`auto`, `none`, `required` (some tool), or the name of the tool that has to be called."""
+    parallel_calls: bool | None = None
+    output: OutputSchema | None = None
+    effort: Literal["minimal", "low", "medium", "high"] | None = None
+    """How hard to think; None leaves it to the provider."""
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    history: Mode = "drop"
+    store: bool | None = None
+    """Whether the provider keeps the response; None: unless its reasoning comes back sealed."""
+    load: Load = reachable
+    options: dict[str, Any] = {}
+    """The provider's own fields, as they stand in its request; None takes a field out of it."""
+    attempt: int = 1
+    """Which try of this call it is."""
+
+
+class Model(Protocol):
+    """A model of some provider: it turns a request into the raw events of its API.
+
+    It makes one try and knows no patience: timeouts between events, retries and what is shown of
+    them are the caller's (`tailrace.runtime.calling`).
+    """
+
+    @property
+    def name(self) -> str:
+        """The model's name, as its provider knows it."""
+        ...
+
+    @property
+    def api(self) -> Api:
+        """Whose events they are, and so who reads them."""
+        ...
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        """The answer's events as they arrive, undecoded; an empty list is a sign of life.
+
+        Raises `ProviderError`, in words without any secret.
+        """
+        ...
+
+    def cost(self, usage: Usage) -> float | None:
+        """What a call that used so much costs, in US dollars; None if nobody knows."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of its connections."""
+        ...

@@ -12,6 +12,16 @@
     │   ├── MalformedEvent     not JSON, or a known event with wrong fields
     │   ├── MalformedJson      a text, such as a call's arguments, that can't become JSON any more
     │   └── StreamTooLarge     more than one event may hold
+    ├── ProviderError          a model's provider is at fault, or refuses the request
+    │   ├── RequestRefused     it does not take the request: mend it, trying again is no use
+    │   ├── StateLost          it forgot the response that the request goes on from
+    │   ├── KeyRefused         it does not take the key
+    │   ├── RateLimited        too much for now
+    │   ├── Overloaded         it has too much to do
+    │   ├── ProviderFailed     an error inside of it
+    │   ├── ProviderCut        the stream broke off
+    │   └── ProviderTimeout    it kept us waiting
+    │       ├── ConnectTimeout, FirstEventTimeout, IdleTimeout
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
     └── StorageError           the log is at fault: nothing was lost that was shown
         ├── SeqConflict        somebody else wrote this place of the log
@@ -96,6 +106,86 @@ class StreamTooLarge(StreamError):
     """One event larger than the limit: refused before it costs memory."""
 
     code = "too_large"
+
+
+class ProviderError(TailraceError):
+    """A model call that went wrong outside of us.
+
+    `retry_after` are the seconds that the provider asks us to wait.
+    """
+
+    code = "provider_error"
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        """Keep what the provider said about when to come back."""
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class RequestRefused(ProviderError):
+    """The provider does not take the request as it is."""
+
+    code = "request_refused"
+
+
+class StateLost(ProviderError):
+    """The provider does not know (any more) what it was to remember: it has to be told again."""
+
+    code = "state_lost"
+
+
+class KeyRefused(ProviderError):
+    """The provider does not take the key, or the key may not do this."""
+
+    code = "key_refused"
+
+
+class RateLimited(ProviderError):
+    """More than the account may have for now."""
+
+    code = "rate_limited"
+
+
+class Overloaded(ProviderError):
+    """The provider has more to do than it can."""
+
+    code = "overloaded"
+
+
+class ProviderFailed(ProviderError):
+    """An error inside of the provider."""
+
+    code = "provider_failed"
+
+
+class ProviderCut(ProviderError):
+    """The connection could not be made, or broke off before the answer was whole."""
+
+    code = "cut"
+
+
+class ProviderTimeout(ProviderError):
+    """The provider kept us waiting for longer than we do."""
+
+    code = "timeout"
+
+
+class ConnectTimeout(ProviderTimeout):
+    """No connection in time."""
+
+    code = "connect_timeout"
+
+
+class FirstEventTimeout(ProviderTimeout):
+    """A connection, but no first event in time."""
+
+    code = "first_event_timeout"
+
+
+class IdleTimeout(ProviderTimeout):
+    """An answer that stopped coming, with the connection still open."""
+
+    code = "idle_timeout"
 
 
 class IllegalEvent(TailraceError):

@@ -9,6 +9,7 @@
   is a few lists, step by random step.
 * `tailrace.testing.wire`: what every wire format has to keep.
 * `tailrace.testing.providers`: what model providers refuse, in their own words.
+* `tailrace.testing.simulator`: strict providers over real HTTP, for any client.
 
 Each module names the packages that it needs beyond Tailrace when it is imported without them.
 """

@@ -1,0 +1,134 @@
+"""Anthropic's Messages API, at Anthropic or any server that speaks it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from tailrace.core.history import history
+from tailrace.core.items import Usage
+from tailrace.models.openai import CONNECT_SECONDS, taken_out
+from tailrace.models.prices import Prices, list_price
+from tailrace.models.transport import key_for, missing_sdk, streamed
+from tailrace.ports import Request
+
+Json = dict[str, Any]
+
+BUDGETS = {"minimal": 1024, "low": 4096, "medium": 10_000, "high": 24_000}
+"""Tokens to think with, by effort; 1024 is the least that Anthropic takes."""
+
+MOST_TOKENS = 8192
+"""What an answer may take where the request names no limit: Anthropic demands one."""
+
+
+class AnthropicModel:
+    """A model behind the Messages API."""
+
+    api: Final = "anthropic_messages"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        prices: Prices | None = None,
+        connect: float = CONNECT_SECONDS,
+    ) -> None:
+        try:
+            import anthropic
+            import httpx2
+        except ImportError:
+            raise missing_sdk("anthropic") from None
+        self._name = name
+        self._prices = prices or list_price("anthropic", base_url)
+        # Whoever has a token has no key, and the SDK finds the token itself.
+        token = os.environ.get("ANTHROPIC_AUTH_TOKEN") if api_key is None else None
+        key = None if token else key_for("ANTHROPIC_API_KEY", api_key, base_url)
+        self._secret = token or key or ""
+        timeout = httpx2.Timeout(None, connect=connect)
+        self._client = anthropic.AsyncAnthropic(
+            api_key=key, base_url=base_url, timeout=timeout, max_retries=0
+        )
+
+    @property
+    def name(self) -> str:
+        """The model's name at its provider."""
+        return self._name
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        """The answer's events, raw."""
+        import anthropic
+
+        body = request_body(self._name, request)
+        create: Any = self._client.messages.with_streaming_response.create
+        named = {key: body.pop(key) for key in ("model", "messages", "max_tokens", "stream")}
+        return streamed(anthropic, lambda: create(**named, extra_body=body), self._secret)
+
+    def cost(self, usage: Usage) -> float | None:
+        """By the price list."""
+        return self._prices(self._name, usage)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+def request_body(model: str, request: Request) -> Json:
+    """The body of `POST /v1/messages`."""
+    system = [] if request.instructions is None else [_text(request.instructions)]
+    can_think = True
+    if request.input is not None:
+        messages = request.input
+    else:
+        sent = history(
+            request.chain,
+            "anthropic_messages",
+            request.history,
+            task_id=request.task_id,
+            model=model,
+            load=request.load,
+        )
+        messages, can_think = sent.items, sent.can_think
+        system += [_text(text) for text in sent.system]
+    limit = request.max_output_tokens or MOST_TOKENS
+    body: Json = {"model": model, "messages": messages, "stream": True, "max_tokens": limit}
+    body["system"] = system or None
+    if request.tools:
+        body["tools"] = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": tool.parameters,
+                **({"strict": True} if tool.strict else {}),
+            }
+            for tool in request.tools
+        ]
+        body["tool_choice"] = _choice(request)
+    if request.output is not None:
+        form = {"type": "json_schema", "schema": request.output.schema}
+        body["output_config"] = {"format": form}
+    # Thinking and a tool that has to be called exclude each other, and so do thinking and a
+    # temperature: what the caller demands of the answer comes first.
+    forced = request.tools and request.tool_choice not in (None, "auto", "none")
+    if request.effort is not None and can_think and not forced:
+        budget = BUDGETS[request.effort]
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        body["max_tokens"] = limit + budget  # what is thought counts as output
+    else:
+        body["temperature"] = request.temperature
+    return taken_out(body, request.options)
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _choice(request: Request) -> Json | None:
+    choice, parallel = request.tool_choice, request.parallel_calls
+    kinds = {None: "auto", "auto": "auto", "none": "none", "required": "any"}
+    found: Json = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
+    if parallel is not None and choice != "none":
+        found["disable_parallel_tool_use"] = not parallel
+    return found if choice is not None or parallel is not None else None

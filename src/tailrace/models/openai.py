@@ -1,0 +1,127 @@
+"""OpenAI's Responses API, at OpenAI or any server that speaks it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from tailrace.core.history import history
+from tailrace.core.items import Usage
+from tailrace.models.prices import Prices, list_price
+from tailrace.models.transport import key_for, missing_sdk, streamed
+from tailrace.ports import Request
+
+Json = dict[str, Any]
+
+CONNECT_SECONDS = 10.0
+"""How long to wait for a connection. What comes after it is the caller's patience."""
+
+
+def open_client(api_key: str | None, base_url: str | None, connect: float) -> tuple[Any, str]:
+    """The SDK's client, without its own retries, and the key that it uses."""
+    try:
+        import httpx2
+        import openai
+    except ImportError:
+        raise missing_sdk("openai") from None
+    key = key_for("OPENAI_API_KEY", api_key, base_url)
+    timeout = httpx2.Timeout(None, connect=connect)
+    client = openai.AsyncOpenAI(api_key=key, base_url=base_url, timeout=timeout, max_retries=0)
+    return client, key
+
+
+def taken_out(body: Json, options: Json) -> Json:
+    """The body with the provider's own fields; None takes one out."""
+    return {name: value for name, value in {**body, **options}.items() if value is not None}
+
+
+class OpenAIModel:
+    """A model behind the Responses API."""
+
+    api: Final = "openai_responses"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        prices: Prices | None = None,
+        connect: float = CONNECT_SECONDS,
+    ) -> None:
+        self._name = name
+        self._prices = prices or list_price("openai", base_url)
+        self._client, self._key = open_client(api_key, base_url, connect)
+
+    @property
+    def name(self) -> str:
+        """The model's name at its provider."""
+        return self._name
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        """The answer's events, raw."""
+        import openai
+
+        body = request_body(self._name, request)
+        create = self._client.responses.with_streaming_response.create
+        named = {key: body.pop(key) for key in ("model", "input", "stream")}
+        return streamed(openai, lambda: create(**named, extra_body=body), self._key)
+
+    def cost(self, usage: Usage) -> float | None:
+        """By the price list."""
+        return self._prices(self._name, usage)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+def request_body(model: str, request: Request) -> Json:
+    """The body of `POST /v1/responses`."""
+    store = request.history != "encrypted" if request.store is None else request.store
+    body: Json = {"model": model, "stream": True, "store": store}
+    if request.input is not None:
+        body["input"] = request.input
+    else:
+        sent = history(
+            request.chain,
+            "openai_responses",
+            request.history,
+            task_id=request.task_id,
+            model=model,
+            store=store,
+            load=request.load,
+        )
+        body |= sent.request()
+    if not store:
+        # Nobody keeps the reasoning for us, so it has to come sealed to be given back.
+        body["include"] = ["reasoning.encrypted_content"]
+    body["instructions"] = request.instructions
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": tool.strict,
+            }
+            for tool in request.tools
+        ]
+        body["tool_choice"] = _choice(request.tool_choice)
+        body["parallel_tool_calls"] = request.parallel_calls
+    if request.output is not None:
+        output = request.output
+        form = {"name": output.name, "schema": output.schema, "strict": output.strict}
+        body["text"] = {"format": {"type": "json_schema", **form}}
+    reasoning = {"effort": request.effort, "summary": request.summary}
+    body["reasoning"] = {key: value for key, value in reasoning.items() if value} or None
+    body["max_output_tokens"] = request.max_output_tokens
+    body["temperature"] = request.temperature
+    return taken_out(body, request.options)
+
+
+def _choice(choice: str | None) -> str | Json | None:
+    if choice in (None, "auto", "none", "required"):
+        return choice
+    return {"type": "function", "name": choice}

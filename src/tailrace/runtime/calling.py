@@ -1,0 +1,274 @@
+"""One model call with patience: timeouts, retries, what it cost and how long it took.
+
+    outcome = await call_model(model, Request(chain=[first, current]), task)
+
+A provider's faults never raise: they are told in the `Outcome`. A try that failed is made again
+where that can help, and each new try is shown as a notice. After a stream that broke off, what was
+cut short is superseded (`task.attempt`), so that it leaves the object and the history. An answer of
+which a message or a call had arrived whole is never asked for again: it would be said, or done,
+twice. It ends `cut`, and whoever called decides how to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.errors import (
+    FirstEventTimeout,
+    IdleTimeout,
+    ProviderError,
+    StateLost,
+    StreamError,
+)
+from tailrace.core.history import Api
+from tailrace.core.items import ErrorInfo, Item, Message, ToolCall, Usage
+from tailrace.core.state import TaskNode
+from tailrace.core.writers import Sink
+from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
+from tailrace.ingest.openai_chat import OpenAIChat
+from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ports import Model, Request
+
+CODES = {
+    **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),
+    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "429"), "rate_limited"),
+    **dict.fromkeys(
+        ("api_error", "server_error", "internal_server_error", "500", "502"), "provider_failed"
+    ),
+    **dict.fromkeys(("timeout_error", "504"), "timeout"),
+}
+"""Errors that providers report in the midst of a stream, and that pass; in our words."""
+
+
+INGESTS: dict[Api, Callable[[Sink, ExecutorOf], Ingest]] = {
+    "openai_responses": OpenAIResponses,
+    "openai_chat": OpenAIChat,
+    "anthropic_messages": AnthropicMessages,
+}
+"""Who reads the events of each API."""
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to wait for a provider, in seconds, and how often to try again."""
+
+    first_event: float = 300.0
+    """From the request to the first event: a model may think before it says anything."""
+    idle: float = 120.0
+    """Between two pieces of an answer, signs of life included."""
+    retries: int = 3
+    first_wait: float = 0.5
+    """Before the first retry, where the provider names no time; then twice as long each time."""
+    longest_wait: float = 60.0
+    """However long the provider asks for: nobody waits for hours in an open request."""
+
+    def wait(self, retry: int, asked: float | None) -> float:
+        """Seconds before retry number `retry`, with jitter so that not all come back at once."""
+        if asked is not None:
+            return min(asked, self.longest_wait)
+        spread = random.uniform(0.75, 1.25)  # noqa: S311
+        return min(self.first_wait * 2.0 ** (retry - 1) * spread, self.longest_wait)
+
+
+PATIENT = Patience()
+
+Drain = Callable[[], Awaitable[None]]
+
+
+class Task(Sink, Protocol):
+    """A task that is being written, and that can be looked at."""
+
+    @property
+    def node(self) -> TaskNode:
+        """The task as folded so far."""
+        ...
+
+
+async def call_model(
+    model: Model,
+    request: Request,
+    sink: Task,
+    *,
+    executor_of: ExecutorOf = server_tools,
+    patience: Patience = PATIENT,
+    drain: Drain | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Ask the model, and write its answer into the task; how it ended, after all tries.
+
+    `drain` is awaited after each piece of the answer: a provider that is faster than the log waits.
+    """
+    for retry in range(1, patience.retries + 2):
+        watched = _Watched(sink, model, now)
+        ingest = INGESTS[model.api](watched, executor_of)
+        outcome = await _one_try(model.stream(request), ingest, patience, drain)
+        passing = outcome.status == "cut" or (
+            outcome.error is not None and outcome.error.code in _PASSING
+        )
+        if not passing or watched.has_whole or retry > patience.retries:
+            return outcome
+        error = outcome.error or ErrorInfo(code="cut", message="The stream broke off.")
+        seconds = patience.wait(retry, error.retry_after)
+        sink.emit(
+            ev.Notice(
+                task_id=sink.task_id,
+                level="warning",
+                message=f"{error.message} Trying again in {seconds:.1f} s.",
+                data={"code": error.code, "retry": retry, "wait_seconds": round(seconds, 3)},
+            )
+        )
+        await asyncio.sleep(seconds)
+        if watched.broken:
+            sink.emit(
+                ev.TaskAttempt(
+                    task_id=sink.task_id,
+                    attempt=(sink.node.attempt or 1) + 1,
+                    reason=error.code,
+                    superseded=watched.broken,
+                )
+            )
+        # A provider that forgot what it stored is told the whole conversation.
+        mode = "drop" if error.code == StateLost.code else request.history
+        request = msgspec.structs.replace(request, history=mode, attempt=request.attempt + 1)
+    raise AssertionError("the last try returns")
+
+
+_PASSING = frozenset(  # the codes of faults after which the same call may go well
+    {
+        "cut",
+        "malformed_event",
+        "connect_timeout",
+        "first_event_timeout",
+        "idle_timeout",
+        "state_lost",
+    }
+    | set(CODES.values())
+)
+
+
+async def _one_try(
+    stream: AsyncIterator[list[str]], ingest: Ingest, patience: Patience, drain: Drain | None
+) -> Outcome:
+    error: ErrorInfo | None = None
+    try:
+        await _read(stream, ingest.feed, patience, drain)
+    except ProviderError as raised:
+        error = ErrorInfo(code=raised.code, message=str(raised), retry_after=raised.retry_after)
+    except StreamError as raised:
+        # What comes after an event that is none cannot be trusted to follow what came before.
+        error = ErrorInfo(code="malformed_event", message=str(raised)[:300])
+    outcome = ingest.end()
+    if outcome.status == "cut":
+        if error is None:
+            error = ErrorInfo(code="cut", message="The provider's stream broke off.")
+        broke = error.code in ("cut", "malformed_event")
+        return msgspec.structs.replace(outcome, status="cut" if broke else "failed", error=error)
+    if outcome.error is not None:
+        code = CODES.get(outcome.error.code, outcome.error.code)
+        return msgspec.structs.replace(
+            outcome, error=msgspec.structs.replace(outcome.error, code=code)
+        )
+    return outcome
+
+
+async def _read(
+    stream: AsyncIterator[list[str]],
+    feed: Callable[[str], None],
+    patience: Patience,
+    drain: Drain | None,
+) -> None:
+    """Feed all events of one try, each in its time."""
+    loop = asyncio.get_running_loop()
+    first_by: float | None = loop.time() + patience.first_event
+    try:
+        while True:
+            by = loop.time() + patience.idle if first_by is None else first_by
+            try:
+                async with asyncio.timeout_at(by):
+                    events = await anext(stream, None)
+            except TimeoutError:
+                if first_by is None:
+                    said = f"The provider sent nothing for {patience.idle:g} s."
+                    raise IdleTimeout(said) from None
+                said = f"The provider sent no event within {patience.first_event:g} s."
+                raise FirstEventTimeout(said) from None
+            if events is None:
+                return
+            for event in events:
+                first_by = None
+                if event == "[DONE]":
+                    return
+                feed(event)
+            if drain is not None:
+                await drain()
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()  # lets go of the connection now, not when it is collected
+
+
+class _Watched(Sink):
+    """The task, with an eye on what one try writes into it."""
+
+    def __init__(self, inner: Sink, model: Model, now: Callable[[], float]) -> None:
+        self._inner = inner
+        self.has_whole = False
+        """Whether a message or call is there that must not come twice."""
+        self.broken: list[str] = []
+        """The items that were cut short."""
+        self._model = model
+        self._now = now
+        self._began = now()
+        self._first_token: float | None = None
+
+    @property
+    def task_id(self) -> str:
+        return self._inner.task_id
+
+    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
+        if isinstance(event, ev.TaskUsage):
+            event = msgspec.structs.replace(event, usage=self._counted(event.usage))
+        elif self._first_token is None and not isinstance(event, ev.RawEvent | ev.Progress):
+            self._first_token = self._now()
+        self._inner.emit(event, private)
+
+    def _counted(self, usage: Usage) -> Usage:
+        cost = self._model.cost(usage) if usage.cost is None else usage.cost
+        first = self._first_token
+        return msgspec.structs.replace(
+            usage,
+            cost=cost,
+            latency_ms=_milliseconds(self._now() - self._began),
+            time_to_first_token_ms=None if first is None else _milliseconds(first - self._began),
+        )
+
+    def add(self, item: Item, private: ev.Private | None = None) -> int:
+        if self._first_token is None:
+            self._first_token = self._now()
+        return self._inner.add(item, private)
+
+    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
+        self._inner.done(index, item, private)
+        if item.status == "incomplete":
+            self.broken.append(item.id)
+        elif isinstance(item, Message | ToolCall):
+            self.has_whole = True
+
+    def new_id(self, prefix: str) -> str:
+        return self._inner.new_id(prefix)
+
+    def free_call_id(self, wanted: str) -> str:
+        return self._inner.free_call_id(wanted)
+
+    def knows(self, number: int) -> bool:
+        return self._inner.knows(number)
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)

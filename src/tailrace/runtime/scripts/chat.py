@@ -1,0 +1,120 @@
+"""A script as chat completions stream it, with `reasoning_content`, as DeepSeek has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from tailrace.runtime.scripts import (
+    Call,
+    Cut,
+    Fail,
+    Frame,
+    Say,
+    Script,
+    Think,
+    arguments_of,
+    ending,
+    paced,
+    with_ends,
+)
+
+Json = dict[str, Any]
+
+
+class Chat:
+    """One completion; `message` is what has been streamed of it so far."""
+
+    def __init__(
+        self, name: str, script: Script, *, model: str = "scripted", input_tokens: int = 10
+    ) -> None:
+        self.id = f"chatcmpl-{name}"
+        self.message: Json = {"role": "assistant", "content": None}
+        self._name = name
+        self._script = script
+        self._model = model
+        self._input_tokens = input_tokens
+        self._words = 0
+
+    @property
+    def _reason(self) -> str:
+        return "tool_calls" if "tool_calls" in self.message else "stop"
+
+    @property
+    def _usage(self) -> Json:
+        return {
+            "prompt_tokens": self._input_tokens,
+            "completion_tokens": self._words,
+            "total_tokens": self._input_tokens + self._words,
+        }
+
+    def object(self) -> Json:
+        """The completion, whole."""
+        choice = {
+            "index": 0,
+            "message": self.message,
+            "finish_reason": self._reason,
+            "logprobs": None,
+        }
+        return {**self._facts("chat.completion"), "choices": [choice], "usage": self._usage}
+
+    def _facts(self, kind: str) -> Json:
+        return {"id": self.id, "object": kind, "created": 1_700_000_000, "model": self._model}
+
+    def frames(self) -> Iterator[Frame]:
+        """Everything that is sent, in order."""
+        yield self._delta({"role": "assistant", "content": ""})
+        for step, is_whole in with_ends(self._script):
+            if isinstance(step, Think):
+                yield from self._text("reasoning_content", step)
+            elif isinstance(step, Say):
+                yield from self._text("content", step)
+            elif isinstance(step, Call):
+                yield from self._call(step, is_whole=is_whole)
+            elif isinstance(step, Fail):
+                error = {"message": step.message, "type": "server_error", "code": step.code}
+                yield Frame(msgspec.json.encode({"error": error}).decode())
+                return
+            else:
+                unfinished = self._delta({"content": "… at the café"}).data
+                frame = ending(step, None, unfinished)
+                assert frame is not None
+                yield frame
+                if isinstance(step, Cut):
+                    return
+        yield self._delta({}, self._reason)
+        last = {**self._facts("chat.completion.chunk"), "choices": [], "usage": self._usage}
+        yield Frame(msgspec.json.encode(last).decode())
+        yield Frame("[DONE]")
+
+    def _delta(self, delta: Json, reason: str | None = None, after: float = 0) -> Frame:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        chunk = {**self._facts("chat.completion.chunk"), "choices": [choice]}
+        return Frame(msgspec.json.encode(chunk).decode(), None, after)
+
+    def _text(self, field: str, step: Say | Think) -> Iterator[Frame]:
+        for after, piece in paced(step.text, step.pace):
+            self._words += 1
+            yield self._delta({field: piece}, after=after)
+        self.message[field] = (self.message.get(field) or "") + step.text
+
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]:
+        calls = self.message.setdefault("tool_calls", [])
+        index = len(calls)
+        ident = f"call_{self._name}_{index}"
+        arguments = arguments_of(step, is_whole=is_whole)
+        begun: Json = {
+            "index": index,
+            "id": ident,
+            "type": "function",
+            "function": {"name": step.name, "arguments": ""},
+        }
+        yield self._delta({"tool_calls": [begun]})
+        for after, piece in paced(arguments, step.pace):
+            self._words += 1
+            more = {"index": index, "function": {"arguments": piece}}
+            yield self._delta({"tool_calls": [more]}, after=after)
+        function = {"name": step.name, "arguments": arguments}
+        calls.append({"id": ident, "type": "function", "function": function})

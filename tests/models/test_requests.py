@@ -1,0 +1,306 @@
+"""What each provider is sent, and the official SDKs against the simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tailrace.core import events as ev
+from tailrace.core.items import Usage
+from tailrace.ingest.base import Notebook
+from tailrace.models import UnknownModel, open_model
+from tailrace.models import anthropic as anthropic_model
+from tailrace.models import chat as chat_model
+from tailrace.models import openai as openai_model
+from tailrace.models.transport import MissingKey, MissingSdk
+from tailrace.ports import OutputSchema, Request
+from tailrace.runtime.calling import call_model
+from tailrace.runtime.scripts import call, cut, fail, say, think
+from tailrace.testing.simulator import Recorded, Simulator
+from tests.ingest.streams import recordings
+from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, texts
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+FULL = Request(
+    input=[{"role": "user", "content": "Hello?"}],
+    instructions="Be brief.",
+    tools=[WEATHER],
+    tool_choice="get_weather",
+    parallel_calls=False,
+    output=OutputSchema(schema=SCHEMA),
+    effort="low",
+    summary="auto",
+    max_output_tokens=500,
+    temperature=0.5,
+    store=False,
+    options={"metadata": {"user_id": "u1"}, "temperature": None},
+)
+
+
+def test_a_request_to_openai_says_all_of_it() -> None:
+    assert openai_model.request_body("m", FULL) == {
+        "model": "m",
+        "stream": True,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "input": FULL.input,
+        "instructions": "Be brief.",
+        "tools": [
+            {
+                "type": "function",
+                "name": "get_weather",
+                "description": "The weather of a city.",
+                "parameters": WEATHER.parameters,
+                "strict": False,
+            }
+        ],
+        "tool_choice": {"type": "function", "name": "get_weather"},
+        "parallel_tool_calls": False,
+        "text": {
+            "format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}
+        },
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "max_output_tokens": 500,
+        "metadata": {"user_id": "u1"},
+    }
+
+
+def test_a_request_for_a_chat_completion_says_all_of_it() -> None:
+    body = chat_model.request_body("m", FULL, is_openai=True)
+    assert body == {
+        "model": "m",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": [{"role": "system", "content": "Be brief."}, *(FULL.input or [])],
+        "tools": [
+            {
+                "type": "function",
+                "function": {
+                    "name": "get_weather",
+                    "description": "The weather of a city.",
+                    "parameters": WEATHER.parameters,
+                },
+            }
+        ],
+        "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+        "parallel_tool_calls": False,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True},
+        },
+        "reasoning_effort": "low",
+        "max_completion_tokens": 500,
+        "metadata": {"user_id": "u1"},
+    }
+    assert chat_model.request_body("m", FULL)["max_tokens"] == 500
+
+
+def test_a_request_to_anthropic_says_all_of_it() -> None:
+    assert anthropic_model.request_body("m", FULL) == {
+        "model": "m",
+        "stream": True,
+        "max_tokens": 500,
+        "messages": FULL.input,
+        "system": [{"type": "text", "text": "Be brief."}],
+        "tools": [
+            {
+                "name": "get_weather",
+                "description": "The weather of a city.",
+                "input_schema": WEATHER.parameters,
+            }
+        ],
+        "tool_choice": {
+            "type": "tool",
+            "name": "get_weather",
+            "disable_parallel_tool_use": True,
+        },
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+        "metadata": {"user_id": "u1"},
+    }
+
+
+def test_anthropic_thinks_on_top_of_what_it_may_say_and_without_a_temperature() -> None:
+    request = Request(input=[], effort="high", max_output_tokens=500, temperature=0.5)
+    body = anthropic_model.request_body("m", request)
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": 24_000}
+    assert body["max_tokens"] == 24_500
+    assert "temperature" not in body
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_picture_in_and_every_field_are_accepted(api: str) -> None:
+    async with Simulator([say("A picture.")]) as provider:
+        model = model_at(provider, api)
+        fields = {name: getattr(FULL, name) for name in FULL.__struct_fields__ if name != "input"}
+        talk = Talk(model, Request(**{**fields, "options": {}}))
+        picture = {"type": "input_image", "image_url": PICTURE}
+        words = {"type": "input_text", "text": "What is it?"}
+        said = await talk.ask([{"role": "user", "content": [words, picture]}])
+        await model.close()
+    assert provider.refusals == []
+    assert said == "A picture."
+    assert PICTURE.partition(",")[2] in str(provider.requests[0])
+
+
+# --- the official SDKs ask the simulator --------------------------------------------------------
+
+STORY: Any = ([think("Hm. "), say("Let me see."), call("get_weather", city="Paris")],)
+
+
+async def test_the_openai_sdk_reads_the_simulators_responses() -> None:
+    async with (
+        Simulator(*STORY) as provider,
+        openai.AsyncOpenAI(base_url=provider.openai_url, api_key="k") as client,
+    ):
+        async with client.responses.stream(model="m", input="Hello?") as stream:
+            async for _ in stream:
+                pass
+            streamed = await stream.get_final_response()
+        whole = await client.responses.create(model="m", input="Hello?")
+        for response in (streamed, whole):
+            assert response.output_text == "Let me see."
+            kinds = [item.type for item in response.output]
+            assert kinds == ["reasoning", "message", "function_call"]
+        with pytest.raises(openai.BadRequestError, match="not found"):
+            await client.responses.create(
+                model="m", input="Hello?", previous_response_id="resp_none"
+            )
+
+
+async def test_the_openai_sdk_reads_the_simulators_chat_completions() -> None:
+    async with (
+        Simulator(*STORY) as provider,
+        openai.AsyncOpenAI(base_url=provider.openai_url, api_key="k") as client,
+    ):
+        messages: Any = [{"role": "user", "content": "Hello?"}]
+        whole = await client.chat.completions.create(model="m", messages=messages)
+        calls = whole.choices[0].message.tool_calls
+        assert calls
+        stream = await client.chat.completions.create(model="m", messages=messages, stream=True)
+        said = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices]
+        assert "".join(filter(None, said)) == "Let me see."
+        made: Any = {"role": "assistant", "tool_calls": [calls[0].model_dump()]}
+        with pytest.raises(openai.BadRequestError, match="reasoning_content"):
+            await client.chat.completions.create(model="m", messages=[*messages, made])
+
+
+async def test_the_anthropic_sdk_reads_the_simulators_messages() -> None:
+    async with (
+        Simulator(*STORY) as provider,
+        anthropic.AsyncAnthropic(base_url=provider.url, api_key="k") as client,
+    ):
+        messages: Any = [{"role": "user", "content": "Hello?"}]
+        asked: Any = {"model": "m", "max_tokens": 99, "messages": messages}
+        async with client.messages.stream(**asked) as stream:
+            streamed = await stream.get_final_message()
+        whole = await client.messages.create(**asked)
+        for message in (streamed, whole):
+            kinds = [block.type for block in message.content]
+            assert kinds == ["thinking", "text", "tool_use"]
+            assert message.stop_reason == "tool_use"
+        made: Any = {"role": "assistant", "content": whole.model_dump()["content"]}
+        more = {**asked, "messages": [*messages, made, messages[0]]}
+        with pytest.raises(anthropic.BadRequestError, match="tool_use"):
+            await client.messages.create(**more)
+
+
+@pytest.mark.parametrize("status", [429, 500, 529])
+async def test_the_sdks_retry_what_the_simulator_refuses_for_a_while(status: int) -> None:
+    failing = [fail("overloaded", status=status, retry_after=0.01)]
+    async with (
+        Simulator(failing, [say("Hello")]) as provider,
+        openai.AsyncOpenAI(base_url=provider.openai_url, api_key="k") as client,
+    ):
+        assert (await client.responses.create(model="m", input="?")).output_text == "Hello"
+    assert len(provider.requests) == 2
+
+
+async def test_a_cut_of_the_simulator_is_one_for_the_sdks_too() -> None:
+    async with (
+        Simulator([say("Half of it"), cut("character")]) as provider,
+        openai.AsyncOpenAI(base_url=provider.openai_url, api_key="k") as client,
+    ):
+        stream = await client.responses.create(model="m", input="?", stream=True)
+        with pytest.raises(Exception, match=r"peer closed|incomplete|Connection"):
+            async for _ in stream:
+                pass
+
+
+FOLDERS = {
+    "openai": "openai-responses",
+    "anthropic": "anthropic-messages",
+    "openai-chat": "chat-completions",
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_recorded_answers_are_streamed_as_they_came(api: str) -> None:
+    for path in recordings(FOLDERS[api])[:4]:
+        async with Simulator(Recorded.read(path)) as provider:
+            model = model_at(provider, api)
+            book = Notebook()
+            asked = Request(input=[{"role": "user", "content": "?"}])
+            outcome = await call_model(model, asked, book, patience=HASTY)
+            await model.close()
+        assert provider.refusals == [], path.name
+        assert outcome.status in ("completed", "incomplete", "failed", "cut")
+        assert book.node.items, path.name
+
+
+# --- names, keys and prices ---------------------------------------------------------------------
+
+
+def test_a_model_is_named_with_its_provider() -> None:
+    with pytest.raises(UnknownModel, match="openai:gpt-5"):
+        open_model("gpt-5")
+    with pytest.raises(UnknownModel, match="openai-chat"):
+        open_model("nobody:gpt-5")
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_missing_key_and_a_missing_sdk_say_what_to_do(
+    api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = api.partition("-")[0]
+    variable = f"{package.upper()}_API_KEY"
+    for name in (variable, "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(MissingKey, match=variable):
+        open_model(f"{api}:m")
+    assert open_model(f"{api}:m", base_url="http://localhost:1/v1").name == "m"
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(MissingSdk, match=rf"pip install 'tailrace\[{package}\]'"):
+        open_model(f"{api}:m")
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_usage_says_what_it_cost_and_how_long_it_took(api: str) -> None:
+    async with Simulator([think("Hm."), say("Hello")]) as provider:
+        model = model_at(provider, api, prices=lambda _, usage: usage.output_tokens / 100)
+        book = Notebook()
+        asked = Request(input=[{"role": "user", "content": "?"}])
+        await call_model(model, asked, book, patience=HASTY)
+        await model.close()
+    (usage,) = [event.usage for event, _ in book.take() if isinstance(event, ev.TaskUsage)]
+    assert usage.output_tokens > 0
+    assert usage.cost == usage.output_tokens / 100
+    assert usage.time_to_first_token_ms is not None
+    assert usage.latency_ms is not None
+    assert 0 < usage.time_to_first_token_ms <= usage.latency_ms
+    assert texts(book) == ["Hello"]
+
+
+def test_list_prices_need_no_network_and_know_what_they_do_not_know() -> None:
+    used = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+    for name in ("openai:gpt-4o", "openai-chat:gpt-4o", "anthropic:claude-3-5-haiku-latest"):
+        cost = open_model(name, api_key="sk-anything").cost(used)
+        assert cost is not None
+        assert cost > 0
+    unknown = open_model("openai:no-such-model", api_key="sk-anything")
+    assert unknown.cost(used) is None
+    impossible = Usage(input_tokens=1, cached_input_tokens=5, model="gpt-4o")
+    assert unknown.cost(impossible) is None
