@@ -13,6 +13,7 @@ from tailrace.core import items as it
 from tailrace.core.codec import (
     check_value,
     decode_event,
+    decode_lines,
     decode_private,
     encode_event,
     encode_private,
@@ -230,3 +231,12 @@ def test_bytes_that_are_no_private_part_are_one_typed_error() -> None:
 
 def test_plain_values_pass_the_check() -> None:
     check_value({"a": [1, 2.5, "x", None, True, {"b": ()}]})
+
+
+def test_lines_of_a_log_are_its_events_with_their_writers_epoch() -> None:
+    first, second = b'{"type":"task.completed","task_id":"r"}', b'{"type":"x.y","task_id":"r"}'
+    found = decode_lines([ev.Lines(1, 1, [first]), ev.Lines(2, 4, [second])])
+    assert found == [
+        ev.Recorded(decode_event(first), first, 1),
+        ev.Recorded(decode_event(second), second, 4),
+    ]

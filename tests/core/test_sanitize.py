@@ -441,9 +441,9 @@ def test_mending_takes_time_in_proportion() -> None:
     def seconds(count: int) -> float:
         items = [one for n in range(count) for one in (user(), rs(n), fc(n), out(n))]
         chats = [one for n in range(count) for one in (user(), said(str(n)), answer(str(n)))]
-        start = time.perf_counter()
+        start = time.thread_time()
         sanitize(items)
         chat(chats)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     assert min(seconds(4000) for _ in range(3)) < 40 * min(seconds(400) for _ in range(3))
