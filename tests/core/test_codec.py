@@ -18,7 +18,7 @@ from tailrace.core.codec import (
     encode_event,
     encode_private,
 )
-from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
+from tailrace.core.errors import InvalidValue, MalformedEvent, ProviderError, StreamTooLarge
 
 
 def notice(data: Any) -> ev.Notice:
@@ -240,3 +240,8 @@ def test_lines_of_a_log_are_its_events_with_their_writers_epoch() -> None:
         ev.Recorded(decode_event(first), first, 1),
         ev.Recorded(decode_event(second), second, 4),
     ]
+
+
+def test_an_error_of_a_provider_says_when_to_come_back() -> None:
+    assert ProviderError("busy", retry_after=2.5).retry_after == 2.5
+    assert ProviderError("busy").code == "provider_error"

@@ -135,6 +135,14 @@ def test_reasoning_stays_within_the_tool_loop_of_the_current_turn() -> None:
     assert kinds(items)[-3:] == ["reasoning", "function_call", "function_call_output"]
 
 
+def test_reasoning_before_reasoning_that_goes_has_to_go_as_well() -> None:
+    run = Run()
+    run.think("rs_1", encrypted_content="sealed")
+    run.think("rs_2")
+    run.result(run.call("fc_1"), TextPart(text="15C"))
+    assert "reasoning" not in kinds(sent([run], store=False))
+
+
 def test_without_a_store_unsealed_reasoning_goes_even_from_the_tool_loop() -> None:
     run = Run("Is it sunny?")
     run.think("rs_1")
@@ -612,6 +620,15 @@ def test_thinking_that_led_to_nothing_is_not_sent() -> None:
     run.think("x", signature="EqMB")
     run.say("x", "Half", "incomplete")
     assert "EqMB" not in json.dumps(sent([run], ANTHROPIC))
+
+
+def test_thinking_that_nobody_signed_is_not_sent() -> None:
+    run = Run(api=ANTHROPIC)
+    run.think("x", "unsigned")
+    run.result(run.call("toolu_1"), TextPart(text="15C"))
+    made = history([run.state], ANTHROPIC)
+    assert "unsigned" not in json.dumps(made.items)
+    assert not made.can_think
 
 
 def test_where_the_calls_began_without_thinking_it_has_to_stay_off() -> None:

@@ -1072,3 +1072,37 @@ def test_a_final_response_may_repeat_more_than_one_event_could_hold() -> None:
     huge = {"type": "image_generation_call", "id": "ig_9", "result": picture * 2}
     [item] = output(completed(huge))
     assert item["status"] == "incomplete"
+
+
+def test_the_results_of_mcp_are_shown_as_what_they_are() -> None:
+    said = {"type": "mcp_call", "id": "m", "name": "buy", "arguments": "{}", "output": "Bought."}
+    listed = {"type": "mcp_list_tools", "id": "l", "server_label": "s", "tools": [{"name": "buy"}]}
+    found = output(done(0, said), done(1, listed), completed(said, listed))
+    blocks = [item["block_list"] for item in found if item["type"] == "tool_result"]
+    assert blocks[0] == [{"type": "text", "text": "Bought."}]
+    assert blocks[1] == [{"type": "data", "name": "tools", "data": [{"name": "buy"}]}]
+
+
+def test_a_picture_that_sharpened_ends_as_the_last_one() -> None:
+    item = {"type": "image_generation_call", "id": "ig_1"}
+    partial = event(
+        "image_generation_call.partial_image",
+        item_id="ig_1",
+        output_index=0,
+        partial_image_index=0,
+        partial_image_b64="AAAA",
+    )
+    last = {**item, "status": "completed", "result": "BBBB"}
+    found = output(added(0, item), partial, done(0, last), completed(last))
+    (result,) = [one for one in found if one["type"] == "tool_result"]
+    (block,) = result["block_list"]
+    assert block["image_url"]["url"].endswith("BBBB")
+
+
+@pytest.mark.parametrize("kind", ["file_citation", "hologram_citation"])
+def test_a_citation_of_no_file_or_of_a_new_kind_is_kept_raw(kind: str) -> None:
+    raw = {"type": kind, "filename": "notes.txt"}
+    item = message("Read it.")
+    item["content"][0]["annotations"] = [raw]
+    (found,) = output(done(0, item), completed(item))
+    assert found["block_list"][0]["annotations"] == [{"type": "raw", "raw": raw}]
