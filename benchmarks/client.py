@@ -24,18 +24,24 @@ PATIENCE = 120.0
 @contextmanager
 def server(name: str, folder: str, *options: str) -> Iterator[Server]:
     """A contender in a process of its own, until the block ends."""
+    arguments = ["-m", "benchmarks.servers", name, "--folder", folder, *options]
+    with started(arguments, ROOT) as found:
+        yield found
+
+
+@contextmanager
+def started(arguments: Sequence[str], folder: Path) -> Iterator[Server]:
+    """Python in a process of its own, from its first line, which has its address if it serves."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.servers", name, "--folder", folder, *options],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, *arguments], cwd=folder, stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
         line = process.stdout.readline().strip()
         if not line:
-            raise RuntimeError(f"the server {name} did not start")
-        yield Server(line, process.pid)
+            raise RuntimeError(f"`python {' '.join(arguments)}` did not start")
+        address = re.search(r"http://\S+", line)
+        yield Server(address[0] if address else "", process.pid)
     finally:
         process.kill()
         process.wait()

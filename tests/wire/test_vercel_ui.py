@@ -217,7 +217,7 @@ def test_pictures_files_and_data_are_parts_of_the_message() -> None:
         {"type": "data-my-table-", "id": "m/4", "data": [1]},
         {"type": "data-task_", "id": "m/5", "data": [2]},
     ]
-    live = {"type": "data-block", "id": f"{RUN}/0/0", "transient": True, "data": block}
+    live = {"type": "data-block", "id": "0/0/0", "transient": True, "data": block}
     assert shown == [live, *parts]
     assert opened(story)[2:] == parts
 
@@ -627,8 +627,9 @@ def test_a_sub_agent_is_beside_the_text_and_its_items_are_parts_with_stable_ids(
     story.add(ev.TaskCompleted(task_id="c"))
     story.done(ToolResult(id="rc", call_id="c"), result)
     item = {"task_id": "c", "type": "message", "id": "mc", "role": "assistant"}
-    delta = {"type": "data-delta", "id": "c/0/0", "transient": True}
-    task = {"task_id": "c", "parent_task_id": RUN, "call_id": "c", "agent": "helper"}
+    delta = {"type": "data-delta", "id": "1/0/0", "transient": True}
+    task = {"task_id": "c", "task_index": 1, "parent_task_id": RUN, "call_id": "c"}
+    task["agent"] = "helper"
     assert said(story)[before:] == [
         {
             "type": "data-task-item",
@@ -666,6 +667,43 @@ def test_a_sub_agent_that_works_is_replayed_as_far_as_it_is() -> None:
     assert shown[-1]["data"]["status"] == "in_progress"
 
 
+def test_pieces_of_sub_agents_name_their_task_by_its_place_in_the_run() -> None:
+    story = Story()
+    begun_child(story, "first")
+    begun_child(story, "second")
+    story.call("{}", call_id="inner", task_id="first")
+    story.begin(ToolResult(id="ri", call_id="inner"), "first")
+    story.add(ev.TaskCreated(task_id="inner", parent_task_id="first", call_id="inner"))
+    story.add(ev.TaskInProgress(task_id="inner"))
+    tasks = ("second", "inner", "first")
+    places = [story.begin(Message(id=f"m_{one}", role="assistant"), one) for one in tasks]
+    for at in places:
+        story.add(ev.TextAdded(**at, block_index=0, item=Text(text="")))
+    deltas = [ev.TextDelta(**at, block_index=0, delta=at["task_id"]) for at in places * 2]
+    shown = after(story, *deltas)
+    pieces = [("2/0/0", "second"), ("3/0/0", "inner"), ("1/2/0", "first")] * 2
+    assert [(one["id"], one["data"]) for one in shown] == pieces
+    indexes = {"first": 1, "second": 2, "inner": 3}
+    for chunks in (said(story), opened(story)):
+        found = [one["data"] for one in chunks if one["type"] == "data-task"]
+        assert {one["task_id"]: one["task_index"] for one in found} == indexes
+
+
+def test_a_task_keeps_its_number_when_an_earlier_one_was_taken_back() -> None:
+    story = Story()
+    at = begun_child(story, "lost")
+    story.add(ev.TaskCancelled(task_id="lost"))
+    story.done(ToolResult(id="rlost", call_id="lost", status="incomplete"), at)
+    story.add(ev.TaskAttempt(task_id=RUN, attempt=2, reason="lost", superseded=["rlost"]))
+    begun_child(story, "next")
+    at = story.begin(Message(id="m", role="assistant"), "next")
+    story.add(ev.TextAdded(**at, block_index=0, item=Text(text="")))
+    tasks = [one["data"] for one in opened(story) if one["type"] == "data-task"]
+    assert [(one["task_id"], one["task_index"]) for one in tasks] == [("next", 2)]
+    (piece,) = after(story, ev.TextDelta(**at, block_index=0, delta="Hi"))
+    assert piece["id"] == "2/0/0"
+
+
 @pytest.mark.parametrize(
     ("end", "how"),
     [
@@ -700,6 +738,7 @@ def test_a_sub_agents_part_says_how_it_fared(end: ev.Event, how: Json) -> None:
         end,
     )
     usage = {"calls": 1, "input_tokens": 1, "output_tokens": 0}
+    facts["task_index"] = 1
     assert [one["data"] for one in shown] == [
         {**facts, "status": "queued"},
         {**facts, "status": "in_progress"},
@@ -751,13 +790,12 @@ def test_the_blocks_of_a_result_are_shown_while_it_works_each_once() -> None:
         ev.ImageDone(**at, block_index=1, item=picture),
         ev.DataDone(**at, block_index=2, item=Data(data=1)),
     )
-    ident = f"{RUN}/1"
     image = {"type": "image", "image_url": {"url": PNG}, "id": 2}
     assert [(one["type"], one["id"], one["data"]) for one in shown] == [
-        ("data-delta", f"{ident}/0", "row"),
-        ("data-block", f"{ident}/1", image),
-        ("data-block", f"{ident}/1", image),
-        ("data-block", f"{ident}/2", {"type": "data", "data": 1}),
+        ("data-delta", "0/1/0", "row"),
+        ("data-block", "0/1/1", image),
+        ("data-block", "0/1/1", image),
+        ("data-block", "0/1/2", {"type": "data", "data": 1}),
     ]
     assert all(one["transient"] for one in shown)
 

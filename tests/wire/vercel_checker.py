@@ -79,6 +79,7 @@ class UiReader:
         self._reasonings: dict[str, Json] = {}
         self._calls: dict[str, Json] = {}
         self._inner: dict[str, Json] = {}
+        self._task_ids: dict[str, str] = {}
         self._streamed: dict[str, str] = {}
 
     def read(self, frames: Iterable[bytes]) -> UiReader:
@@ -120,6 +121,7 @@ class UiReader:
         self._phase = "started"
         if self.responses > 1:
             assert chunk["messageId"] == self.message["id"], "another message"
+        self._task_ids = {"0": chunk["messageMetadata"]["task_id"]}
         self.message = {
             "id": chunk["messageId"],
             "role": "assistant",
@@ -137,6 +139,7 @@ class UiReader:
         del self.parts[1:]
         for memory in (self._texts, self._reasonings, self._calls, self._inner, self._streamed):
             memory.clear()
+        self._task_ids = {"0": self._task_ids["0"]}
 
     def _finish_step(self, _chunk: Json) -> None:
         self._phase = "finishing"
@@ -269,7 +272,9 @@ class UiReader:
     # --- data ----------------------------------------------------------------------------------
 
     def _data(self, chunk: Json) -> None:
-        if chunk["type"] in ("data-task-item", "data-delta", "data-block"):
+        if chunk["type"] == "data-task":
+            self._name_task(chunk)
+        elif chunk["type"] in ("data-task-item", "data-delta", "data-block"):
             self._live(chunk)
         if chunk.get("transient"):
             self.transient.append(chunk)
@@ -280,6 +285,13 @@ class UiReader:
                 part["data"] = chunk["data"]
                 return
         self.parts.append(chunk)
+
+    def _name_task(self, chunk: Json) -> None:
+        """Take note of the number by which the pieces of a sub-agent name it."""
+        number, task_id = str(chunk["data"]["task_index"]), chunk["data"]["task_id"]
+        assert chunk["id"] == task_id
+        assert self._task_ids.setdefault(number, task_id) == task_id, "a number of two tasks"
+        assert list(self._task_ids.values()).count(task_id) == 1, "a task with two numbers"
 
     def _live(self, chunk: Json) -> None:
         """What a page does that shows sub-agents and results while they work."""
@@ -295,7 +307,10 @@ class UiReader:
                 self._streamed[place] = _text_of(part)
             self._inner[ident] = data
             return
-        owner = ident.rpartition("/")[0]
+        number, output_index, index = ident.split("/")
+        assert number in self._task_ids, f"{ident} of a task that was never announced"
+        owner = f"{self._task_ids[number]}/{output_index}"
+        place = f"{owner}/{index}"
         if chunk["type"] == "data-block" and owner not in self._inner:
             # A picture of the message itself that is still being made: it will be a file.
             assert data["type"] == "image"
@@ -303,9 +318,9 @@ class UiReader:
         assert owner in self._inner, f"{ident} of an item that was never announced"
         assert self._inner[owner]["status"] == "in_progress"
         if chunk["type"] == "data-delta":
-            self._streamed[ident] = self._streamed.get(ident, "") + data
+            self._streamed[place] = self._streamed.get(place, "") + data
         else:
-            self._streamed[ident] = _text_of(data)
+            self._streamed[place] = _text_of(data)
 
     def _compare(self, place: str, part: Json) -> None:
         assert self._streamed.get(place, "") == _text_of(part), f"{place} was streamed otherwise"

@@ -181,7 +181,7 @@ class State:
         )
 
     def _add_task(self, task_id: str, parent: TaskNode | None, facts: dict[str, Any]) -> TaskNode:
-        task = TaskNode(task_id, self.position, parent, facts)
+        task = TaskNode(task_id, len(self.tasks), self.position, parent, facts)
         self.tasks[task_id] = task
         if parent is None:
             self.root = task

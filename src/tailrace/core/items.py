@@ -247,7 +247,11 @@ Item = Reasoning | ToolCall | ToolResult | Message | RawItem
 
 
 class Usage(Fact, frozen=True, kw_only=True):
-    """What one model call used. The fold adds them up per task."""
+    """What one model call used. The fold adds them up per task.
+
+    `input_tokens` includes those that were read from a cache or written to it, as OpenAI counts;
+    `output_tokens` includes those of the reasoning.
+    """
 
     model: str | None = None
     input_tokens: int = 0

@@ -163,7 +163,7 @@ def _restore_task(state: State, shown: Json) -> None:
     parent_id = shown.get("parent_task_id")
     parent = None if parent_id is None else state.tasks[parent_id]
     facts = {name: shown[name] for name in _FACTS if name in shown}
-    task = TaskNode(shown["task_id"], shown["at"], parent, facts)
+    task = TaskNode(shown["task_id"], len(state.tasks), shown["at"], parent, facts)
     state.tasks[task.task_id] = task
     if parent is None:
         state.root = task

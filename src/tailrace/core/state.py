@@ -228,14 +228,19 @@ class TaskNode:
         "steps",
         "structured_output",
         "task_id",
+        "task_index",
         "usage",
     )
 
     def __init__(
-        self, task_id: str, at: int, parent: TaskNode | None, facts: dict[str, Any]
+        self, task_id: str, task_index: int, at: int, parent: TaskNode | None, facts: dict[str, Any]
     ) -> None:
-        """A task as `task.created` describes it (`facts`), or as a foreign stream implies it."""
+        """A task as `task.created` describes it (`facts`), or as a foreign stream implies it.
+
+        `task_index` is how many tasks of the run came before: 0 is the root.
+        """
         self.task_id = task_id
+        self.task_index = task_index
         self.at = at
         self.parent = parent
         self.facts = facts

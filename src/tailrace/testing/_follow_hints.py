@@ -87,8 +87,10 @@ class HintTests(FollowTests):
         emitters = [await begun(store, dead, run_id) for run_id in ("run_1", "run_2")]
 
         class Damaged(Counting):
+            damaged = False
+
             async def read(self, run_id: str, after: int, limit: int = 10_000) -> Any:
-                if run_id == "run_1":
+                if run_id == "run_1" and self.damaged:
                     raise StorageError("damaged")
                 return await store.read(run_id, after, limit)
 
@@ -97,6 +99,7 @@ class HintTests(FollowTests):
         tails = [reader.tails.take(one.run_id) for one in emitters]
         for tail_of_run in tails:
             await tail_of_run.find_end()
+        damaged.damaged = True
         write(emitters[0], 1)
         await emitters[0].drain()
         await until(lambda: tails[0].is_looking)

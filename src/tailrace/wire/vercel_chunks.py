@@ -45,6 +45,7 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)[;,]", re.ASCII)
 _SUFFIX = re.compile(r"\.(\w{3,4})(?:[?#]|$)", re.ASCII)
 _TASK_FIELDS = (
     "task_id",
+    "task_index",
     "parent_task_id",
     "call_id",
     "agent",
@@ -85,6 +86,11 @@ def _pollutes(key: str, value: Any) -> bool:
 def part_id(item_id: str, index: int) -> str:
     """The id of a text or reasoning part: no other item can have the same."""
     return f"{item_id}/{index}"
+
+
+def live_id(task: TaskNode, node: ItemNode, index: int) -> str:
+    """Where a piece of a result or sub-agent belongs: short, since every token carries one."""
+    return f"{task.task_index}/{node.output_index}/{index}"
 
 
 # --- text ----------------------------------------------------------------------------------------
@@ -275,7 +281,7 @@ def shown_block(part: Part) -> Json:
 
 def live_block(task: TaskNode, node: ItemNode, index: int, part: Part) -> Frame:
     """A block inside a result or a sub-agent, as soon as it can be seen."""
-    ident = f"{task.task_id}/{node.output_index}/{index}"
+    ident = live_id(task, node, index)
     return chunk("data-block", id=ident, transient=True, data=shown_block(part))
 
 
@@ -351,7 +357,7 @@ def _answer_fields(call: ToolCall) -> Json:
 
 def task_part(task: TaskNode) -> Frame:
     """A sub-agent: who it is and how it fares; a later chunk with the same id replaces it."""
-    shown = show_task(task)
+    shown = show_task(task) | {"task_index": task.task_index}
     data = {name: shown[name] for name in _TASK_FIELDS if name in shown}
     return chunk("data-task", id=task.task_id, data=data)
 

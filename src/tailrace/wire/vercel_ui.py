@@ -5,9 +5,13 @@ sub-agents are `data-task` and `data-task-item` parts beside them, never mixed i
 
     persistent   start, text-*, reasoning-*, tool-*, file, source-*, data-<name>, data-output,
                  data-request, data-task (id: task_id), data-task-item (id: task_id/output_index)
-    transient    data-delta, data-block (id: task_id/output_index/part): what a result or a
+    transient    data-delta, data-block (id: task_index/output_index/part): what a result or a
                  sub-agent's item becomes while it is made, each piece once;
                  data-task-item of a result, data-step, data-notice, data-progress
+
+Pieces are most of a stream, so they name their task by a number: 0 is the root (`task_id` of the
+message's metadata), any other is the `task_index` of a `data-task` part. A message to which several
+runs added, each after an answer of the client, may have that number twice: the last part counts.
 
 Three decisions keep every stream true whatever happens to the run:
 
@@ -35,7 +39,7 @@ from tailrace.core.snapshot import fork
 from tailrace.core.state import Part, TaskNode, TextNode, part_number
 from tailrace.wire import vercel_chunks as chunks
 from tailrace.wire.base import Cursor, Frame
-from tailrace.wire.vercel_chunks import DONE, channel, chunk, encode_json, part_id
+from tailrace.wire.vercel_chunks import DONE, channel, chunk, encode_json, live_id, part_id
 from tailrace.wire.vercel_message import (
     RESET_STEP,
     START_STEP,
@@ -129,7 +133,7 @@ class UiEncoder:
         if channel(node) is not getattr(node, _TEXTS.get(kind, "parts")):
             return b""
         if message.is_inner(task, node):
-            ident = f"{task.task_id}/{node.output_index}/{index}"
+            ident = live_id(task, node, index)
             head = {"type": "data-delta", "id": ident, "transient": True, "data": ""}
         elif isinstance(node.item, ToolCall):
             call_id = node.item.call_id
