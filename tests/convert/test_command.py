@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import selectors
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from tailrace.convert import source_names, target_names
 from tests.convert.streams import as_sse, converted, read, source_of
 from tests.convert.test_pieces import ANTHROPIC, CHAT
 
+ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "tailrace.cli", "convert"]
 PIECE = '{"choices":[{"index":0,"delta":{"content":"%s"}}]}'
 
@@ -69,6 +71,14 @@ def test_a_pipe_and_a_file_give_the_same() -> None:
     assert (of_file.returncode, of_file.stdout, of_file.stderr) == (0, whole, b"")
     announced = convert("--from", "openai-chat", "--to", "vercel-ui", "--jsonl", str(CHAT))
     assert (announced.returncode, announced.stdout) == (0, whole)
+
+
+def test_the_example_in_the_readme_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [(source, arguments)] = re.findall(r"^\$ echo '(.*)' \| tailrace convert (.*)$", readme, re.MULTILINE)
+    done = convert(*arguments.split(), stdin=source.encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Hello!" in done.stdout
 
 
 def test_the_run_is_named_on_request() -> None:
