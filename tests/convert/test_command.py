@@ -75,7 +75,7 @@ def test_a_pipe_and_a_file_give_the_same() -> None:
 
 def test_the_example_in_the_readme_runs() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [(source, arguments)] = re.findall(r"^\$ echo '(.*)' \| tailrace convert (.*)$", readme, re.MULTILINE)
+    [(source, arguments)] = re.findall(r"\n\$ echo '(.*)' \| tailrace convert (.*)\n", readme)
     done = convert(*arguments.split(), stdin=source.encode())
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Hello!" in done.stdout

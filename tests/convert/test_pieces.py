@@ -100,6 +100,12 @@ def test_what_is_no_json_at_all_is_said_to_be_none() -> None:
         assert read("json", stream)["status"] == "failed"
 
 
+def test_a_stop_may_be_the_last_line_without_a_break() -> None:
+    for source in (b"[DONE]", b"data: [DONE]"):
+        stream, _ = ended(source, "openai-chat", "json")
+        assert read("json", stream)["reason"] == "cut"
+
+
 def test_an_html_page_is_an_empty_stream() -> None:
     stream, transcoder = ended(b"<html>\n<body>502\n\n", "openai-chat", "json")
     assert read("json", stream)["reason"] == "cut"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tailrace.convert import target_names
-from tailrace.core.errors import MalformedEvent, StreamCut
+from tailrace.core.errors import MalformedEvent, StreamCut, StreamTooLarge
 from tests.convert.streams import RECORDINGS, as_sse, converted, ended, ids, read, source_of
 from tests.ingest.streams import cut_points, lines, somewhere
 
@@ -151,3 +152,27 @@ def test_a_stop_ends_every_source_at_once() -> None:
         stream, transcoder = ended(b"data: [DONE]\n\ndata: {nonsense\n\n", from_, "json")
         assert read("json", stream)["status"] == "incomplete"
         assert isinstance(transcoder.error, StreamCut)
+
+
+def chat_text(text: str, **more: str) -> str:
+    return json.dumps({"choices": [{"index": 0, "delta": {"content": text}, **more}]})
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        [],
+        [chat_text("", finish_reason="stop")],
+        ['{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c"}]}}]}'],
+    ],
+)
+def test_a_text_that_outgrows_every_event_ends_the_target(last: list[str]) -> None:
+    source = as_sse([*(chat_text("x" * 6_000_000) for _ in range(3)), *last, *last])
+    for to in target_names():
+        stream, transcoder = ended(source, "openai-chat", to)
+        assert isinstance(transcoder.error, StreamTooLarge)
+        if to not in ("task", "jsonl"):
+            read(to, stream)
+        else:
+            assert b'"task.failed"' in stream[-400:]
+            assert b'"too_large"' in stream[-400:]

@@ -183,6 +183,11 @@ def test_a_snapshot_that_is_none_is_refused() -> None:
         assert isinstance(transcoder.error, MalformedEvent)
 
 
+def test_half_a_snapshot_is_refused() -> None:
+    _, transcoder = ended(b'data: {"type":"task.snapshot","task\n\n', "task", "json")
+    assert isinstance(transcoder.error, MalformedEvent)
+
+
 def test_words_about_a_snapshot_make_none() -> None:
     source = b'{"type":"task.notice","task_id":"r","message":"task.snapshot, task.gap"}\n'
     shown = json.loads(converted(source, "task", "json"))

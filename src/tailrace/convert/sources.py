@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -10,7 +10,13 @@ import msgspec
 from tailrace.convert.pieces import Piece
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_INTEGER, decode_event, encode_event
-from tailrace.core.errors import InvalidCursor, MalformedEvent, StreamCut, StreamError
+from tailrace.core.errors import (
+    InvalidCursor,
+    MalformedEvent,
+    StreamCut,
+    StreamError,
+    StreamTooLarge,
+)
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor
 from tailrace.core.snapshot import restore
@@ -38,17 +44,20 @@ Told = ev.Recorded | Opening
 class Source(Protocol):
     """Reads one stream, piece by piece."""
 
+    error: StreamError | None
+    """Why the stream was not read to a proper end, known once it is over."""
+
     @property
     def state(self) -> State:
         """The run so far."""
         ...
 
-    def feed(self, piece: Piece) -> list[Told]:
+    def feed(self, piece: Piece) -> Iterator[Told]:
         """What a piece says; `StreamError` if it is none."""
         ...
 
-    def end(self, error: StreamError | None) -> tuple[list[Told], StreamError | None]:
-        """What the end of the stream, or the error that ended it, says; and what was wrong."""
+    def end(self, error: StreamError | None) -> Iterator[Told]:
+        """What the end of the stream, or the error that ended it, says."""
         ...
 
 
@@ -67,33 +76,58 @@ class ProviderSource:
         self._make = make
         self._run_id = run_id
         self._begun: tuple[Notebook, Ingest] | None = None
+        self._has_lost = False
+        self.error: StreamError | None = None
 
     @property
     def state(self) -> State:
         """The run so far."""
         return self._begin()[0].state
 
-    def feed(self, piece: Piece) -> list[Told]:
+    def feed(self, piece: Piece) -> Iterator[Told]:
         """What the next event of the provider brings."""
         book, ingest = self._begin(piece.data)
         ingest.feed(piece.data)
-        return _written(book)
+        yield from self._written(book)
 
-    def end(self, error: StreamError | None) -> tuple[list[Told], StreamError | None]:
+    def end(self, error: StreamError | None) -> Iterator[Told]:
         """The run's end. What a provider said to the end stands, whatever followed it."""
+        self.error = error
         book, ingest = self._begin()
-        outcome = ingest.end()
+        try:
+            if not self._has_lost:
+                self._conclude(book, ingest.end())
+                yield from self._written(book)
+        except StreamError as large:
+            self.error = large
+        if self._has_lost and self.error is not None:
+            # With an event missing, only the last one is sure to be understood: it closes all.
+            number = book.state.sequence_number + 1
+            info = _info(self.error)
+            failed = ev.TaskFailed(task_id=book.task_id, sequence_number=number, error=info)
+            book.state.absorb(failed)
+            yield ev.Recorded(failed, encode_event(failed))
+
+    def _conclude(self, book: Notebook, outcome: Outcome) -> None:
         if outcome.status == "cut":
-            if error is None:
-                error = StreamCut(_CUT)
+            if self.error is None:
+                self.error = StreamCut(_CUT)
             else:
-                info = ErrorInfo(code=error.code, message=str(error))
-                outcome = Outcome(status="failed", error=info)
+                outcome = Outcome(status="failed", error=_info(self.error))
         if outcome.status == "completed" and outcome.requests:
             book.emit(ev.TaskInputRequired(task_id=book.task_id, requests=outcome.requests))
         else:
             book.conclude(outcome)
-        return _written(book), error
+
+    def _written(self, book: Notebook) -> Iterator[Told]:
+        """What was written, until something is too large to be told: a text that grew and grew."""
+        for event, _ in book.take():
+            try:
+                raw = encode_event(event)
+            except StreamTooLarge:
+                self._has_lost = True
+                raise
+            yield ev.Recorded(event, raw)
 
     def _begin(self, first: str = "") -> tuple[Notebook, Ingest]:
         """With the first event, because it mostly says who answers, and when it began to."""
@@ -103,8 +137,8 @@ class ProviderSource:
         return self._begun
 
 
-def _written(book: Notebook) -> list[Told]:
-    return [ev.Recorded(event, encode_event(event)) for event, _ in book.take()]
+def _info(error: StreamError) -> ErrorInfo:
+    return ErrorInfo(code=error.code, message=str(error))
 
 
 def _facts(first: str) -> dict[str, Any]:
@@ -137,9 +171,13 @@ class TaskSource:
         self._last = 0
         self._epoch = 1
         self._gap: str | None = None
+        self.error: StreamError | None = None
 
-    def feed(self, piece: Piece) -> list[Told]:
+    def feed(self, piece: Piece) -> Iterator[Told]:
         """One event, or a frame that stands for many."""
+        return iter(self._read(piece))
+
+    def _read(self, piece: Piece) -> list[Told]:
         raw = piece.data.encode("utf-8", "replace")
         self._note_epoch(piece.id)
         if any(name.encode() in raw[:_LONGEST_HEAD] for name in _FRAMES):
@@ -161,11 +199,12 @@ class TaskSource:
             event = msgspec.structs.replace(event, sequence_number=number)
         return [ev.Recorded(event, raw, self._epoch)]
 
-    def end(self, error: StreamError | None) -> tuple[list[Told], StreamError | None]:
+    def end(self, error: StreamError | None) -> Iterator[Told]:
         """Nothing is added to a run that is somebody else's."""
         root = self.state.root
         is_open = root is None or not (root.ended or root.status == "input_required")
-        return [], StreamCut(_CUT) if error is None and is_open else error
+        self.error = StreamCut(_CUT) if error is None and is_open else error
+        return iter(())
 
     def _note_epoch(self, ident: str) -> None:
         try:

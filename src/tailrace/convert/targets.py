@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
 
 from tailrace.convert.sources import Opening, Told
-from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import StreamCut, StreamError
@@ -22,8 +20,8 @@ from tailrace.wire.base import Encoder, Format, Frame, FramesLines, TellsGaps
 class Target(Protocol):
     """Writes one stream."""
 
-    def tell(self, told: Iterable[Told]) -> bytes:
-        """What a reader is sent of these events."""
+    def tell(self, one: Told) -> bytes:
+        """What a reader is sent of an event."""
         ...
 
     def end(self, state: State, error: StreamError | None) -> bytes:
@@ -41,17 +39,15 @@ class WireTarget:
         self._has_told = False
         self._last = 0
 
-    def tell(self, told: Iterable[Told]) -> bytes:
-        """The frames of each event."""
-        frames: list[Frame] = []
-        for one in told:
-            if isinstance(one, Opening):
-                frames += self._open(one)
-                self._last = one.state.sequence_number
-            else:
-                frames += self._encoder.encode(one)
-                self._last = one.event.sequence_number
-            self._has_told = True
+    def tell(self, one: Told) -> bytes:
+        """The event's frames."""
+        if isinstance(one, Opening):
+            frames = self._open(one)
+            self._last = one.state.sequence_number
+        else:
+            frames = self._encoder.encode(one)
+            self._last = one.event.sequence_number
+        self._has_told = True
         return self._joined(frames)
 
     def end(self, state: State, error: StreamError | None) -> bytes:
@@ -68,17 +64,15 @@ class WireTarget:
         if root is None or not wire.resumable or isinstance(wire, FramesLines):
             return self._joined(frames)
         last: ev.Event
+        number = self._last + 1
         if error is None or isinstance(error, StreamCut):
             reason = "cut" if error is not None else "input_required"
-            last = ev.TaskIncomplete(task_id=root.task_id, reason=reason)
+            last = ev.TaskIncomplete(task_id=root.task_id, sequence_number=number, reason=reason)
         else:
             info = ErrorInfo(code=error.code, message=str(error))
-            last = ev.TaskFailed(task_id=root.task_id, error=info)
-        for event in closing.ending(root, last):
-            self._last += 1
-            event = ev.recorded(event, self._last)
-            state.absorb(event)
-            frames += self._encoder.encode(ev.Recorded(event, encode_event(event)))
+            last = ev.TaskFailed(task_id=root.task_id, sequence_number=number, error=info)
+        # To a reader it closes whatever is open (PROTOCOL.md, section 4, rule 7).
+        frames += self._encoder.encode(ev.Recorded(last, encode_event(last)))
         return self._joined(frames)
 
     def _open(self, opening: Opening) -> list[Frame]:
@@ -115,7 +109,7 @@ class LinesTarget(WireTarget):
 class ObjectTarget:
     """`json`: the final object, as clients may see it."""
 
-    def tell(self, told: Iterable[Told]) -> bytes:  # noqa: ARG002  # it is the state that is shown
+    def tell(self, one: Told) -> bytes:  # noqa: ARG002  # it is the state that is shown
         """Nothing yet."""
         return b""
 

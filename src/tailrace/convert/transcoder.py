@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from tailrace.convert.pieces import STOP, Piece, Pieces
-from tailrace.convert.sources import ProviderSource, Source, TaskSource
+from tailrace.convert.sources import ProviderSource, Source, TaskSource, Told
 from tailrace.convert.targets import LinesTarget, ObjectTarget, Target, WireTarget
-from tailrace.core.errors import InvalidValue, MalformedEvent, StreamError, UnknownFormat
+from tailrace.core.errors import StreamError, UnknownFormat
 from tailrace.core.fold import State
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.openai_chat import OpenAIChat
@@ -67,48 +67,40 @@ class Transcoder:
 
     def feed(self, chunk: bytes) -> bytes:
         """What this chunk of the source brings, at once."""
-        if self.is_over:
-            return b""
-        out: list[bytes] = []
-        try:
-            self._read(self._pieces.feed(chunk), out)
-        except StreamError as error:
-            out += self._finish(error)
-        return b"".join(out)
+        return self._take(lambda: self._pieces.feed(chunk))
 
     def end(self) -> bytes:
         """The source is over: what ends the target, unless it has ended."""
+        return self._take(self._pieces.rest, is_last=True)
+
+    def _take(self, cut: Callable[[], list[Piece]], *, is_last: bool = False) -> bytes:
+        out: list[bytes] = []
         if self.is_over:
             return b""
-        out: list[bytes] = []
         try:
-            self._read(self._pieces.rest(), out)
+            for piece in cut():
+                text = piece.data.strip()
+                if text == STOP:
+                    is_last = True
+                    break
+                if text:
+                    self._tell(self._source.feed(piece), out)
+            if is_last:
+                self._finish(None, out)
         except StreamError as error:
-            out += self._finish(error)
-        if not self.is_over:
-            out += self._finish(None)
+            self._finish(error, out)
         return b"".join(out)
 
-    def _read(self, pieces: Iterable[Piece], out: list[bytes]) -> None:
-        for piece in pieces:
-            text = piece.data.strip()
-            if text == STOP:
-                out += self._finish(None)
-                return
-            if text:
-                try:
-                    out.append(self._target.tell(self._source.feed(piece)))
-                    self._state = self._source.state
-                except InvalidValue as error:
-                    raise MalformedEvent(f"An event that cannot be kept: {error}") from error
-
-    def _finish(self, error: StreamError | None) -> list[bytes]:
-        self.is_over = True
-        told, self.error = self._source.end(error)
-        last = self._target.tell(told)
-        if told:
+    def _tell(self, told: Iterator[Told], out: list[bytes]) -> None:
+        for one in told:
+            out.append(self._target.tell(one))
             self._state = self._source.state
-        return [last, self._target.end(self._state, self.error)]
+
+    def _finish(self, error: StreamError | None, out: list[bytes]) -> None:
+        self.is_over = True
+        self._tell(self._source.end(error), out)
+        self.error = self._source.error
+        out.append(self._target.end(self._state, self.error))
 
 
 def transcode(
