@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -154,25 +155,47 @@ def test_a_stop_ends_every_source_at_once() -> None:
         assert isinstance(transcoder.error, StreamCut)
 
 
-def chat_text(text: str, **more: str) -> str:
-    return json.dumps({"choices": [{"index": 0, "delta": {"content": text}, **more}]})
+def cited_too_much(*, stops: bool) -> bytes:
+    """A text whose pieces and citations pass one by one, but not together."""
+    citation = {"type": "web_search_result_location", "url": "u", "title": "t" * 6_000_000}
+    start = {"type": "content_block_start", "index": 0}
+    delta = {"type": "content_block_delta", "index": 0}
+    events = [
+        {"type": "message_start", "message": {"id": "m"}},
+        {**start, "content_block": {"type": "text", "text": "Hello."}},
+        *[{**delta, "delta": {"type": "citations_delta", "citation": citation}}] * 3,
+        *([{"type": "content_block_stop", "index": 0}] if stops else []),
+    ]
+    return as_sse([json.dumps(event) for event in events])
+
+
+def grown_too_much() -> bytes:
+    return as_sse([chat_text("x" * 6_000_000)] * 3)
+
+
+def chat_text(text: str) -> str:
+    return json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]})
 
 
 @pytest.mark.parametrize(
-    "last",
+    ("from_", "source"),
     [
-        [],
-        [chat_text("", finish_reason="stop")],
-        ['{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c"}]}}]}'],
+        ("openai-chat", grown_too_much),
+        ("anthropic-messages", lambda: cited_too_much(stops=True)),
+        ("anthropic-messages", lambda: cited_too_much(stops=False)),
     ],
+    ids=["text", "citations", "citations of a cut text"],
 )
-def test_a_text_that_outgrows_every_event_ends_the_target(last: list[str]) -> None:
-    source = as_sse([*(chat_text("x" * 6_000_000) for _ in range(3)), *last, *last])
+def test_what_outgrows_every_event_ends_the_target(from_: str, source: Callable[[], bytes]) -> None:
     for to in target_names():
-        stream, transcoder = ended(source, "openai-chat", to)
-        assert isinstance(transcoder.error, StreamTooLarge)
+        stream, transcoder = ended(source(), from_, to)
+        assert transcoder.error is not None
         if to not in ("task", "jsonl"):
             read(to, stream)
-        else:
-            assert b'"task.failed"' in stream[-400:]
-            assert b'"too_large"' in stream[-400:]
+            continue
+        # A reader of our events does without the one that is too large.
+        assert isinstance(transcoder.error, StreamTooLarge)
+        shown = read("json", converted(stream, "task", "json"))
+        assert shown["status"] in ("failed", "incomplete")
+        assert shown["output"][0]["status"] == "incomplete"
+        assert shown["output"][0]["block_list"][0]["text"][:5] in ("Hello", "xxxxx")

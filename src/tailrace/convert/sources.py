@@ -9,13 +9,12 @@ import msgspec
 
 from tailrace.convert.pieces import Piece
 from tailrace.core import events as ev
-from tailrace.core.codec import MAX_INTEGER, decode_event, encode_event
+from tailrace.core.codec import MAX_INTEGER, decode_event
 from tailrace.core.errors import (
     InvalidCursor,
     MalformedEvent,
     StreamCut,
     StreamError,
-    StreamTooLarge,
 )
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor
@@ -76,7 +75,6 @@ class ProviderSource:
         self._make = make
         self._run_id = run_id
         self._begun: tuple[Notebook, Ingest] | None = None
-        self._has_lost = False
         self.error: StreamError | None = None
 
     @property
@@ -88,46 +86,26 @@ class ProviderSource:
         """What the next event of the provider brings."""
         book, ingest = self._begin(piece.data)
         ingest.feed(piece.data)
-        yield from self._written(book)
+        yield from _written(book)
 
     def end(self, error: StreamError | None) -> Iterator[Told]:
         """The run's end. What a provider said to the end stands, whatever followed it."""
         self.error = error
         book, ingest = self._begin()
-        try:
-            if not self._has_lost:
-                self._conclude(book, ingest.end())
-                yield from self._written(book)
-        except StreamError as large:
-            self.error = large
-        if self._has_lost and self.error is not None:
-            # With an event missing, only the last one is sure to be understood: it closes all.
-            number = book.state.sequence_number + 1
-            info = _info(self.error)
-            failed = ev.TaskFailed(task_id=book.task_id, sequence_number=number, error=info)
-            book.state.absorb(failed)
-            yield ev.Recorded(failed, encode_event(failed))
+        self._conclude(book, ingest.end())
+        yield from _written(book)
 
     def _conclude(self, book: Notebook, outcome: Outcome) -> None:
         if outcome.status == "cut":
             if self.error is None:
                 self.error = StreamCut(_CUT)
             else:
-                outcome = Outcome(status="failed", error=_info(self.error))
+                info = ErrorInfo(code=self.error.code, message=str(self.error))
+                outcome = Outcome(status="failed", error=info)
         if outcome.status == "completed" and outcome.requests:
             book.emit(ev.TaskInputRequired(task_id=book.task_id, requests=outcome.requests))
         else:
             book.conclude(outcome)
-
-    def _written(self, book: Notebook) -> Iterator[Told]:
-        """What was written, until something is too large to be told: a text that grew and grew."""
-        for event, _ in book.take():
-            try:
-                raw = encode_event(event)
-            except StreamTooLarge:
-                self._has_lost = True
-                raise
-            yield ev.Recorded(event, raw)
 
     def _begin(self, first: str = "") -> tuple[Notebook, Ingest]:
         """With the first event, because it mostly says who answers, and when it began to."""
@@ -137,8 +115,10 @@ class ProviderSource:
         return self._begun
 
 
-def _info(error: StreamError) -> ErrorInfo:
-    return ErrorInfo(code=error.code, message=str(error))
+def _written(book: Notebook) -> Iterator[Told]:
+    """What was written, without its bytes: only a target that shows them needs them."""
+    for event, _ in book.take():
+        yield ev.Recorded(event, b"")
 
 
 def _facts(first: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Target(Protocol):
     """Writes one stream."""
 
     def tell(self, one: Told) -> bytes:
-        """What a reader is sent of an event."""
+        """What a reader is sent of an event; `StreamTooLarge` if it is more than one may hold."""
         ...
 
     def end(self, state: State, error: StreamError | None) -> bytes:
@@ -45,7 +45,7 @@ class WireTarget:
             frames = self._open(one)
             self._last = one.state.sequence_number
         else:
-            frames = self._encoder.encode(one)
+            frames = self._encode(one)
             self._last = one.event.sequence_number
         self._has_told = True
         return self._joined(frames)
@@ -72,8 +72,13 @@ class WireTarget:
             info = ErrorInfo(code=error.code, message=str(error))
             last = ev.TaskFailed(task_id=root.task_id, sequence_number=number, error=info)
         # To a reader it closes whatever is open (PROTOCOL.md, section 4, rule 7).
-        frames += self._encoder.encode(ev.Recorded(last, encode_event(last)))
+        frames += self._encode(ev.Recorded(last, b""))
         return self._joined(frames)
+
+    def _encode(self, one: ev.Recorded) -> list[Frame]:
+        if not one.public and isinstance(self._wire, FramesLines):
+            one = ev.Recorded(one.event, encode_event(one.event), one.epoch)
+        return self._encoder.encode(one)
 
     def _open(self, opening: Opening) -> list[Frame]:
         wire, state = self._wire, opening.state

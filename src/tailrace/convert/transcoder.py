@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from functools import partial
 
 from tailrace.convert.pieces import STOP, Piece, Pieces
 from tailrace.convert.sources import ProviderSource, Source, TaskSource, Told
 from tailrace.convert.targets import LinesTarget, ObjectTarget, Target, WireTarget
-from tailrace.core.errors import StreamError, UnknownFormat
+from tailrace.core.errors import StreamError, StreamTooLarge, UnknownFormat
 from tailrace.core.fold import State
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.openai_chat import OpenAIChat
@@ -84,22 +84,27 @@ class Transcoder:
                     is_last = True
                     break
                 if text:
-                    self._tell(self._source.feed(piece), out)
+                    for one in self._source.feed(piece):
+                        self._tell(one, out)
             if is_last:
                 self._finish(None, out)
         except StreamError as error:
             self._finish(error, out)
         return b"".join(out)
 
-    def _tell(self, told: Iterator[Told], out: list[bytes]) -> None:
-        for one in told:
-            out.append(self._target.tell(one))
-            self._state = self._source.state
+    def _tell(self, one: Told, out: list[bytes]) -> None:
+        out.append(self._target.tell(one))
+        self._state = self._source.state
 
     def _finish(self, error: StreamError | None, out: list[bytes]) -> None:
         self.is_over = True
-        self._tell(self._source.end(error), out)
-        self.error = self._source.error
+        for one in self._source.end(error):
+            try:
+                self._tell(one, out)
+            except StreamTooLarge as large:
+                # Readers do without it: whatever it closes is closed by the events after it.
+                error = error or large
+        self.error = error or self._source.error
         out.append(self._target.end(self._state, self.error))
 
 
