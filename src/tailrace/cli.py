@@ -178,7 +178,7 @@ def convert(
     try:
         transcoder = Transcoder(from_, to, run_id=run_id, jsonl=jsonl)
         source = sys.stdin.fileno() if file == "-" else os.open(file, os.O_RDONLY)
-        code = pump(transcoder, source, sys.stdout.buffer)
+        code = pump(transcoder, source, sys.stdout.fileno())
     except TailraceError as error:
         _fail(str(error))
     except OSError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +60,15 @@ def said(process: subprocess.Popen[bytes], word: bytes) -> bytes:
 def tell(process: subprocess.Popen[bytes], text: bytes) -> None:
     assert process.stdin is not None
     process.stdin.write(text)
+
+
+def waits(process: subprocess.Popen[bytes]) -> None:
+    """Return when the command sleeps, which it does only while it waits for more."""
+    deadline = time.monotonic() + 30
+    stat = Path(f"/proc/{process.pid}/stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < deadline
+        os.sched_yield()
 
 
 def test_a_pipe_and_a_file_give_the_same() -> None:
@@ -140,6 +151,7 @@ def test_ctrl_c_ends_the_target_and_the_command() -> None:
     with converting("--from", "openai-chat", "--to", "vercel-ui") as process:
         tell(process, as_sse([PIECE % "Hi"]))
         before = said(process, b'"Hi"')
+        waits(process)
         process.send_signal(signal.SIGINT)
         after = said(process, b"[DONE]")
         assert process.wait(30) == 130
@@ -159,3 +171,9 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
         process.stdout = None
+
+
+def test_an_answer_larger_than_any_pipe_passes_whole() -> None:
+    source = as_sse([PIECE % ("x" * 400_000) for _ in range(5)])
+    done = convert("--from", "openai-chat", "--to", "jsonl", stdin=source)
+    assert done.stdout == converted(source, "openai-chat", "jsonl")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.convert import target_names
+from tailrace.convert import Transcoder, target_names
 from tailrace.core.errors import MalformedEvent, StreamCut, StreamTooLarge
 from tests.convert.streams import RECORDINGS, as_sse, converted, ended, ids, read, source_of
 from tests.ingest.streams import cut_points, lines, somewhere
@@ -150,7 +150,9 @@ def test_the_first_event_says_who_answers_and_since_when() -> None:
 
 def test_a_stop_ends_every_source_at_once() -> None:
     for from_ in ("openai-chat", "openai-responses", "anthropic-messages"):
-        stream, transcoder = ended(b"data: [DONE]\n\ndata: {nonsense\n\n", from_, "json")
+        transcoder = Transcoder(from_, "json")
+        stream = transcoder.feed(b"data: [DONE]\n\ndata: {nonsense\n\n")
+        assert transcoder.is_over
         assert read("json", stream)["status"] == "incomplete"
         assert isinstance(transcoder.error, StreamCut)
 

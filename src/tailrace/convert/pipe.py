@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType
-from typing import BinaryIO
 
 from tailrace.convert.transcoder import Transcoder
 
@@ -16,7 +15,7 @@ READER_GONE = 128 + signal.SIGPIPE
 _CHUNK = 64 * 1024
 
 
-def pump(transcoder: Transcoder, source: int, target: BinaryIO) -> int:
+def pump(transcoder: Transcoder, source: int, target: int) -> int:
     """Convert until the source ends, each piece as it comes; the exit code of the command.
 
     Ctrl-C ends the target properly. A reader who has left has seen enough.
@@ -32,17 +31,16 @@ def pump(transcoder: Transcoder, source: int, target: BinaryIO) -> int:
         _write(target, transcoder.end())
     except BrokenPipeError:
         code = READER_GONE
-        # What is still buffered would complain once more when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), target.fileno())
     finally:
         signal.signal(signal.SIGINT, before)
     return code
 
 
-def _write(target: BinaryIO, frames: bytes) -> None:
-    if frames:
-        target.write(frames)
-        target.flush()
+def _write(target: int, frames: bytes) -> None:
+    """Past every buffer: nothing waits for more, and nothing is left over when a reader leaves."""
+    left = memoryview(frames)
+    while left:
+        left = left[os.write(target, left) :]
 
 
 class _Interrupts:
