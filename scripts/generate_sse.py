@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tailrace.app import FORMATS
 from tailrace.core.codec import decode_event
 from tailrace.testing.wire import encoded, is_log
+from tailrace.wire.formats import FORMATS
 
 TRACES = Path(__file__).resolve().parents[1] / "conformance" / "traces"
 

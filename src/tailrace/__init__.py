@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.app import Tailrace
+    from tailrace.convert import transcode
     from tailrace.runtime.agents import restartable
     from tailrace.runtime.inbox import receive
     from tailrace.runtime.task import TaskWriter
@@ -27,6 +28,7 @@ __all__ = [
     "__version__",
     "receive",
     "restartable",
+    "transcode",
 ]
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "TaskWriter": "tailrace.runtime.task",
     "receive": "tailrace.runtime.inbox",
     "restartable": "tailrace.runtime.agents",
+    "transcode": "tailrace.convert",
 }
 
 

@@ -23,12 +23,7 @@ from tailrace.runtime.runs import Runs
 from tailrace.server.door import LOOPBACK
 from tailrace.server.routes import Server
 from tailrace.stores import open_store
-from tailrace.wire import openai_responses, run, task, vercel_ui
-from tailrace.wire.base import Format
-
-FORMATS: Mapping[str, Format] = {
-    wire.name: wire for wire in (task.FORMAT, run.FORMAT, openai_responses.FORMAT, vercel_ui.FORMAT)
-}
+from tailrace.wire.formats import FORMATS
 
 
 class Tailrace:

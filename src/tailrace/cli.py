@@ -1,9 +1,10 @@
-"""The command line: `tailrace demo`, `tailrace serve`, `tailrace worker`, `tailrace proxy`."""
+"""The command line: `tailrace demo`, `serve`, `worker`, `proxy` and `convert`."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import re
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
 from tailrace import __version__
 from tailrace.core.errors import TailraceError
@@ -137,6 +139,55 @@ def proxy(
     _run(app, host, port, announce, server_header=False, date_header=False)
 
 
+class _ConvertCommand(typer.core.TyperCommand):
+    """Its help lists what the tables hold, which are loaded only then."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Name the formats, and show the help."""
+        from tailrace.convert import source_names, target_names
+
+        self.epilog = (
+            f"Formats to convert from: {', '.join(source_names())}.\n\n"
+            f"Formats to convert to: {', '.join(target_names())}; jsonl is one event a line, "
+            "json the final object.\n\n"
+            "The others are only written: they do not say enough to be read back."
+        )
+        super().format_help(ctx, formatter)
+
+
+@cli.command(cls=_ConvertCommand)
+def convert(
+    from_: Annotated[str, typer.Option("--from", help="What comes in, e.g. openai-chat.")],
+    to: Annotated[str, typer.Option(help="What goes out, e.g. vercel-ui.")],
+    file: Annotated[str, typer.Argument(help="The stream; - is the standard input.")] = "-",
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="It is JSON lines; otherwise its first byte tells.")
+    ] = False,
+    run_id: Annotated[
+        str, typer.Option(help="The name of the run that a provider's stream becomes.")
+    ] = "run_1",
+) -> None:
+    """Write a stream in another format, as it comes.
+
+    A stream that is cut or broken is brought to a proper end; a sentence says so, and the exit
+    code is 1.
+    """
+    from tailrace.convert import Transcoder
+    from tailrace.convert.pipe import pump
+
+    try:
+        transcoder = Transcoder(from_, to, run_id=run_id, jsonl=jsonl)
+        source = sys.stdin.fileno() if file == "-" else os.open(file, os.O_RDONLY)
+        code = pump(transcoder, source, sys.stdout.fileno())
+    except TailraceError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{file} cannot be read ({error.strerror}).")
+    if transcoder.error is not None and not code:
+        _fail(str(transcoder.error), 1)
+    raise typer.Exit(code)
+
+
 async def _work(app: Any) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -181,9 +232,9 @@ def _duration(text: str) -> timedelta:
     return timedelta(**{units[found[2]]: int(found[1])})
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 2) -> NoReturn:
     typer.secho(f"tailrace: {message}", fg="red", err=True)
-    raise typer.Exit(2)
+    raise typer.Exit(code)
 
 
 def _run(app: Any, host: str, port: int, then: Any, **options: bool) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from tailrace.app import FORMATS
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
@@ -20,6 +19,7 @@ from tailrace.testing.runs import Run, legal_runs
 from tailrace.testing.wire import check_wire, encoded, is_log
 from tailrace.wire import task
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
+from tailrace.wire.formats import FORMATS
 from tests.traces import FOLDER, TRACES, Trace
 
 ROOT = Path(__file__).parents[2]

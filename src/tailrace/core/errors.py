@@ -11,6 +11,7 @@
     ├── StreamError            the bytes from outside are at fault
     │   ├── MalformedEvent     not JSON, or a known event with wrong fields
     │   ├── MalformedJson      a text, such as a call's arguments, that can't become JSON any more
+    │   ├── StreamCut          it ended too early, or a part of it is missing
     │   └── StreamTooLarge     more than one event may hold
     ├── ProviderError          a model's provider is at fault, or refuses the request
     │   ├── RequestRefused     it does not take the request: mend it, trying again is no use
@@ -100,6 +101,12 @@ class MalformedJson(StreamError):
     """A text that is no JSON, whatever may still follow."""
 
     code = "malformed_json"
+
+
+class StreamCut(StreamError):
+    """A stream that ended before what it tells did, or that misses a part."""
+
+    code = "stream_cut"
 
 
 class StreamTooLarge(StreamError):

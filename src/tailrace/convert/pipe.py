@@ -1,0 +1,66 @@
+"""The transcoder between two file descriptors, as a command of a pipe."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+from tailrace.convert.transcoder import Transcoder
+
+INTERRUPTED = 128 + signal.SIGINT
+READER_GONE = 128 + signal.SIGPIPE
+"""What a shell calls the exit of a command that died so."""
+
+_CHUNK = 64 * 1024
+
+
+def pump(transcoder: Transcoder, source: int, target: int) -> int:
+    """Convert until the source ends, each piece as it comes; the exit code of the command.
+
+    Ctrl-C ends the target properly. A reader who has left has seen enough.
+    """
+    code = 0
+    interrupts = _Interrupts()
+    before = signal.signal(signal.SIGINT, interrupts.note)
+    try:
+        while not transcoder.is_over and (chunk := interrupts.read(source)):
+            _write(target, transcoder.feed(chunk))
+        if interrupts.came:
+            code = INTERRUPTED
+        _write(target, transcoder.end())
+    except BrokenPipeError:
+        code = READER_GONE
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return code
+
+
+def _write(target: int, frames: bytes) -> None:
+    """Past every buffer: nothing waits for more, and nothing is left over when a reader leaves."""
+    left = memoryview(frames)
+    while left:
+        left = left[os.write(target, left) :]
+
+
+class _Interrupts:
+    """Ctrl-C interrupts the waiting for more, never the work on what has come."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._is_waiting = False
+
+    def note(self, _number: int, _frame: FrameType | None) -> None:
+        self.came = True
+        if self._is_waiting:
+            raise InterruptedError
+
+    def read(self, source: int) -> bytes:
+        """The next bytes; none at the end, or when Ctrl-C came."""
+        try:
+            self._is_waiting = True
+            return b"" if self.came else os.read(source, _CHUNK)
+        except InterruptedError:
+            return b""
+        finally:
+            self._is_waiting = False

@@ -1,0 +1,221 @@
+"""What a stream says, as the events of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from tailrace.convert.pieces import Piece
+from tailrace.core import events as ev
+from tailrace.core.codec import MAX_INTEGER, decode_event
+from tailrace.core.errors import (
+    InvalidCursor,
+    MalformedEvent,
+    StreamCut,
+    StreamError,
+)
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo, Executor
+from tailrace.core.snapshot import restore
+from tailrace.core.writers import Sink
+from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, read_json
+from tailrace.wire import task
+
+_CUT = "The stream ended before the answer did."
+_FRAMES = ("task.snapshot", "task.gap")
+_LONGEST_HEAD = 400
+"""How far into a frame its type is looked for; a snapshot may be larger than any event."""
+
+
+class Opening(NamedTuple):
+    """A state to begin with instead of events; `gap` says why a reader is told to start again."""
+
+    state: State
+    epoch: int
+    gap: str | None
+
+
+Told = ev.Recorded | Opening
+
+
+class Source(Protocol):
+    """Reads one stream, piece by piece."""
+
+    error: StreamError | None
+    """Why the stream was not read to a proper end, known once it is over."""
+
+    @property
+    def state(self) -> State:
+        """The run so far."""
+        ...
+
+    def feed(self, piece: Piece) -> Iterator[Told]:
+        """What a piece says; `StreamError` if it is none."""
+        ...
+
+    def end(self, error: StreamError | None) -> Iterator[Told]:
+        """What the end of the stream, or the error that ended it, says."""
+        ...
+
+
+def _whoever_reads(_name: str) -> Executor:
+    """Who carries out a call: nobody does here, so it is the target's reader that may."""
+    return "client"
+
+
+class ProviderSource:
+    """A model call's stream as a run of its own: begun before it, ended as its outcome says.
+
+    A call that waits for approvals leaves the run waiting for them.
+    """
+
+    def __init__(self, make: Callable[[Sink, ExecutorOf], Ingest], run_id: str) -> None:
+        self._make = make
+        self._run_id = run_id
+        self._begun: tuple[Notebook, Ingest] | None = None
+        self.error: StreamError | None = None
+
+    @property
+    def state(self) -> State:
+        """The run so far."""
+        return self._begin()[0].state
+
+    def feed(self, piece: Piece) -> Iterator[Told]:
+        """What the next event of the provider brings."""
+        book, ingest = self._begin(piece.data)
+        ingest.feed(piece.data)
+        yield from _written(book)
+
+    def end(self, error: StreamError | None) -> Iterator[Told]:
+        """The run's end. What a provider said to the end stands, whatever followed it."""
+        self.error = error
+        book, ingest = self._begin()
+        self._conclude(book, ingest.end())
+        yield from _written(book)
+
+    def _conclude(self, book: Notebook, outcome: Outcome) -> None:
+        if outcome.status == "cut":
+            if self.error is None:
+                self.error = StreamCut(_CUT)
+            else:
+                info = ErrorInfo(code=self.error.code, message=str(self.error))
+                outcome = Outcome(status="failed", error=info)
+        if outcome.status == "completed" and outcome.requests:
+            book.emit(ev.TaskInputRequired(task_id=book.task_id, requests=outcome.requests))
+        else:
+            book.conclude(outcome)
+
+    def _begin(self, first: str = "") -> tuple[Notebook, Ingest]:
+        """With the first event, because it mostly says who answers, and when it began to."""
+        if self._begun is None:
+            book = Notebook(self._run_id, **_facts(first))
+            self._begun = book, self._make(book, _whoever_reads)
+        return self._begun
+
+
+def _written(book: Notebook) -> Iterator[Told]:
+    """What was written, without its bytes: only a target that shows them needs them."""
+    for event, _ in book.take():
+        yield ev.Recorded(event, b"")
+
+
+def _facts(first: str) -> dict[str, Any]:
+    """The model and the time that a provider's first event names, wherever it has them."""
+    try:
+        event = read_json(first, mends=True)
+    except StreamError:
+        return {}
+    facts: dict[str, Any] = {}
+    for holder in (event, event.get("response"), event.get("message")):
+        if isinstance(holder, dict):
+            model = holder.get("model")
+            created = holder.get("created_at", holder.get("created"))
+            if model and isinstance(model, str):
+                facts["model"] = model
+            if isinstance(created, int | float) and 0 < created < MAX_INTEGER:
+                facts["created_at"] = created
+    return facts
+
+
+class TaskSource:
+    """Our own stream, or a foreign one of our events, by the reader's rules (PROTOCOL.md, 4).
+
+    Events keep their bytes. Those without a number get the next one, because most targets' frames
+    carry it; what comes twice is left out.
+    """
+
+    def __init__(self, _run_id: str) -> None:
+        self.state = State()
+        self._last = 0
+        self._epoch = 1
+        self._gap: str | None = None
+        self.error: StreamError | None = None
+
+    def feed(self, piece: Piece) -> Iterator[Told]:
+        """One event, or a frame that stands for many."""
+        return iter(self._read(piece))
+
+    def _read(self, piece: Piece) -> list[Told]:
+        raw = piece.data.encode("utf-8", "replace")
+        self._note_epoch(piece.id)
+        if any(name.encode() in raw[:_LONGEST_HEAD] for name in _FRAMES):
+            frame = _read_frame(raw)
+            if frame.get("type") in _FRAMES:
+                return self._frame(frame)
+        event = decode_event(raw)
+        if isinstance(event, ev.Unknown) and event.type in _FRAMES:
+            return self._frame(_read_frame(raw))
+        self._refuse_another_run(event)
+        if 0 < event.sequence_number <= self.state.sequence_number:
+            return []
+        self.state.absorb(event)
+        if b"\n" in raw or b"\r" in raw:
+            raw = msgspec.json.format(raw, indent=-1)
+        number = self._last = max(event.sequence_number, self._last + 1)
+        if number != event.sequence_number:
+            raw = msgspec.json.encode({**msgspec.json.decode(raw), "sequence_number": number})
+            event = msgspec.structs.replace(event, sequence_number=number)
+        return [ev.Recorded(event, raw, self._epoch)]
+
+    def end(self, error: StreamError | None) -> Iterator[Told]:
+        """Nothing is added to a run that is somebody else's."""
+        root = self.state.root
+        is_open = root is None or not (root.ended or root.status == "input_required")
+        self.error = StreamCut(_CUT) if error is None and is_open else error
+        return iter(())
+
+    def _note_epoch(self, ident: str) -> None:
+        try:
+            self._epoch = task.FORMAT.cursor(ident).epoch or 1
+        except InvalidCursor:
+            self._epoch = 1
+
+    def _frame(self, frame: dict[str, Any]) -> list[Told]:
+        if frame["type"] == "task.gap":
+            self._gap = str(frame.get("reason"))
+            return []
+        self.state = restore(msgspec.json.encode(frame.get("state")))
+        self._last = self.state.sequence_number
+        gap, self._gap = self._gap, None
+        return [Opening(self.state, self._epoch, gap)]
+
+    def _refuse_another_run(self, event: ev.AnyEvent) -> None:
+        root = self.state.root
+        if (
+            isinstance(event, ev.TaskCreated)
+            and event.parent_task_id is None
+            and root is not None
+            and root.ended
+            and root.task_id != event.task_id
+        ):
+            raise MalformedEvent("Another run begins here; convert one run at a time.")
+
+
+def _read_frame(raw: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise MalformedEvent(f"Not an event: {error}") from error
+    return value if isinstance(value, dict) else {}

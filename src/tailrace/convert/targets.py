@@ -1,0 +1,123 @@
+"""Events to the bytes of a target."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from tailrace.convert.sources import Opening, Told
+from tailrace.core import events as ev
+from tailrace.core.codec import encode_event
+from tailrace.core.errors import StreamCut, StreamError
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo
+from tailrace.core.view import client_view
+from tailrace.wire import task
+from tailrace.wire.base import Encoder, Format, Frame, FramesLines, TellsGaps
+
+
+class Target(Protocol):
+    """Writes one stream."""
+
+    def tell(self, one: Told) -> bytes:
+        """What a reader is sent of an event; `StreamTooLarge` if it is more than one may hold."""
+        ...
+
+    def end(self, state: State, error: StreamError | None) -> bytes:
+        """What ends the stream where the run itself did not, or was broken."""
+        ...
+
+
+class WireTarget:
+    """One of the wire formats."""
+
+    def __init__(self, wire: Format) -> None:
+        self._wire = wire
+        self._encoder: Encoder = wire.at(State())
+        self._before = wire.preamble
+        self._has_told = False
+        self._last = 0
+
+    def tell(self, one: Told) -> bytes:
+        """The event's frames."""
+        if isinstance(one, Opening):
+            frames = self._open(one)
+            self._last = one.state.sequence_number
+        else:
+            frames = self._encode(one)
+            self._last = one.event.sequence_number
+        self._has_told = True
+        return self._joined(frames)
+
+    def end(self, state: State, error: StreamError | None) -> bytes:
+        """The format's own end; or the run's, for readers who would come back with a cursor.
+
+        Here is nobody to come back to. But a format that shows the log's own bytes is not given
+        events that the log does not have.
+        """
+        root = state.root
+        if root is not None and root.ended:
+            return self._joined([])
+        frames = self._encoder.close(str(error or "The run waits for an answer."))
+        wire = self._wire
+        if root is None or not wire.resumable or isinstance(wire, FramesLines):
+            return self._joined(frames)
+        last: ev.Event
+        number = self._last + 1
+        if error is None or isinstance(error, StreamCut):
+            reason = "cut" if error is not None else "input_required"
+            last = ev.TaskIncomplete(task_id=root.task_id, sequence_number=number, reason=reason)
+        else:
+            info = ErrorInfo(code=error.code, message=str(error))
+            last = ev.TaskFailed(task_id=root.task_id, sequence_number=number, error=info)
+        # To a reader it closes whatever is open (PROTOCOL.md, section 4, rule 7).
+        frames += self._encode(ev.Recorded(last, b""))
+        return self._joined(frames)
+
+    def _encode(self, one: ev.Recorded) -> list[Frame]:
+        if not one.public and isinstance(self._wire, FramesLines):
+            one = ev.Recorded(one.event, encode_event(one.event), one.epoch)
+        return self._encoder.encode(one)
+
+    def _open(self, opening: Opening) -> list[Frame]:
+        wire, state = self._wire, opening.state
+        frames: list[Frame] = []
+        if isinstance(wire, TellsGaps):
+            if opening.gap is not None:
+                frames.append(wire.gap(state, opening.epoch, opening.gap))
+            self._encoder, opened = wire.open(state, opening.epoch)
+        elif self._has_told:
+            raise StreamCut(
+                f"A part of the run is missing here, and {wire.name} cannot say so; "
+                "convert a stream that begins with its first event."
+            )
+        else:
+            self._encoder, opened = wire.open(state)
+        return frames + opened
+
+    def _joined(self, frames: list[Frame]) -> bytes:
+        before, self._before = self._before, b""
+        return before + b"".join(frames)
+
+
+class LinesTarget(WireTarget):
+    """`jsonl`: the native format without its frames, one JSON a line."""
+
+    def __init__(self) -> None:
+        super().__init__(task.FORMAT)
+
+    def _joined(self, frames: list[Frame]) -> bytes:
+        return b"".join(frame.partition(b"data: ")[2][:-1] for frame in frames)
+
+
+class ObjectTarget:
+    """`json`: the final object, as clients may see it."""
+
+    def tell(self, one: Told) -> bytes:  # noqa: ARG002  # it is the state that is shown
+        """Nothing yet."""
+        return b""
+
+    def end(self, state: State, error: StreamError | None) -> bytes:  # noqa: ARG002
+        """The object as far as it came."""
+        return msgspec.json.format(msgspec.json.encode(client_view(state)), indent=2) + b"\n"

@@ -1,0 +1,183 @@
+"""Converted streams, read by the official clients of their targets.
+
+What a client shows is compared with what plain concatenation finds in the recording.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from openai.types.responses import Response
+
+from tests.convert.streams import converted, source_of
+from tests.ingest.anthropic_oracle import Letter, told_by
+from tests.ingest.streams import lines, recordings
+from tests.node import run_node
+
+ANTHROPIC = recordings("anthropic-messages")
+CHAT = recordings("chat-completions")
+
+
+class Answers(ThreadingHTTPServer):
+    """Answers every request with the same stream."""
+
+    stream = b""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Answers
+
+    def do_POST(self) -> None:  # the name that the standard library calls
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(self.server.stream)
+
+    def log_message(self, *_arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[Answers]:
+    with Answers() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def read_by_openai(answers: Answers, stream: bytes) -> Response:
+    """The response that openai-python ends up with."""
+    answers.stream = stream
+    url = f"http://127.0.0.1:{answers.server_port}/v1"
+    final: Response | None = None
+    with OpenAI(base_url=url, api_key="test", max_retries=0) as client:
+        for event in client.responses.create(model="m", input="?", stream=True):
+            if event.type in ("response.completed", "response.incomplete", "response.failed"):
+                final = event.response
+    assert final is not None
+    return final
+
+
+def whole_blocks(letters: list[Letter]) -> list[dict[str, Any]]:
+    return [block for letter in letters for block in letter.sendable()]
+
+
+@pytest.mark.parametrize("path", ANTHROPIC, ids=lambda path: path.stem)
+def test_openai_python_reads_a_converted_anthropic_stream(answers: Answers, path: Path) -> None:
+    events = lines(path)
+    stream = converted(source_of(path), "anthropic-messages", "openai-responses")
+    response = read_by_openai(answers, stream)
+    letters = told_by(events)
+    told = [block for letter in letters for block in letter.blocks]
+    items = [json.loads(item.model_dump_json()) for item in response.output]
+    texts = "".join(block.text("text") for block in told if block.block["type"] == "text")
+    shown = "".join(
+        part["text"]
+        for item in items
+        if item["type"] == "message"
+        for part in item["content"]
+        if part["type"] == "output_text"
+    )
+    assert shown == texts
+    thoughts = [
+        block.text("thinking")
+        for block in told
+        if block.block["type"] == "thinking" and block.text("thinking")
+    ]
+    summaries = [
+        part["text"] for item in items if item["type"] == "reasoning" for part in item["summary"]
+    ]
+    assert [text for text in summaries if text] == thoughts
+    calls = [
+        (block["name"], block["input"])
+        for block in whole_blocks(letters)
+        if block["type"] == "tool_use"
+    ]
+    made = [
+        (item["name"], json.loads(item["arguments"]))
+        for item in items
+        if item["type"] == "function_call"
+    ]
+    assert made == calls
+    assert response.usage is not None
+    assert response.usage.output_tokens == sum(
+        letter.usage.get("output_tokens", 0) for letter in letters
+    )
+
+
+def read_by_ai_sdk(streams: Iterable[bytes]) -> list[Any]:
+    """The messages that the AI SDK's UI stream reader ends up with, and its errors."""
+    runs = [[stream.decode()] for stream in streams]
+    found: list[Any] = json.loads(run_node(["vercel_read.mjs"], stdin=json.dumps(runs)))
+    return found
+
+
+def pieces_of(events: list[str], *names: str) -> str:
+    """What the first choice's deltas say under one of these names, concatenated."""
+    said = ""
+    for line in events:
+        for choice in (json.loads(line).get("choices") or [])[:1]:
+            delta = choice.get("delta") or choice.get("message") or {}
+            said += next((delta[name] for name in names if isinstance(delta.get(name), str)), "")
+    return said
+
+
+REASONING = ("reasoning_content", "reasoning", "reasoning_text")
+# What their own tests say of shapes that plain concatenation does not understand.
+UNUSUAL = (
+    "openai-two-choices",
+    "mistral-reasoning",
+    "mistral-references",
+    "openrouter-reasoning-details",
+    "openrouter-summaries-without-text",
+    "litellm-thinking-blocks",
+    "openai-audio",
+)
+
+
+def test_the_ai_sdk_reads_converted_chat_completions() -> None:
+    paths = [path for path in CHAT if path.stem not in UNUSUAL]
+    streams = [converted(source_of(path), "openai-chat", "vercel-ui") for path in paths]
+    for path, found in zip(paths, read_by_ai_sdk(streams), strict=True):
+        events, parts = lines(path), found["message"]["parts"]
+        failed = any('"error"' in line for line in events)
+        assert failed or not found["errors"], path
+        assert not [part for part in parts if part.get("state") == "streaming"], path
+        text = "".join(part["text"] for part in parts if part["type"] == "text")
+        refused = pieces_of(events, "refusal")
+        assert text == pieces_of(events, "content") + refused, path
+        thought = "".join(part["text"] for part in parts if part["type"] == "reasoning")
+        assert thought == pieces_of(events, *REASONING), path
+
+
+@pytest.mark.parametrize("name", ["deepseek-tool-call", "groq-tool-call", "openai-parallel-calls"])
+def test_the_ai_sdk_gets_the_calls_of_converted_chat_completions(name: str) -> None:
+    path = next((path for path in CHAT if path.stem == name), None)
+    if path is None:
+        pytest.skip("This recording is not here.")
+    told: dict[int, dict[str, str]] = {}
+    for line in lines(path):
+        for choice in json.loads(line).get("choices") or []:
+            for call in choice["delta"].get("tool_calls") or []:
+                known = told.setdefault(call["index"], {"name": "", "arguments": ""})
+                for field in known:
+                    known[field] += call["function"].get(field) or ""
+    [found] = read_by_ai_sdk([converted(source_of(path), "openai-chat", "vercel-ui")])
+    calls = [part for part in found["message"]["parts"] if part["type"].startswith("tool-")]
+    assert [(part["type"], part["state"], part["input"]) for part in calls] == [
+        (f"tool-{call['name']}", "input-available", json.loads(call["arguments"]))
+        for call in told.values()
+    ]

@@ -1,0 +1,111 @@
+"""Sources for the tests of `tailrace.convert`, and strict readers of each target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tailrace.convert import Transcoder
+from tailrace.core import sse
+from tailrace.core.codec import decode_event
+from tailrace.core.fold import State
+from tailrace.core.view import client_view
+from tests.ingest.streams import lines, recordings
+from tests.wire.openai_checker import Reader
+from tests.wire.vercel_checker import UiReader
+
+FOLDERS = {
+    "openai-responses": "openai-responses",
+    "openai-chat": "chat-completions",
+    "anthropic-messages": "anthropic-messages",
+}
+RECORDINGS = [(api, path) for api, folder in FOLDERS.items() for path in recordings(folder)]
+"""Every stream of a provider that is there: the source's name and the file."""
+
+
+def ids(one: tuple[str, Path]) -> str:
+    return f"{one[0]}/{one[1].stem}"
+
+
+def as_sse(events: list[str]) -> bytes:
+    return b"".join(b"data: %b\n\n" % event.encode() for event in events)
+
+
+def source_of(path: Path) -> bytes:
+    return as_sse(lines(path))
+
+
+def converted(source: bytes, from_: str, to: str, **options: Any) -> bytes:
+    return ended(source, from_, to, **options)[0]
+
+
+def ended(source: bytes, from_: str, to: str, **options: Any) -> tuple[bytes, Transcoder]:
+    transcoder = Transcoder(from_, to, **options)
+    return transcoder.feed(source) + transcoder.end(), transcoder
+
+
+def frames_of(stream: bytes) -> list[bytes]:
+    """The frames of a stream, without what only says when to come back."""
+    assert stream.endswith(b"\n\n") or not stream
+    found = [frame + b"\n\n" for frame in stream.split(b"\n\n")[:-1]]
+    return [frame for frame in found if not frame.startswith(b"retry:")]
+
+
+def data_of(stream: bytes) -> list[Any]:
+    return [json.loads(event.data) for event in sse.Parser().feed(stream)]
+
+
+def folded(public: list[bytes]) -> State:
+    """A run by the strict fold: every event has its place."""
+    state = State()
+    for line in public:
+        state.apply(decode_event(line))
+    return state
+
+
+def read(to: str, stream: bytes) -> Any:
+    """What a strict reader of a target ends up with; it fails where the target is not legal."""
+    return _READ[to](stream)
+
+
+def _task(stream: bytes) -> Any:
+    return client_view(folded([frame.split(b"data: ")[1] for frame in frames_of(stream)]))
+
+
+def _jsonl(stream: bytes) -> Any:
+    return client_view(folded(stream.splitlines()))
+
+
+def _responses(stream: bytes) -> Any:
+    reader = Reader().read(frames_of(stream))
+    assert reader.final is not None, "the response has no end"
+    return reader.final
+
+
+def _ui(stream: bytes) -> Any:
+    reader = UiReader().read(frames_of(stream))
+    assert reader.is_done, "the message has no end"
+    return reader
+
+
+def _run(stream: bytes) -> Any:
+    told = data_of(stream)
+    assert told[0]["type"] == "run.started"
+    ends = [one["type"] for one in told if one["type"] in ("run.finished", "run.error")]
+    assert len(ends) == 1
+    assert told[-1]["type"] == ends[0]
+    starts = [one["data"]["messageId"] for one in told if one["type"] == "text.start"]
+    assert starts == [one["data"]["messageId"] for one in told if one["type"] == "text.end"]
+    return told
+
+
+_READ: dict[str, Callable[[bytes], Any]] = {
+    "task": _task,
+    "jsonl": _jsonl,
+    "json": json.loads,
+    "openai-responses": _responses,
+    "vercel-ui": _ui,
+    "run": _run,
+}
