@@ -163,11 +163,13 @@ def test_the_ai_sdk_reads_converted_chat_completions() -> None:
         assert thought == pieces_of(events, *REASONING), path
 
 
-@pytest.mark.parametrize("name", ["deepseek-tool-call", "groq-tool-call", "openai-parallel-calls"])
-def test_the_ai_sdk_gets_the_calls_of_converted_chat_completions(name: str) -> None:
-    path = next((path for path in CHAT if path.stem == name), None)
-    if path is None:
-        pytest.skip("This recording is not here.")
+CALLING = ("deepseek-tool-call", "groq-tool-call", "openai-parallel-calls")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in CHAT if path.stem in CALLING], ids=lambda path: path.stem
+)
+def test_the_ai_sdk_gets_the_calls_of_converted_chat_completions(path: Path) -> None:
     told: dict[int, dict[str, str]] = {}
     for line in lines(path):
         for choice in json.loads(line).get("choices") or []:

@@ -292,7 +292,7 @@ def try_it(tmp_path_factory: pytest.TempPathFactory, broken: type[Broken]) -> No
 
     check_log(
         place,
-        max_examples=300,
+        max_examples=2000,
         steps=40,
         phases=[Phase.generate],
         database=None,

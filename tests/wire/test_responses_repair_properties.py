@@ -30,7 +30,10 @@ from tests.wire.responses_streams import (
 )
 
 TRACES = sorted((ROOT / "conformance" / "traces").glob("*/openai-responses.sse"))
-RECORDED = recorded(RECORDINGS / "openai-responses")
+RECORDED = {
+    "ours": stream(*sunny()),  # always there
+    **recorded(RECORDINGS / "openai-responses"),
+}
 STRUCTURE = (
     "response.created",
     "response.in_progress",

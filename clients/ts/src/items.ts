@@ -154,7 +154,12 @@ export interface UrlCitation {
   readonly title?: string;
 }
 
-/** What one model call used. The fold adds them up per task. */
+/**
+ * What one model call used. The fold adds them up per task.
+ *
+ * `input_tokens` includes those that were read from a cache or written to it, as OpenAI counts;
+ * `output_tokens` includes those of the reasoning.
+ */
 export interface Usage {
   readonly model?: string;
   readonly input_tokens?: number;
