@@ -30,7 +30,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         both = started.enter_context(_shared(folder))
         parts = [
             _end_to_end(limits, ours, both, rounds),
-            _latency(limits, ours, both, 2 if quick else 5, 3.0 if quick else 10.0),
+            _latency(limits, ours, both, 2 if quick else 3, 3.0 if quick else 10.0),
             _late_join(limits, ours, (1_000, 20_000) if quick else (1_000, 20_000, 1_000_000)),
             _snapshot_join(limits, ours, rounds),
             _fan_out(limits, ours, rounds),
