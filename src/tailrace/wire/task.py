@@ -18,12 +18,12 @@ from tailrace.wire.base import Cursor, Frame, whole_number
 class TaskEncoder:
     """Frames events as they are; all it remembers is the epoch, which seldom changes."""
 
-    __slots__ = ("_epoch", "_head", "_ordinal")
+    __slots__ = ("_epoch", "_frame", "_ordinal")
 
     def __init__(self, ordinal: int | None = None) -> None:
         """For a run by itself, or for the run of this number in its thread."""
         self._epoch = -1
-        self._head = b""
+        self._frame = b""
         self._ordinal = ordinal
 
     def encode(self, recorded: Recorded) -> list[Frame]:
@@ -33,9 +33,8 @@ class TaskEncoder:
         """
         if recorded.epoch != self._epoch:
             self._epoch = recorded.epoch
-            self._head = b"id: %b" % _place(self._ordinal, self._epoch)
-        number = recorded.event.sequence_number
-        return [b"%b%d\ndata: %b\n\n" % (self._head, number, recorded.public)]
+            self._frame = b"id: %b%%d\ndata: %%b\n\n" % _place(self._ordinal, self._epoch)
+        return [self._frame % (recorded.event.sequence_number, recorded.public)]
 
     def close(self, reason: str) -> list[Frame]:
         """Nothing: whoever is cut asks again with its cursor."""
