@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 from tailrace.core.history import history
-from tailrace.core.items import Usage
-from tailrace.models.openai import CONNECT_SECONDS, taken_out
 from tailrace.models.prices import Prices, list_price
-from tailrace.models.transport import key_for, missing_sdk, streamed
+from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, taken_out
+from tailrace.models.transport import key_for, missing_sdk
 from tailrace.ports import Request
-
-Json = dict[str, Any]
 
 BUDGETS = {"minimal": 1024, "low": 4096, "medium": 10_000, "high": 24_000}
 """Tokens to think with, by effort; 1024 is the least that Anthropic takes."""
@@ -22,7 +19,7 @@ MOST_TOKENS = 8192
 """What an answer may take where the request names no limit: Anthropic demands one."""
 
 
-class AnthropicModel:
+class AnthropicModel(SdkModel):
     """A model behind the Messages API."""
 
     api: Final = "anthropic_messages"
@@ -41,38 +38,23 @@ class AnthropicModel:
             import httpx2
         except ImportError:
             raise missing_sdk("anthropic") from None
-        self._name = name
-        self._prices = prices or list_price("anthropic", base_url)
         # Whoever has a token has no key, and the SDK finds the token itself.
         token = os.environ.get("ANTHROPIC_AUTH_TOKEN") if api_key is None else None
         key = None if token else key_for("ANTHROPIC_API_KEY", api_key, base_url)
-        self._secret = token or key or ""
         timeout = httpx2.Timeout(None, connect=connect)
-        self._client = anthropic.AsyncAnthropic(
+        client = anthropic.AsyncAnthropic(
             api_key=key, base_url=base_url, timeout=timeout, max_retries=0
         )
-
-    @property
-    def name(self) -> str:
-        """The model's name at its provider."""
-        return self._name
+        prices = prices or list_price("anthropic", base_url)
+        super().__init__(name, prices, client, token or key or "")
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, raw."""
         import anthropic
 
-        body = request_body(self._name, request)
-        create: Any = self._client.messages.with_streaming_response.create
-        named = {key: body.pop(key) for key in ("model", "messages", "max_tokens", "stream")}
-        return streamed(anthropic, lambda: create(**named, extra_body=body), self._secret)
-
-    def cost(self, usage: Usage) -> float | None:
-        """By the price list."""
-        return self._prices(self._name, usage)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+        body = request_body(self.name, request)
+        create = self._client.messages.with_streaming_response.create
+        return self._ask(anthropic, create, body, "model", "messages", "max_tokens", "stream")
 
 
 def request_body(model: str, request: Request) -> Json:

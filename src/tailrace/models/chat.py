@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from tailrace.core.history import history
-from tailrace.core.items import Usage
-from tailrace.models.openai import CONNECT_SECONDS, open_client, taken_out
+from tailrace.models.openai import open_client
 from tailrace.models.prices import Prices, list_price
-from tailrace.models.transport import streamed
+from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, taken_out
 from tailrace.ports import Request
 
-Json = dict[str, Any]
 
-
-class ChatModel:
+class ChatModel(SdkModel):
     """A model behind chat completions."""
 
     api: Final = "openai_chat"
@@ -30,32 +27,17 @@ class ChatModel:
         prices: Prices | None = None,
         connect: float = CONNECT_SECONDS,
     ) -> None:
-        self._name = name
-        self._prices = prices or list_price("openai", base_url)
-        self._client, self._key = open_client(api_key, base_url, connect)
-        self._is_openai = urlsplit(str(self._client.base_url)).hostname == "api.openai.com"
-
-    @property
-    def name(self) -> str:
-        """The model's name at its provider."""
-        return self._name
+        client, key = open_client(api_key, base_url, connect)
+        super().__init__(name, prices or list_price("openai", base_url), client, key)
+        self._is_openai = urlsplit(str(client.base_url)).hostname == "api.openai.com"
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's chunks, raw."""
         import openai
 
-        body = request_body(self._name, request, is_openai=self._is_openai)
+        body = request_body(self.name, request, is_openai=self._is_openai)
         create = self._client.chat.completions.with_streaming_response.create
-        named = {key: body.pop(key) for key in ("model", "messages", "stream")}
-        return streamed(openai, lambda: create(**named, extra_body=body), self._key)
-
-    def cost(self, usage: Usage) -> float | None:
-        """By the price list."""
-        return self._prices(self._name, usage)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+        return self._ask(openai, create, body, "model", "messages", "stream")
 
 
 def request_body(model: str, request: Request, *, is_openai: bool = False) -> Json:

@@ -6,15 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from tailrace.core.history import history
-from tailrace.core.items import Usage
 from tailrace.models.prices import Prices, list_price
-from tailrace.models.transport import key_for, missing_sdk, streamed
+from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, taken_out
+from tailrace.models.transport import key_for, missing_sdk
 from tailrace.ports import Request
-
-Json = dict[str, Any]
-
-CONNECT_SECONDS = 10.0
-"""How long to wait for a connection. What comes after it is the caller's patience."""
 
 
 def open_client(api_key: str | None, base_url: str | None, connect: float) -> tuple[Any, str]:
@@ -30,12 +25,7 @@ def open_client(api_key: str | None, base_url: str | None, connect: float) -> tu
     return client, key
 
 
-def taken_out(body: Json, options: Json) -> Json:
-    """The body with the provider's own fields; None takes one out."""
-    return {name: value for name, value in {**body, **options}.items() if value is not None}
-
-
-class OpenAIModel:
+class OpenAIModel(SdkModel):
     """A model behind the Responses API."""
 
     api: Final = "openai_responses"
@@ -49,31 +39,16 @@ class OpenAIModel:
         prices: Prices | None = None,
         connect: float = CONNECT_SECONDS,
     ) -> None:
-        self._name = name
-        self._prices = prices or list_price("openai", base_url)
-        self._client, self._key = open_client(api_key, base_url, connect)
-
-    @property
-    def name(self) -> str:
-        """The model's name at its provider."""
-        return self._name
+        client, key = open_client(api_key, base_url, connect)
+        super().__init__(name, prices or list_price("openai", base_url), client, key)
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, raw."""
         import openai
 
-        body = request_body(self._name, request)
+        body = request_body(self.name, request)
         create = self._client.responses.with_streaming_response.create
-        named = {key: body.pop(key) for key in ("model", "input", "stream")}
-        return streamed(openai, lambda: create(**named, extra_body=body), self._key)
-
-    def cost(self, usage: Usage) -> float | None:
-        """By the price list."""
-        return self._prices(self._name, usage)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+        return self._ask(openai, create, body, "model", "input", "stream")
 
 
 def request_body(model: str, request: Request) -> Json:
