@@ -129,14 +129,13 @@ class Simulator:
         refusal = self._locked(request) or _first_openai(fields.responses_errors(body))
         if refused := self._refused(refusal or check_openai_responses(body, self.issued)):
             return refused
-        answer, name = self._next()
-        if isinstance(answer, Recorded):
-            return _Streaming(answer.frames(), self._closing)
-        if failure := opening_failure(answer):
-            return _failure(failure, anthropic=False)
+        turn = self._next(anthropic=False)
+        if not isinstance(turn, tuple):
+            return turn
+        name, script = turn
         sealed = "reasoning.encrypted_content" in (body.get("include") or ())
         made = Responses(
-            name, answer, model=body["model"], sealed=sealed, input_tokens=_size(body["input"])
+            name, script, model=body["model"], sealed=sealed, input_tokens=_size(body["input"])
         )
         store = body.get("store") is not False
 
@@ -150,13 +149,12 @@ class Simulator:
         refusal = self._locked(request) or _first_openai(fields.chat_errors(body))
         if refused := self._refused(refusal or check_openai_chat(body, self.issued)):
             return refused
-        answer, name = self._next()
-        if isinstance(answer, Recorded):
-            return _Streaming(answer.frames(), self._closing)
-        if failure := opening_failure(answer):
-            return _failure(failure, anthropic=False)
+        turn = self._next(anthropic=False)
+        if not isinstance(turn, tuple):
+            return turn
+        name, script = turn
         size = _size(body["messages"])
-        made = Chat(name, answer, model=body["model"], input_tokens=size)
+        made = Chat(name, script, model=body["model"], input_tokens=size)
         return self._reply(body, made, lambda: self.issued.chat_message(made.message))
 
     async def _messages(self, request: Request) -> Response:
@@ -166,13 +164,12 @@ class Simulator:
             refusal = refusal or _anthropic(400, "invalid_request_error", said)
         if refused := self._refused(refusal or check_anthropic_messages(body, self.issued)):
             return refused
-        answer, name = self._next()
-        if isinstance(answer, Recorded):
-            return _Streaming(answer.frames(), self._closing)
-        if failure := opening_failure(answer):
-            return _failure(failure, anthropic=True)
+        turn = self._next(anthropic=True)
+        if not isinstance(turn, tuple):
+            return turn
+        name, script = turn
         size = _size(body["messages"])
-        made = Messages(name, answer, model=body["model"], input_tokens=size)
+        made = Messages(name, script, model=body["model"], input_tokens=size)
         return self._reply(body, made, lambda: self.issued.anthropic_message(made.content))
 
     # --- what they share -----------------------------------------------------------------------
@@ -205,11 +202,16 @@ class Simulator:
         self.refusals.append(error)
         return JSONResponse(error.body, error.status)
 
-    def _next(self) -> tuple[Answer, str]:
+    def _next(self, *, anthropic: bool) -> Response | tuple[str, Script]:
+        """A script to play under a name; or what needs none: a recording, an error at once."""
         number = self._given
         self._given += 1
         found = self._answers[min(number, len(self._answers) - 1)]
-        return (found(number) if callable(found) else found), f"sim{number}"
+        answer = found(number) if callable(found) else found
+        if isinstance(answer, Recorded):
+            return _Streaming(answer.frames(), self._closing)
+        failure = opening_failure(answer)
+        return _failure(failure, anthropic=anthropic) if failure else (f"sim{number}", answer)
 
     def _reply(self, body: Json, made: _Streams, remember: Callable[[], None]) -> Response:
         if body.get("stream"):
