@@ -81,6 +81,22 @@ def _row(
     )
 
 
+def _row_of(batch: Batch) -> Row:
+    """A batch as a row, or `StorageError`: what could not be read back as it was given."""
+    if not batch.publics or len(batch.publics) != len(batch.privates):
+        raise StorageError(
+            f"A batch of run {batch.run_id} has {len(batch.publics)} events and"
+            f" {len(batch.privates)} private parts; it needs at least one, and as many of both."
+        )
+    row = _row(batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates)
+    # What is joined by line breaks must come apart at the same places.
+    breaks = len(batch.publics) - 1
+    parts = (row.public, row.private)
+    if any(part is not None and part.count(b"\n") != breaks for part in parts):
+        raise StorageError(f"A batch of run {batch.run_id} holds JSON with a line break.")
+    return row
+
+
 def _insert(db: apsw.Connection, row: Row) -> None:
     db.execute("insert into batches values (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
@@ -107,13 +123,8 @@ def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Except
 
 
 def _append_all(db: apsw.Connection, batches: list[Batch], now: float) -> None:
-    """Write batches of different runs, or raise `SeqConflict` if one of them does not fit."""
-    if any(_malformed(batch) for batch in batches):
-        raise SeqConflict("A batch is malformed.")
-    rows = [
-        _row(batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates)
-        for batch in batches
-    ]
+    """Write batches of different runs, or raise `StorageError` if one of them does not fit."""
+    rows = [_row_of(batch) for batch in batches]
     insert, update = _statements(len(rows))
     db.execute(insert, [value for row in rows for value in row])
     if db.changes() != len(rows) or len({row.run_id for row in rows}) != len(rows):
@@ -157,16 +168,13 @@ def _one_by_one(db: apsw.Connection, batches: list[Batch], now: float) -> list[E
 
 
 def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
-    refusal = _malformed(batch)
-    if refusal is not None:
-        return refusal
+    row = _row_of(batch)
     found = db.execute(
-        "select number, last_seq, epoch, ended_at from runs where run_id = ?", (batch.run_id,)
+        "select last_seq, epoch, ended_at from runs where run_id = ?", (batch.run_id,)
     ).fetchone()
     if found is None:
         return SeqConflict(f"There is no run {batch.run_id}.")
-    number, last_seq, epoch, ended_at = found
-    row = _row(batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates)
+    last_seq, epoch, ended_at = found
     if epoch != batch.epoch or last_seq + 1 != batch.first_seq or ended_at is not None:
         if _is_there(db, row):
             return None
@@ -176,14 +184,8 @@ def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
             f"{batch.first_seq} in epoch {batch.epoch}. Another worker writes the run."
         )
     _insert(db, row)
-    if batch.ended:
-        db.execute(
-            "update runs set last_seq = ?, ended_at = ?, worker = null, lease_boot = null,"
-            " lease_until = null where number = ?",
-            (row.last_seq, now, number),
-        )
-    else:
-        db.execute("update runs set last_seq = ? where number = ?", (row.last_seq, number))
+    _, update = _statements(1)
+    db.execute(update, (row.run_id, row.last_seq, now if batch.ended else None))
     if batch.snapshot is not None:
         _keep_snapshot(db, batch, row.last_seq)
     return None
@@ -193,20 +195,6 @@ def _keep_snapshot(db: apsw.Connection, batch: Batch, seq: int) -> None:
     db.execute(
         "insert or replace into snapshots values (?, ?, ?)", (batch.run_id, seq, batch.snapshot)
     )
-
-
-def _malformed(batch: Batch) -> StorageError | None:
-    """What could not be read back as it was given is not written."""
-    if not batch.publics or len(batch.publics) != len(batch.privates):
-        return StorageError(
-            f"A batch of run {batch.run_id} has {len(batch.publics)} events and"
-            f" {len(batch.privates)} private parts; it needs at least one, and as many of both."
-        )
-    # What is joined by line breaks must come apart at the same places.
-    breaks = b"".join(batch.publics).count(b"\n") + b"".join(batch.privates).count(b"\n")
-    if breaks:
-        return StorageError(f"A batch of run {batch.run_id} holds JSON with a line break.")
-    return None
 
 
 def _is_there(db: apsw.Connection, row: Row) -> bool:
