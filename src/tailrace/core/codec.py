@@ -137,12 +137,16 @@ def decode_event(raw: bytes) -> AnyEvent:
         return _decode_unknown(raw, error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedEvent(f"Not an event: {_why(error)}.") from error
-    return vetted(event, raw)
+    return _looked_at(event, raw)
 
 
 def vetted(event: AnyEvent, raw: bytes) -> AnyEvent:
     """What `decode_known` or `decode_event` read from these bytes, unless it may not pass."""
     _check_size(raw)
+    return _looked_at(event, raw)
+
+
+def _looked_at(event: AnyEvent, raw: bytes) -> AnyEvent:
     kind = event.__class__
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         _check_foreign(msgspec.to_builtins(event))
