@@ -12,10 +12,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from tailrace.core.errors import TailraceError
-from tailrace.core.events import Lines, Recorded
+from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.history import Api, Load, Mode, reachable
 from tailrace.core.items import Usage
+from tailrace.core.lines import Lines
 
 MAX_ATTEMPTS = 5
 """How often a run may be claimed before it is ended as failed: one that kills its workers stops."""

@@ -66,9 +66,7 @@ def no_fencing() -> None:
         )
         sqlite_batches._insert(
             db,
-            sqlite_batches._row(
-                batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates
-            ),
+            sqlite_batches._row_of(batch),
         )
         db.execute(
             "update runs set last_seq = ?, ended_at = ? where run_id = ?",

@@ -21,7 +21,7 @@ SECRET = b"canary"
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table of batches: consecutive events of one run, one per line."""
+    """A row of the table of batches: consecutive events of one run, one per line or as frames."""
 
     first_seq: int
     last_seq: int
@@ -94,7 +94,11 @@ def unpack(rows: Iterable[Row]) -> tuple[list[Logged], list[str]]:
     log: list[Logged] = []
     findings: list[str] = []
     for row in sorted(rows, key=lambda row: row.first_seq):
-        lines = row.public.split(b"\n")
+        lines, ids = events_in(row)
+        if any(
+            one != b"%d-%d" % (row.epoch, number) for number, one in enumerate(ids, row.first_seq)
+        ):
+            findings.append(f"I3: row {row.first_seq}..{row.last_seq} holds frames with wrong ids")
         if row.first_seq != len(log) + 1:
             findings.append(f"I3: after event {len(log)} the log goes on with {row.first_seq}")
         if len(lines) != row.last_seq - row.first_seq + 1:
@@ -105,6 +109,15 @@ def unpack(rows: Iterable[Row]) -> tuple[list[Logged], list[str]]:
             )
         log += [Logged(row.epoch, line) for line in lines]
     return log, findings
+
+
+def events_in(row: Row) -> tuple[list[bytes], list[bytes]]:
+    """The events of a row; and the ids of their frames, if it holds frames."""
+    if not row.public.startswith(b"id: "):
+        return row.public.split(b"\n"), []
+    frames = row.public.removesuffix(b"\n\n").split(b"\n\n")
+    parts = [frame.partition(b"\ndata: ") for frame in frames]
+    return [data for _, _, data in parts], [head.removeprefix(b"id: ") for head, _, _ in parts]
 
 
 def digest(rows: Iterable[Row]) -> str:

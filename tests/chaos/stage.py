@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.chaos.actors import DEAD, Actor, Follower, Zygote, environment, post
-from tests.chaos.checker import Row, Story, check, digest
+from tests.chaos.checker import Row, Story, check, digest, events_in
 from tests.services import Postgres, Redis, _free_port
 
 LEASE = 1.0
@@ -212,7 +212,7 @@ class Stage:
                 self.findings.append(f"run {story.run_id}: subscriber {number}: {complaint}")
         self._digests[story.run_id] = digest(story.rows)
         if story.rows:
-            last = story.rows[-1].public.rsplit(b"\n", 1)[-1].split(b'"')[3].decode()
+            last = events_in(story.rows[-1])[0][-1].split(b'"')[3].decode()
             self.endings[last.removeprefix("task.")] += 1
 
     async def check_again(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.chaos import checker
-from tests.chaos.checker import Row, Shown, Story, Subscriber, check, digest, unpack
+from tests.chaos.checker import Row, Shown, Story, Subscriber, check, digest, events_in, unpack
 
 RUN = "run_1"
 
@@ -308,11 +308,24 @@ def test_it_sees_a_cancel_that_ended_nothing() -> None:
     assert any("a cancel was answered" in one for one in check(story))
 
 
+def test_it_sees_a_stored_frame_with_a_wrong_id() -> None:
+    story = told()
+    (first, *_), _ = events_in(story.rows[0])
+    for place, found in ((b"1-1", []), (b"1-2", ["holds frames with wrong ids"])):
+        story.rows[0] = replace(story.rows[0], public=b"id: %b\ndata: %b\n\n" % (place, first))
+        assert [one[-27:] for one in check(story)] == found
+
+
 def test_the_digest_knows_bytes_and_epochs_but_not_rows() -> None:
     rows = told().rows
     log, _ = unpack(rows)
     single = [Row(n, n, one.epoch, one.data) for n, one in enumerate(log, 1)]
     assert digest(rows) == digest(single)
+    framed = [
+        replace(one, public=b"id: %d-%d\ndata: %b\n\n" % (one.epoch, one.first_seq, one.public))
+        for one in single
+    ]
+    assert digest(rows) == digest(framed)
     assert digest(rows) != digest([*single[:-1], replace(single[-1], public=b"{}")])
     assert digest(rows) != digest([*single[:-1], replace(single[-1], epoch=9)])
 

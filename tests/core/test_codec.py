@@ -19,6 +19,7 @@ from tailrace.core.codec import (
     encode_private,
 )
 from tailrace.core.errors import InvalidValue, MalformedEvent, ProviderError, StreamTooLarge
+from tailrace.core.lines import Lines
 
 
 def notice(data: Any) -> ev.Notice:
@@ -235,7 +236,7 @@ def test_plain_values_pass_the_check() -> None:
 
 def test_lines_of_a_log_are_its_events_with_their_writers_epoch() -> None:
     first, second = b'{"type":"task.completed","task_id":"r"}', b'{"type":"x.y","task_id":"r"}'
-    found = decode_lines([ev.Lines(1, 1, [first]), ev.Lines(2, 4, [second])])
+    found = decode_lines([Lines(1, 1, 1, first), Lines(2, 2, 4, second)])
     assert found == [
         ev.Recorded(decode_event(first), first, 1),
         ev.Recorded(decode_event(second), second, 4),

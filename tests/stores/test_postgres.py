@@ -618,10 +618,11 @@ async def test_what_an_older_version_wrote_is_there_in_todays(
     store = await PostgresStore.open(url)
     assert [one.public for one in await store.read("r", 0)] == [first]
     assert await store.expired(full_for=1e6, snapshot_for=1e12) == (["r"], [])
-    # Who uses it was never written down: it stays, also when one who uses it too is deleted.
-    await store.put_blob(b"old", "text/plain", "r")
-    assert await store.delete("r")
-    assert await store.collect_blobs(-1) == 0
+    if version < 3:
+        # Who uses it was never written down: it stays, also when one who uses it too is deleted.
+        await store.put_blob(b"old", "text/plain", "r")
+        assert await store.delete("r")
+        assert await store.collect_blobs(-1) == 0
     assert await store.blob(digest) == (b"old", "text/plain")
     await store.close()
 

@@ -18,7 +18,7 @@ import pytest
 from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.stores import sqlite_queue, sqlite_schema, sqlite_threads
 from tailrace.stores.sqlite import SqliteLog
-from tailrace.stores.sqlite_batches import packs, put_pack
+from tailrace.stores.sqlite_batches import pack, plan, put_pack
 from tailrace.testing._store import batch, created, new_run, numbers, written
 
 DEADLINE = 30.0
@@ -122,7 +122,9 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
     await created(store, "r")
     for seq in range(2, 10):
         await written(store, batch("r", seq))
-    (early,) = await store._reader.call(lambda db: packs(db, "r"))
+    (place,) = await store._reader.call(lambda db: plan(db, "r"))
+    early = await store._reader.call(lambda db: pack(db, "r", *place))
+    assert early is not None
     await written(store, batch("r", 10, 5))
     await store.repack("r")
     await store._writer.call(lambda db: put_pack(db, early))
@@ -337,7 +339,7 @@ async def test_json_with_a_line_break_is_refused(store: SqliteLog) -> None:
     await created(store, "r")
     (answer,) = await store.append([batch("r", 2, private=b"{\n}")])
     assert isinstance(answer, StorageError)
-    with pytest.raises(StorageError, match="line break"):
+    with pytest.raises(StorageError, match="one line of JSON"):
         await created(store, "s", public=b"{\n}")
     assert await store.info("s") is None
 

@@ -173,7 +173,7 @@ async def test_a_file_left_at_any_version_becomes_todays(path: Path, version: in
     assert execute(path, "pragma user_version") == [(version,)]
     store = await SqliteLog.open(path)
     await check_migrated(store)
-    if version > 1:
+    if 1 < version < 4:
         # Who uses it was never written down: it stays, also when one who uses it too is deleted.
         await store.put_blob(b"old", "text/plain", "first")
         assert await store.delete("first")

@@ -23,7 +23,6 @@ from tailrace.core.events import (
     DataDone,
     Event,
     FileDone,
-    Lines,
     Notice,
     OutputItemAdded,
     OutputItemDone,
@@ -40,6 +39,7 @@ from tailrace.core.events import (
     Unknown,
 )
 from tailrace.core.items import RawItem
+from tailrace.core.lines import Lines
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """What one event's public JSON may weigh. Larger things go out of line, as blobs."""
@@ -163,7 +163,7 @@ def decode_lines(stretches: Iterable[Lines]) -> list[Recorded]:
     return [
         Recorded(decode_event(line), line, stretch.epoch)
         for stretch in stretches
-        for line in stretch.lines
+        for line in stretch.publics()
     ]
 
 

@@ -428,19 +428,3 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
     event: AnyEvent
     public: bytes
     epoch: int = 1
-
-
-class Lines(msgspec.Struct, frozen=True, gc=False):
-    """Events in a row as the log keeps them: public JSON that nobody has looked into.
-
-    For readers that only frame it. All of one epoch; the first one's number is `first_seq`.
-    """
-
-    first_seq: int
-    epoch: int
-    lines: list[bytes]
-
-    @property
-    def last_seq(self) -> int:
-        """The last one's number."""
-        return self.first_seq + len(self.lines) - 1

@@ -14,8 +14,9 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor, NotFound
-from tailrace.core.events import TERMINAL, Lines, Recorded
+from tailrace.core.events import TERMINAL, Recorded
 from tailrace.core.fold import State
+from tailrace.core.lines import Lines
 from tailrace.core.snapshot import restore
 from tailrace.ports import Bus, EventLog, RunInfo, Trimmed
 from tailrace.runtime import hints

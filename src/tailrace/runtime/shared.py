@@ -8,6 +8,7 @@ encoder for that. There is no task behind it: of the followers that wake, the fi
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from itertools import islice
@@ -15,7 +16,8 @@ from itertools import islice
 from tailrace.core.codec import decode_event
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.runtime.follow import Reader, is_end
+from tailrace.core.lines import Lines
+from tailrace.runtime.follow import LINES_AT_ONCE, Reader, is_end
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
 from tailrace.wire.base import Encoder, Format, FramesLines
 
@@ -131,6 +133,7 @@ class Stream:
         self._tail: Tail | None = None
         self._shared: Shared | None = None
         self._fetched: list[Recorded] = []
+        self._ahead: asyncio.Task[list[Lines]] | None = None
         self._ended = False
         self.seen = after
 
@@ -150,6 +153,8 @@ class Stream:
 
     def close(self) -> None:
         """Leave the run's followers; a second time changes nothing."""
+        if self._ahead is not None:
+            self._ahead.cancel()
         if self._tail is not None:
             self._streams.give_back(self._run_id, self._wire.name)
             self._streams.reader.tails.give_back(self._tail)
@@ -186,10 +191,10 @@ class Stream:
         """What the shared frames do not reach back to, a stretch at a time; None at its end."""
         wire = self._wire
         if isinstance(wire, FramesLines) and tail.since(self.seen) is None:
-            found = await self._streams.reader.read_lines(self._run_id, self.seen)
+            found = await self._lines()
             if found:
                 self.seen = found[-1].last_seq
-                last = Recorded(decode_event(found[-1].lines[-1]), b"")
+                last = Recorded(decode_event(found[-1].last_public()), b"")
                 self._ended = is_end(last, self._run_id)
                 return b"".join([wire.frames(lines) for lines in found])
         if not self._fetched:
@@ -202,6 +207,18 @@ class Stream:
         assert self._encoder is not None
         self._ended = is_end(stretch[-1], self._run_id)
         return self._encode(self._encoder, stretch)
+
+    async def _lines(self) -> list[Lines]:
+        """The next stretch of the log; while it is sent, the one after it is read."""
+        ahead, self._ahead = self._ahead, None
+        found = await (ahead or self._read_lines(self.seen))
+        if found and found[-1].last_seq - self.seen >= LINES_AT_ONCE:
+            self._ahead = asyncio.ensure_future(self._read_lines(found[-1].last_seq))
+            self._ahead.add_done_callback(_look_at)
+        return found
+
+    async def _read_lines(self, seen: int) -> list[Lines]:
+        return await self._streams.reader.read_lines(self._run_id, seen)
 
     def _rides(self, tail: Tail, shared: Shared) -> bool:
         """Whether the shared frames are the ones to send from here on."""
@@ -240,3 +257,9 @@ class Stream:
             return b""
         rest = shared.since(self.seen) if self.seen < shared.last else b""
         return rest + b"".join(shared.encoder.close(reason))
+
+
+def _look_at(ahead: asyncio.Task[list[Lines]]) -> None:
+    """A follower that leaves does not ask any more what was read ahead, or why it was not."""
+    if not ahead.cancelled():
+        ahead.exception()

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar
 
 from tailrace.core.codec import decode_lines
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
-from tailrace.core.events import Lines, Recorded
+from tailrace.core.events import Recorded
+from tailrace.core.lines import Lines
 from tailrace.ports import (
     FORGET_SECONDS,
     Batch,
@@ -30,8 +31,8 @@ from tailrace.ports import (
 )
 from tailrace.stores import postgres_sql as sql
 from tailrace.stores.postgres_pool import Pool, split_url
-from tailrace.stores.postgres_rows import Row, lines_in, packs, private_lines, row_of, verify
 from tailrace.stores.postgres_schema import DEFAULT_SCHEMA, checked, in_schema, migrate
+from tailrace.stores.rows import Row, joined, packs, row_of, verify
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ class PostgresStore:
     async def create(self, run: NewRun) -> RunInfo | None:
         """Make a run with its first event."""
         token = secrets.token_bytes(16)
-        first = row_of(run.run_id, 1, [run.public], [run.private])
+        first = row_of(run.run_id, 1, 1, [run.public], [run.private])
 
         async def work(db: Any, again: bool) -> Any:
             try:
@@ -117,7 +118,9 @@ class PostgresStore:
         rounds: list[dict[str, tuple[int, Row]]] = []
         for index, batch in enumerate(batches):
             try:
-                row = row_of(batch.run_id, batch.first_seq, batch.publics, batch.privates)
+                row = row_of(
+                    batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates
+                )
             except StorageError as error:
                 answers[index] = error
                 continue
@@ -180,13 +183,11 @@ class PostgresStore:
 
         there: list[tuple[bytes, bytes, int]] = []
         for found in await self._pool.run(work):
-            publics = found["public"].split(b"\n")
-            privates = private_lines(found["private"], len(publics))
-            for seq, (public, private) in enumerate(
-                zip(publics, privates, strict=True), found["first_seq"]
-            ):
+            row = Row(batch.run_id, *found)
+            parts = zip(row.publics(), row.privates(), strict=True)
+            for seq, (public, private) in enumerate(parts, row.first_seq):
                 if batch.first_seq <= seq <= batch.last_seq:
-                    there.append((public, private, found["epoch"]))
+                    there.append((public, private, row.epoch))
         wanted = zip(batch.publics, batch.privates, [batch.epoch] * len(there), strict=False)
         if len(there) == len(batch.publics) and there == list(wanted):
             return None
@@ -200,7 +201,7 @@ class PostgresStore:
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         """Events after `after`."""
         found = await self.read_lines(run_id, after, limit)
-        if sum(len(stretch.lines) for stretch in found) < SLOW_EVENTS:
+        if sum(one.last_seq - one.first_seq + 1 for one in found) < SLOW_EVENTS:
             return decode_lines(found)
         return await asyncio.to_thread(decode_lines, found)
 
@@ -215,7 +216,11 @@ class PostgresStore:
                     f"The events of run {run_id} up to {found.trimmed_to} are no longer kept; read"
                     " its final state instead."
                 )
-        return lines_in(run_id, after, rows)
+        found_lines: list[Lines] = []
+        for first_seq, last_seq, epoch, public, checksum in rows:
+            verify(run_id, first_seq, public, checksum)
+            found_lines.append(Lines(first_seq, last_seq, epoch, public).after(after))
+        return found_lines
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
@@ -295,21 +300,9 @@ class PostgresStore:
             if run is None:
                 return
             for first, last in packs(await db.fetch(self._sql(sql.SIZES), run_id)):
-                rows = await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, first, last)
-                rows.sort(key=lambda row: row["first_seq"])
-                publics: list[bytes] = []
-                privates: list[bytes] = []
-                for row in rows:
-                    verify(run_id, row["first_seq"], row["public"], row["public_checksum"])
-                    lines = row["public"].split(b"\n")
-                    publics += lines
-                    if row["private"] is not None:
-                        verify(run_id, row["first_seq"], row["private"], row["private_checksum"])
-                    privates += private_lines(row["private"], len(lines))
-                joined = row_of(run_id, first, publics, privates)
-                last_seq = rows[-1]["last_seq"]
-                epoch = rows[0]["epoch"]
-                await db.execute(self._sql(sql.PUT_BATCH), run_id, first, last_seq, epoch, *joined)
+                found = await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, first, last)
+                rows = sorted(Row(run_id, *row) for row in found)
+                await db.execute(self._sql(sql.PUT_BATCH), *joined(rows))
 
         await self._transaction(work)
 

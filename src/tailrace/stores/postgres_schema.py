@@ -125,7 +125,12 @@ alter table @blobs add column unused_since timestamptz;
 create index blobs_unused on @blobs (unused_since) where unused_since is not null;
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD)
+# No other tables; but joined rows hold frames from now on, which an older version could not read.
+FOURTH = """
+comment on column @batches.public is 'JSON lines; in joined rows, frames of the native stream';
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH)
 
 
 def in_schema(statement: str, schema: str) -> str:

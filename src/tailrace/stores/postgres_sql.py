@@ -73,7 +73,7 @@ from locked left join fitting using (run_id)
 
 # $1 run_id, $2 first, $3 last: the rows that hold these events, however they were packed.
 OVERLAP = """
-select first_seq, epoch, public, private from @batches
+select first_seq, last_seq, epoch, public, private, public_checksum, private_checksum from @batches
 where run_id = $1 and last_seq >= $2 and first_seq <= $3
     and first_seq >= coalesce(
         (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2), 0)
@@ -83,9 +83,9 @@ order by first_seq
 # $1 run_id, $2 after, $3 how many events, $4 how many bytes (and one row). Starts at the row that
 # holds the cursor, found by its first event.
 READ = """
-select first_seq, epoch, public, public_checksum
+select first_seq, last_seq, epoch, public, public_checksum
 from (
-    select first_seq, epoch, public, public_checksum,
+    select first_seq, last_seq, epoch, public, public_checksum,
         sum(length(public)) over (order by first_seq) - length(public) as before
     from @batches
     where run_id = $1 and last_seq > $2 and first_seq <= $2 + $3

@@ -24,7 +24,8 @@ import msgspec
 
 from tailrace.core.codec import decode_lines
 from tailrace.core.errors import CallerError, NotFound
-from tailrace.core.events import Lines, Recorded
+from tailrace.core.events import Recorded
+from tailrace.core.lines import Lines
 from tailrace.ports import (
     FORGET_SECONDS,
     Batch,
@@ -221,8 +222,11 @@ class SqliteLog:
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows, piece by piece; its writer goes on between them."""
-        for pack in await self._reader.call(lambda db: batches_of.packs(db, run_id)):
-            await self._writer.call(partial(batches_of.put_pack, pack=pack))
+        for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
+            job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
+            row = await self._reader.call(job)
+            if row is not None:
+                await self._writer.call(partial(batches_of.put_pack, row=row))
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Keep only the final state of an ended run."""

@@ -1,27 +1,23 @@
 """Batches as rows of SQLite: written, read, joined, taken away.
 
-What one flush wrote of one run is one row, because a row costs the same whether it holds one event
-or a hundred. Its events stand one per line: their JSON has no line break.
+What stands in a row, `tailrace.stores.rows` says.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Generator
 from contextlib import closing
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
 from tailrace.core.errors import SeqConflict, StorageError
-from tailrace.core.events import Lines
+from tailrace.core.lines import Lines
 from tailrace.ports import Batch, Trimmed
 from tailrace.stores import sqlite_blobs as blobs_of
+from tailrace.stores.rows import Row, joined, packs, row_of, verify
 from tailrace.stores.sqlite_threads import attempt
-
-ROW_BYTES = 256 * 1024
-"""How large a row `repack` makes: few rows to replay a run, little to skip for a cursor in it."""
 
 AT_ONCE = 32
 """How many runs' batches one statement writes."""
@@ -30,71 +26,8 @@ READ_BYTES = 8 * 1024 * 1024
 """How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
 
 
-class Row(NamedTuple):
-    """A row of `batches`, with the columns in this order."""
-
-    run_id: str
-    first_seq: int
-    last_seq: int
-    epoch: int
-    public: bytes
-    private: bytes | None
-    checksum: int
-    private_checksum: int | None
-
-    def verify(self) -> None:
-        """Raise `StorageError` when the bytes are not those that were written."""
-        verify(self.run_id, self.first_seq, self.public, self.checksum)
-        if self.private is not None:
-            verify(self.run_id, self.first_seq, self.private, self.private_checksum)
-
-    def privates(self) -> list[bytes]:
-        """The private parts, one for each event."""
-        if self.private is None:
-            return [b""] * (self.last_seq - self.first_seq + 1)
-        return self.private.split(b"\n")
-
-
-def verify(run_id: str, first_seq: int, part: bytes, checksum: int | None) -> None:
-    """Raise `StorageError` when a part of a row is not what was written."""
-    if zlib.crc32(part) != checksum:
-        raise StorageError(
-            f"The log of run {run_id} is damaged at event {first_seq}: its checksum does not fit."
-            " Restore the file from a backup."
-        )
-
-
-def _row(
-    run_id: str, first_seq: int, epoch: int, publics: list[bytes], privates: list[bytes]
-) -> Row:
-    public = b"\n".join(publics)
-    private = b"\n".join(privates) if any(privates) else None
-    return Row(
-        run_id,
-        first_seq,
-        first_seq + len(publics) - 1,
-        epoch,
-        public,
-        private,
-        zlib.crc32(public),
-        zlib.crc32(private) if private is not None else None,
-    )
-
-
 def _row_of(batch: Batch) -> Row:
-    """A batch as a row, or `StorageError`: what could not be read back as it was given."""
-    if not batch.publics or len(batch.publics) != len(batch.privates):
-        raise StorageError(
-            f"A batch of run {batch.run_id} has {len(batch.publics)} events and"
-            f" {len(batch.privates)} private parts; it needs at least one, and as many of both."
-        )
-    row = _row(batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates)
-    # What is joined by line breaks must come apart at the same places.
-    breaks = len(batch.publics) - 1
-    parts = (row.public, row.private)
-    if any(part is not None and part.count(b"\n") != breaks for part in parts):
-        raise StorageError(f"A batch of run {batch.run_id} holds JSON with a line break.")
-    return row
+    return row_of(batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates)
 
 
 def _insert(db: apsw.Connection, row: Row) -> None:
@@ -103,9 +36,7 @@ def _insert(db: apsw.Connection, row: Row) -> None:
 
 def first(db: apsw.Connection, run_id: str, public: bytes, private: bytes) -> None:
     """Write the event that a run is created with."""
-    if b"\n" in public or b"\n" in private:
-        raise StorageError(f"The first event of run {run_id} is JSON with a line break.")
-    _insert(db, _row(run_id, 1, 1, [public], [private]))
+    _insert(db, row_of(run_id, 1, 1, [public], [private]))
 
 
 def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
@@ -206,11 +137,11 @@ def _is_there(db: apsw.Connection, row: Row) -> bool:
             return False
         start = max(0, row.first_seq - there.first_seq)
         stop = row.last_seq + 1 - there.first_seq
-        publics += there.public.split(b"\n")[start:stop]
+        publics += there.publics()[start:stop]
         privates += there.privates()[start:stop]
         if there.last_seq >= row.last_seq:
             break
-    return _row(row.run_id, row.first_seq, row.epoch, publics, privates) == row
+    return (publics, privates) == (row.publics(), row.privates())
 
 
 def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generator[Any]:
@@ -237,13 +168,12 @@ def read_lines(db: apsw.Connection, run_id: str, after: int, limit: int) -> list
         )
     found: list[Lines] = []
     count = size = 0
-    with closing(_rows(db, "first_seq, epoch, public, checksum", run_id, after)) as rows:
-        for first_seq, epoch, public, checksum in rows:
+    columns = "first_seq, last_seq, epoch, public, checksum"
+    with closing(_rows(db, columns, run_id, after)) as rows:
+        for first_seq, last_seq, epoch, public, checksum in rows:
             verify(run_id, first_seq, public, checksum)
-            skipped = max(0, after + 1 - first_seq)
-            lines = public.split(b"\n")[skipped:]
-            found.append(Lines(first_seq + skipped, epoch, lines))
-            count += len(lines)
+            found.append(Lines(first_seq, last_seq, epoch, public).after(after))
+            count += last_seq - max(after, first_seq - 1)
             size += len(public)
             if count >= limit or size >= READ_BYTES:
                 break
@@ -262,46 +192,41 @@ def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, byte
     return hidden
 
 
-def packs(db: apsw.Connection, run_id: str) -> list[Row]:
-    """The rows that a run's should be joined to: of one epoch, up to `ROW_BYTES` each.
+def plan(db: apsw.Connection, run_id: str) -> list[tuple[int, int]]:
+    """Which of a run's rows to join."""
+    return packs(
+        db.execute(
+            "select first_seq, epoch, length(public) + coalesce(length(private), 0) from batches"
+            " where run_id = ? order by first_seq",
+            (run_id,),
+        )
+    )
+
+
+def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int) -> Row | None:
+    """What some rows become, the first of them and the last; None if they are gone.
 
     For a reader's thread: joining is most of the work, and the writer is not held up by it. What
     was written does not change any more.
     """
-    joined: list[Row] = []
-    group: list[Row] = []
-    size = 0
-    for found in _rows(db, "*", run_id, 0):
-        row = Row(*found)
-        row.verify()  # damage must not get a new checksum that fits
-        weight = len(row.public) + len(row.private or b"")
-        if group and (row.epoch != group[0].epoch or size + weight > ROW_BYTES):
-            joined += _joined(group)
-            group, size = [], 0
-        group.append(row)
-        size += weight
-    return joined + _joined(group)
+    found: list[Any] = db.execute(
+        "select * from batches where run_id = ? and first_seq between ? and ? order by first_seq",
+        (run_id, first_seq, last),
+    ).fetchall()
+    return joined([Row(*row) for row in found]) if found else None
 
 
-def _joined(group: list[Row]) -> list[Row]:
-    if len(group) < 2:
-        return []
-    publics = [line for row in group for line in row.public.split(b"\n")]
-    privates = [line for row in group for line in row.privates()]
-    return [_row(group[0].run_id, group[0].first_seq, group[0].epoch, publics, privates)]
-
-
-def put_pack(db: apsw.Connection, pack: Row) -> None:
+def put_pack(db: apsw.Connection, row: Row) -> None:
     """Put a joined row in the place of those that it was made of, if these are still there.
 
     Another process may have joined them, and more with them; or they were taken away.
     """
-    place = (pack.run_id, pack.first_seq, pack.last_seq)
+    place = (row.run_id, row.first_seq, row.last_seq)
     where = "from batches where run_id = ? and first_seq between ? and ?"
     ends = db.execute(f"select min(first_seq), max(last_seq) {where}", place).fetchone()
     if ends == place[1:]:
         db.execute(f"delete {where}", place)
-        _insert(db, pack)
+        _insert(db, row)
 
 
 def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:

@@ -83,9 +83,10 @@ class KeepingTests(StoreTests):
                 assert [
                     (number, stretch.epoch, line)
                     for stretch in found
-                    for number, line in enumerate(stretch.lines, stretch.first_seq)
+                    for number, line in enumerate(stretch.publics(), stretch.first_seq)
                 ] == [(one.event.sequence_number, one.epoch, one.public) for one in events]
-                assert all(stretch.lines for stretch in found)
+                assert all(stretch.last_seq >= stretch.first_seq for stretch in found)
+                assert [one.last_public() for one in found] == [one.publics()[-1] for one in found]
         assert await store.read_lines("nobody", 0) == []
 
     async def test_trimming_leaves_the_final_state_and_a_typed_gap(self, store: Store) -> None:

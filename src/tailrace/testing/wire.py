@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent
-from tailrace.core.events import AnyEvent, Lines, Recorded
+from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
+from tailrace.core.lines import Lines, framed
+from tailrace.core.lines import place as lines_place
 from tailrace.core.snapshot import fork, saved
 from tailrace.core.sse import Parser
 from tailrace.wire.base import Format, Frame, FramesLines
@@ -72,9 +74,12 @@ def _check_lines(wire: Format, whole: list[list[Frame]], recorded: list[Recorded
     """A format that frames history undecoded must frame it as it frames what is new."""
     if isinstance(wire, FramesLines):
         for place in range(len(recorded)):
-            lines = Lines(place + 1, recorded[0].epoch, [one.public for one in recorded[place:]])
+            first, last, epoch = place + 1, len(recorded), recorded[0].epoch
+            publics = [one.public for one in recorded[place:]]
             joined = b"".join(frame for frames in whole[place:] for frame in frames)
-            assert wire.frames(lines) == joined, f"{wire.name}: history after event {place}"
+            for raw in (b"\n".join(publics), framed(lines_place(epoch), first, publics)):
+                lines = Lines(first, last, epoch, raw)
+                assert wire.frames(lines) == joined, f"{wire.name}: history after event {place}"
 
 
 def _same(one: State, other: State) -> bool:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.core.errors import InvalidCursor
-from tailrace.core.events import Lines, Recorded
+from tailrace.core.events import Recorded
 from tailrace.core.fold import State
+from tailrace.core.lines import Lines
 
 Frame = bytes
 """One server-sent event, ready to be written."""

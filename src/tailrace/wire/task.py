@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import chain, islice, repeat
-
 import msgspec
 
 from tailrace.core import sse
 from tailrace.core.errors import InvalidCursor
-from tailrace.core.events import Lines, Recorded
+from tailrace.core.events import Recorded
 from tailrace.core.fold import State
+from tailrace.core.lines import Lines, framed, place, template
 from tailrace.core.snapshot import saved
 from tailrace.wire.base import Cursor, Frame, whole_number
 
@@ -33,7 +31,7 @@ class TaskEncoder:
         """
         if recorded.epoch != self._epoch:
             self._epoch = recorded.epoch
-            self._frame = b"id: %b%%d\ndata: %%b\n\n" % _place(self._ordinal, self._epoch)
+            self._frame = template(_place(self._ordinal, self._epoch))
         return [self._frame % (recorded.event.sequence_number, recorded.public)]
 
     def close(self, reason: str) -> list[Frame]:
@@ -63,12 +61,10 @@ class TaskFormat:
         return self.at(state), [frame]
 
     def frames(self, lines: Lines) -> bytes:
-        """Frames of many events, without a look at any."""
-        place, first = _place(self._ordinal, lines.epoch), lines.first_seq
-        blocks = range(first // _BLOCK, lines.last_seq // _BLOCK + 1)
-        heads = chain.from_iterable(_heads(place, block) for block in blocks)
-        wanted = islice(heads, first % _BLOCK, None)
-        return b"".join(chain.from_iterable(zip(wanted, lines.lines, repeat(b"\n\n"))))
+        """Frames of many events; what the log keeps as frames is sent as it is."""
+        if self._ordinal is None and lines.framed:
+            return lines.raw
+        return framed(_place(self._ordinal, lines.epoch), lines.first_seq, lines.publics())
 
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
         """What a client is told whose cursor the log cannot serve.
@@ -103,7 +99,7 @@ class TaskFormat:
             **tail,
         }
         data = msgspec.json.encode(body)
-        return b"id: %b%d\ndata: %b\n\n" % (_place(self._ordinal, epoch), number, data)
+        return template(_place(self._ordinal, epoch)) % (number, data)
 
 
 class TaskInThread(TaskFormat):
@@ -120,18 +116,9 @@ class TaskInThread(TaskFormat):
         return Cursor(whole_number(text))
 
 
-_BLOCK = 1024
-
-
-@lru_cache(64)
-def _heads(place: bytes, block: int) -> list[bytes]:
-    """The heads of a block of frames: the same for every run and every reader, so kept."""
-    return [b"id: %b%d\ndata: " % (place, n) for n in range(block * _BLOCK, (block + 1) * _BLOCK)]
-
-
 def _place(ordinal: int | None, epoch: int) -> bytes:
     """What stands before the number in an id."""
-    return b"%d-" % epoch if ordinal is None else b"%d:" % ordinal
+    return place(epoch) if ordinal is None else b"%d:" % ordinal
 
 
 FORMAT = TaskFormat()
