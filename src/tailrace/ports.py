@@ -100,6 +100,19 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: bytes
 
 
+class Basis(msgspec.Struct, frozen=True):
+    """What a run's state is folded from: the nearest snapshot and the events after it.
+
+    Not all of them where they are many. `epoch` is of the writer of the event that the state is
+    wanted after; None when retention took that one.
+    """
+
+    info: RunInfo
+    snapshot: Snapshot | None
+    events: list[Recorded]
+    epoch: int | None
+
+
 class Claim(msgspec.Struct, frozen=True):
     """The right to write a run, for as long as its lease is kept.
 
@@ -190,6 +203,12 @@ class EventLog(Protocol):
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot (not after event `at_most`), if there is one."""
+
+    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+        """`info`, `snapshot` and `read` after it in one look; None if there is no such run.
+
+        The state is wanted after event `at_most`, or now. Raises `Trimmed` as `read` does.
+        """
 
     async def repack(self, run_id: str) -> None:
         """Join a run's batches into larger rows, the same bytes; at any time, by anybody."""

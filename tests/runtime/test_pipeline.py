@@ -24,8 +24,8 @@ from tailrace.core.events import (
 from tailrace.core.fold import State
 from tailrace.core.snapshot import save
 from tailrace.ports import Batch, NewRun
-from tailrace.runtime.follow import state_at
-from tailrace.runtime.pipeline import Emitter, Pipeline
+from tailrace.runtime.follow import look_at
+from tailrace.runtime.pipeline import LAST_SNAPSHOT_BYTES, Emitter, Pipeline
 from tailrace.stores.sqlite import SqliteLog
 
 RUN = "run_1"
@@ -265,17 +265,48 @@ async def test_the_state_at_any_place_is_the_fold_up_to_it(
         saved.append(save(emitter.state))
     assert await log.snapshot(RUN) is not None
     for n, expected in enumerate(saved):
-        assert save(await state_at(log, RUN, n + 3)) == expected
-    assert save(await state_at(log, RUN)) == saved[-1]
+        assert save((await look_at(log, RUN, n + 3)).state) == expected
+    assert save((await look_at(log, RUN)).state) == saved[-1]
+
+
+@pytest.mark.parametrize("length", [LAST_SNAPSHOT_BYTES - 1000, LAST_SNAPSHOT_BYTES])
+async def test_a_run_that_is_worth_it_ends_with_a_snapshot(log: SqliteLog, length: int) -> None:
+    emitter = writer(Pipeline(log, LocalBus()))
+    begin(emitter)
+    emitter.emit(Notice(task_id=RUN, message="x" * length))
+    await emitter.drain()
+    assert await log.snapshot(RUN) is None
+    emitter.emit(TaskCompleted(task_id=RUN))
+    await emitter.drain()
+    found = await log.snapshot(RUN)
+    worth = length == LAST_SNAPSHOT_BYTES
+    assert (found.seq if found is not None else 0) == (emitter.state.sequence_number * worth)
+    look = await look_at(log, RUN)
+    assert look.is_whole
+    assert save(look.state) == save(emitter.state)
+
+
+async def test_the_state_of_a_long_run_is_read_stretch_by_stretch(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.stores.sqlite.EVENTS_AT_ONCE", 3)
+    emitter = writer(Pipeline(log, LocalBus()))
+    begin(emitter)
+    for n in range(20):
+        emitter.emit(Notice(task_id=RUN, message=str(n)))
+        await emitter.drain()
+    look = await look_at(log, RUN)
+    assert save(look.state) == save(emitter.state)
+    assert not look.is_whole
 
 
 async def test_the_state_of_an_unknown_run_is_not_found(log: SqliteLog) -> None:
     with pytest.raises(NotFound):
-        await state_at(log, "nobody")
+        await look_at(log, "nobody")
 
 
 async def test_a_place_beyond_the_end_is_the_end(log: SqliteLog) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     await emitter.drain()
-    assert (await state_at(log, RUN, 99)).sequence_number == 2
+    assert (await look_at(log, RUN, 99)).state.sequence_number == 2

@@ -68,6 +68,23 @@ class RunTrimmed(Trimmed):
         self.run = run
 
 
+class Look(NamedTuple):
+    """A run as it stood after some event: its row, its public state, and who wrote that event.
+
+    Where retention took the event, `epoch` is the run's own.
+    """
+
+    info: RunInfo
+    state: State
+    epoch: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing can follow any more."""
+        ended = self.info.ended_at is not None
+        return ended and self.state.sequence_number >= self.info.last_seq
+
+
 class Reader:
     """Everything in this process that follows runs of one store."""
 
@@ -191,7 +208,11 @@ class Reader:
 
     async def state(self, run_id: str, seq: int | None = None) -> State:
         """The run's public state after event `seq` (or now), from the nearest snapshot."""
-        return await patiently(lambda: state_at(self.log, run_id, seq))
+        return (await self.look(run_id, seq)).state
+
+    async def look(self, run_id: str, seq: int | None = None) -> Look:
+        """The run after event `seq` (or now), or `NotFound`."""
+        return await patiently(lambda: look_at(self.log, run_id, seq))
 
     async def close(self) -> None:
         """Send every follower away."""
@@ -203,29 +224,31 @@ def is_end(recorded: Recorded, run_id: str) -> bool:
     return isinstance(recorded.event, TERMINAL) and recorded.event.task_id == run_id
 
 
-async def state_at(log: EventLog, run_id: str, seq: int | None = None) -> State:
-    """The run's public state after event `seq` (or now), from the nearest snapshot."""
-    info = await log.info(run_id)
-    if info is None:
+async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:
+    """The run after event `seq` (or now), from the nearest snapshot, or `NotFound`."""
+    basis = await log.basis(run_id, seq)
+    if basis is None:
         raise NotFound(f"There is no run {run_id}.")
-    target = info.last_seq if seq is None else seq
-    found = await log.snapshot(run_id, target)
-    state = restore(found.state) if found is not None else State()
-    while state.sequence_number < min(target, info.last_seq):
-        events = await log.read(run_id, state.sequence_number)
+    info = basis.info
+    target = info.last_seq if seq is None else min(seq, info.last_seq)
+    state = restore(basis.snapshot.state) if basis.snapshot is not None else State()
+    events = basis.events
+    while state.sequence_number < target:
+        events = events or await log.read(run_id, state.sequence_number)
         if not events:
             break
         for one in events:
             if one.event.sequence_number > target:
                 break
             state.absorb(one.event)
-    return state
+        events = []
+    return Look(info, state, info.epoch if basis.epoch is None else basis.epoch)
 
 
 async def epoch_at(log: EventLog, run_id: str, seq: int) -> int | None:
     """The epoch of the writer of event `seq`; None when the log has no such event any more."""
     try:
-        found = await log.read(run_id, seq - 1, 1)
+        found = await log.read_lines(run_id, seq - 1, 1)
     except Trimmed:
         return None
-    return found[0].epoch if found and found[0].event.sequence_number == seq else None
+    return found[0].epoch if found and found[0].first_seq == seq else None

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tailrace.runtime.inbox import Inputs
 
 MIN_SNAPSHOT_BYTES = 64 * 1024
-"""A run shorter than this is replayed faster than a snapshot is read."""
+LAST_SNAPSHOT_BYTES = 8 * 1024
+"""A run, or the rest of one, shorter than this is replayed faster than a snapshot is read. At its
+end less is enough: the snapshot is the last one, and whoever asks from then on asks for it."""
 
 
 CRUMBS = 512
@@ -92,14 +94,14 @@ class Emitter:
         events, self._events = self._events, []
         privates, self._privates = self._privates, []
         saved = None
-        # A snapshot each time the tail outweighs the last one: their cost stays linear.
-        if self._tail_bytes > self._snapshot_bytes:
-            saved = snapshot.save(self.state, private=True)
-            self._snapshot_bytes = max(len(saved), MIN_SNAPSHOT_BYTES)
-            self._tail_bytes = 0
         ended = any(
             isinstance(one.event, TERMINAL) and one.event.task_id == self.run_id for one in events
         )
+        # A snapshot each time the tail outweighs the last one: their cost stays linear.
+        if self._tail_bytes > (LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes):
+            saved = snapshot.save(self.state, private=True)
+            self._snapshot_bytes = max(len(saved), MIN_SNAPSHOT_BYTES)
+            self._tail_bytes = 0
         batch = Batch(
             run_id=self.run_id,
             epoch=self.epoch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,6 +15,7 @@ from starlette.routing import Route
 from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
+from tailrace.runtime.follow import Look
 from tailrace.runtime.runs import RUN_PREFIX, Runs
 from tailrace.server.door import (
     LOOPBACK,
@@ -117,22 +119,26 @@ class Server:
     async def events(self, request: Request) -> object:
         """The run as a stream, in any format; or the thread, if that is whose id it is."""
         run_id = request.path_params["run_id"]
-        info = await self.runs.store.info(run_id)
+        text = _cursor_text(request)
+        look = None
+        if not text and truthy(request.query_params.get("snapshot", "")):
+            # All that there is to be read is read at once.
+            with suppress(NotFound):
+                look = await self.runs.reader.look(run_id)
+        info = look.info if look is not None else await self.runs.store.info(run_id)
         if info is None:
             return await self._thread(request, run_id, made=not run_id.startswith(RUN_PREFIX))
         name = request.query_params.get("format", "task")
         wire = self.formats.get(name)
         if wire is None:
             raise UnknownFormat(f"There is no format {name!r}; use {', '.join(self.formats)}.")
-        text = _cursor_text(request)
         cursor = wire.cursor(text) if text else None
         if cursor is not None:
             if not isinstance(wire, TellsGaps):
                 await refuse_gap(self.runs, run_id, cursor)
             if info.ended_at is not None and cursor.sub is None and cursor.seq == info.last_seq:
                 return Response(status_code=204)
-        snapshot = truthy(request.query_params.get("snapshot", ""))
-        return self._stream(wire, run_id, cursor, snapshot=snapshot and cursor is None)
+        return self._stream(wire, run_id, cursor, snapshot=look is not None, look=look)
 
     async def thread(self, request: Request) -> object:
         """All runs of a thread, one after another, also those to come."""
@@ -156,9 +162,15 @@ class Server:
         return self.connections.answer(source)
 
     def _stream(
-        self, wire: Format, run_id: str, cursor: Cursor | None = None, *, snapshot: bool = False
+        self,
+        wire: Format,
+        run_id: str,
+        cursor: Cursor | None = None,
+        *,
+        snapshot: bool = False,
+        look: Look | None = None,
     ) -> EventStream:
-        source = RunStream(self.runs, wire, run_id, cursor, snapshot=snapshot)
+        source = RunStream(self.runs, wire, run_id, cursor, snapshot=snapshot, look=look)
         return self.connections.answer(source)
 
     async def cancel(self, request: Request) -> Response:

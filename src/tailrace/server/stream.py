@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.fold import State
 from tailrace.ports import Trimmed
-from tailrace.runtime.follow import epoch_at
+from tailrace.runtime.follow import Look, epoch_at
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.shared import Stream
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents, TellsGaps
@@ -30,13 +30,17 @@ class RunStream:
         cursor: Cursor | None = None,
         *,
         snapshot: bool = False,
+        look: Look | None = None,
     ) -> None:
+        """`look` is how the run stands, for a snapshot, if the caller knows it already."""
         self._runs = runs
         self.wire = wire
         self._run_id = run_id
         self._cursor = cursor
         self._snapshot = snapshot
+        self._look = look
         self._stream: Stream | None = None
+        self._over = False
         self._sent = time.monotonic()
         self._told = False
 
@@ -47,11 +51,12 @@ class RunStream:
     async def next(self) -> bytes | None:
         """The stream's next bytes, as many as have gathered; None after its end."""
         try:
-            if self._stream is None:
+            if self._stream is None and not self._over:
                 opening, self._stream = await self._begin()
+                self._over = self._stream is None
                 if opening:
                     return opening
-            while (piece := await self._stream.next()) is not None:
+            while self._stream is not None and (piece := await self._stream.next()) is not None:
                 now = time.monotonic()
                 if not piece and now - self._sent > HEARTBEAT_SECONDS - 1:
                     piece = self.wire.heartbeat
@@ -77,8 +82,8 @@ class RunStream:
         if self._stream is not None:
             self._stream.close()
 
-    async def _begin(self) -> tuple[bytes, Stream]:
-        """The first bytes, and the stream that goes on after them."""
+    async def _begin(self) -> tuple[bytes, Stream | None]:
+        """The first bytes, and the stream that goes on after them, if anything can follow."""
         wire, cursor, runs, run_id = self.wire, self._cursor, self._runs, self._run_id
         reason = None
         if cursor is not None and cursor.seq:
@@ -92,9 +97,13 @@ class RunStream:
             state = State() if wire.shows_attempts else await runs.state(run_id)
             if not _was_taken_back(state):
                 return wire.preamble, runs.streams.stream(wire, run_id, wire.at(State()), 0)
-        encoder, frames, seen = await self._open(reason)
-        stream = runs.streams.stream(wire, run_id, encoder, seen, private=True)
-        return wire.preamble + b"".join(frames), stream
+        look, self._look = self._look or await runs.reader.look(run_id), None
+        encoder, frames = self._open(look, reason)
+        opening = wire.preamble + b"".join(frames)
+        if look.is_whole:
+            return opening, None
+        seen = look.state.sequence_number
+        return opening, runs.streams.stream(wire, run_id, encoder, seen, private=True)
 
     async def _resume(self, cursor: Cursor) -> tuple[bytes, Stream]:
         """Go on after a cursor, which may stand between two frames of one event."""
@@ -108,19 +117,16 @@ class RunStream:
         stream = runs.streams.stream(wire, run_id, encoder, cursor.seq, private=True)
         return wire.preamble + b"".join(rest), stream
 
-    async def _open(self, reason: str | None) -> tuple[Encoder, list[Frame], int]:
+    def _open(self, look: Look, reason: str | None) -> tuple[Encoder, list[Frame]]:
         """The state so far, for a client that knows nothing or has to be told of a gap."""
-        state = await self._runs.state(self._run_id)
-        if not isinstance(self.wire, TellsGaps):
-            return *self.wire.open(state), state.sequence_number
+        wire, state = self.wire, look.state
+        if not isinstance(wire, TellsGaps):
+            return wire.open(state)
         # The cursor that the client will come back with must be the one of that event.
-        epoch = await epoch_at(self._runs.store, self._run_id, state.sequence_number)
-        if epoch is None:
-            epoch = (await self._runs.info(self._run_id)).epoch
-        encoder, frames = self.wire.open(state, epoch)
+        encoder, frames = wire.open(state, look.epoch)
         if reason is not None:
-            frames.insert(0, self.wire.gap(state, epoch, reason))
-        return encoder, frames, state.sequence_number
+            frames.insert(0, wire.gap(state, look.epoch, reason))
+        return encoder, frames
 
     async def _what_is_left(self) -> bytes:
         """Retention took what was to come: the final state instead, where that can be told.
@@ -130,7 +136,7 @@ class RunStream:
         begun = self._stream is not None and self._stream.seen > 0
         if begun and not isinstance(self.wire, TellsGaps):
             return self.closing("This part of the run is no longer kept.")
-        _, frames, _ = await self._open("trimmed")
+        _, frames = self._open(await self._runs.reader.look(self._run_id), "trimmed")
         return b"".join(frames)
 
 

@@ -20,6 +20,7 @@ from tailrace.core.events import Recorded
 from tailrace.core.lines import Lines
 from tailrace.ports import (
     FORGET_SECONDS,
+    Basis,
     Batch,
     Claim,
     Head,
@@ -38,6 +39,9 @@ T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which an operation waits for a server that went away."""
+
+EVENTS_AT_ONCE = 10_000
+"""How many events of a run one look at its state brings at most."""
 
 EXPIRED_AT_ONCE = 1_000
 """How many runs retention is told of in one answer; the next one names more."""
@@ -200,10 +204,7 @@ class PostgresStore:
 
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         """Events after `after`."""
-        found = await self.read_lines(run_id, after, limit)
-        if sum(one.last_seq - one.first_seq + 1 for one in found) < SLOW_EVENTS:
-            return decode_lines(found)
-        return await asyncio.to_thread(decode_lines, found)
+        return await _decoded(await self.read_lines(run_id, after, limit))
 
     async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
         """The same, undecoded."""
@@ -212,15 +213,8 @@ class PostgresStore:
         if not rows or rows[0]["first_seq"] > after + 1:
             found = await self.info(run_id)
             if found is not None and after < found.trimmed_to:
-                raise Trimmed(
-                    f"The events of run {run_id} up to {found.trimmed_to} are no longer kept; read"
-                    " its final state instead."
-                )
-        found_lines: list[Lines] = []
-        for first_seq, last_seq, epoch, public, checksum in rows:
-            verify(run_id, first_seq, public, checksum)
-            found_lines.append(Lines(first_seq, last_seq, epoch, public).after(after))
-        return found_lines
+                raise _trimmed(found)
+        return _lines(run_id, after, rows)
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
@@ -291,6 +285,34 @@ class PostgresStore:
         """The newest snapshot up to an event."""
         rows = await self._fetch(sql.SNAPSHOT, run_id, at_most)
         return Snapshot(*rows[0]) if rows else None
+
+    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+        """What a state is folded from, over one connection."""
+
+        async def work(db: Any, _: bool) -> tuple[RunInfo, Snapshot | None, Any, int | None] | None:
+            run = await db.fetchrow(self._sql(sql.RUN), run_id)
+            if run is None:
+                return None
+            info = _info(run)
+            # What is written meanwhile is not looked at, so that all of it fits together.
+            last = info.last_seq if at_most is None else min(at_most, info.last_seq)
+            state = await db.fetchrow(self._sql(sql.SNAPSHOT), run_id, last)
+            seen = state["seq"] if state is not None else 0
+            rows = []
+            if seen < last:
+                if seen < info.trimmed_to:
+                    raise _trimmed(info)
+                limit = min(last - seen, EVENTS_AT_ONCE)
+                rows = await db.fetch(self._sql(sql.READ), run_id, seen, limit, READ_BYTES)
+            epoch = await db.fetchval(self._sql(sql.EPOCH), run_id, last)
+            return info, Snapshot(*state) if state is not None else None, rows, epoch
+
+        found = await self._pool.run(work)
+        if found is None:
+            return None
+        info, state, rows, epoch = found
+        lines = _lines(run_id, state.seq if state is not None else 0, rows)
+        return Basis(info, state, await _decoded(lines), epoch)
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows; the events of different epochs stay apart."""
@@ -502,3 +524,24 @@ class PostgresStore:
 
 def _info(row: Any) -> RunInfo:
     return RunInfo(**dict(row.items()))
+
+
+def _lines(run_id: str, after: int, rows: list[Any]) -> list[Lines]:
+    found: list[Lines] = []
+    for first_seq, last_seq, epoch, public, checksum in rows:
+        verify(run_id, first_seq, public, checksum)
+        found.append(Lines(first_seq, last_seq, epoch, public).after(after))
+    return found
+
+
+async def _decoded(found: list[Lines]) -> list[Recorded]:
+    if sum(one.last_seq - one.first_seq + 1 for one in found) < SLOW_EVENTS:
+        return decode_lines(found)
+    return await asyncio.to_thread(decode_lines, found)
+
+
+def _trimmed(info: RunInfo) -> Trimmed:
+    return Trimmed(
+        f"The events of run {info.run_id} up to {info.trimmed_to} are no longer kept; read its"
+        " final state instead."
+    )

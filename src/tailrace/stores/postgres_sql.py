@@ -150,6 +150,12 @@ select seq, state from @snapshots where run_id = $1 and seq <= coalesce($2, 9223
 order by seq desc limit 1
 """
 
+# $1 run_id, $2 the event whose writer's epoch is asked for
+EPOCH = """
+select epoch from @batches where run_id = $1 and first_seq <= $2 and last_seq >= $2
+order by first_seq desc limit 1
+"""
+
 # Taken before anything of a run is rewritten; appends and claims wait meanwhile.
 LOCK_RUN = """
 select last_seq, ended_at is not null as ended from @runs where run_id = $1 for update

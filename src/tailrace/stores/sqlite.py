@@ -28,6 +28,7 @@ from tailrace.core.events import Recorded
 from tailrace.core.lines import Lines
 from tailrace.ports import (
     FORGET_SECONDS,
+    Basis,
     Batch,
     Claim,
     Head,
@@ -43,6 +44,9 @@ from tailrace.stores.sqlite_schema import Synchronous, connect
 from tailrace.stores.sqlite_threads import Checkpointer, Worker
 
 MEMORY = ":memory:"
+
+EVENTS_AT_ONCE = 10_000
+"""How many events of a run one look at its state brings at most."""
 
 EXPIRED_AT_ONCE = 1000
 """How many runs one call of `expired` names at most; the next call names the next."""
@@ -154,8 +158,7 @@ class SqliteLog:
 
     async def info(self, run_id: str) -> RunInfo | None:
         """One run's row."""
-        found = await self._infos("run_id = ?", [run_id])
-        return found[0] if found else None
+        return await self._reader.call(lambda db: _info(db, run_id))
 
     async def heads(self, run_ids: list[str]) -> dict[str, Head]:
         """How far these runs' logs go."""
@@ -212,13 +215,23 @@ class SqliteLog:
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
-        rows = await self._select(
-            "select seq, state from snapshots where run_id = ? and seq <= ?"
-            " order by seq desc limit 1",
-            run_id,
-            2**62 if at_most is None else at_most,
-        )
-        return Snapshot(*rows[0]) if rows else None
+        return await self._reader.call(lambda db: _snapshot(db, run_id, at_most))
+
+    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+        """What a state is folded from, in one job."""
+
+        def job(db: apsw.Connection) -> Basis | None:
+            info = _info(db, run_id)
+            if info is None:
+                return None
+            found = _snapshot(db, run_id, at_most)
+            seen = found.seq if found is not None else 0
+            last = info.last_seq if at_most is None else min(at_most, info.last_seq)
+            limit = min(last - seen, EVENTS_AT_ONCE)
+            lines = batches_of.read_lines(db, run_id, seen, limit) if limit > 0 else []
+            return Basis(info, found, decode_lines(lines), batches_of.epoch_of(db, run_id, last))
+
+        return await self._reader.call(job)
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows, piece by piece; its writer goes on between them."""
@@ -345,9 +358,28 @@ class SqliteLog:
         return await self._reader.call(lambda db: db.execute(query, values).fetchall())
 
     async def _infos(self, where: str, values: list[Any]) -> list[RunInfo]:
-        rows = await self._select(f"select {_INFO} from runs where {where}", *values)  # noqa: S608
-        names = RunInfo.__struct_fields__
-        return [RunInfo(**dict(zip(names, row, strict=True))) for row in rows]
+        return await self._reader.call(lambda db: _infos(db, where, *values))
+
+
+def _infos(db: apsw.Connection, where: str, *values: Any) -> list[RunInfo]:
+    rows = db.execute(f"select {_INFO} from runs where {where}", values)  # noqa: S608
+    names = RunInfo.__struct_fields__
+    return [RunInfo(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _info(db: apsw.Connection, run_id: str) -> RunInfo | None:
+    found = _infos(db, "run_id = ?", run_id)
+    return found[0] if found else None
+
+
+def _snapshot(db: apsw.Connection, run_id: str, at_most: int | None) -> Snapshot | None:
+    found = _one(
+        db,
+        "select seq, state from snapshots where run_id = ? and seq <= ? order by seq desc limit 1",
+        run_id,
+        2**62 if at_most is None else at_most,
+    )
+    return Snapshot(*found) if found is not None else None
 
 
 def _one(db: apsw.Connection, query: str, *values: Any) -> Any:

@@ -180,6 +180,16 @@ def read_lines(db: apsw.Connection, run_id: str, after: int, limit: int) -> list
     return found
 
 
+def epoch_of(db: apsw.Connection, run_id: str, seq: int) -> int | None:
+    """The epoch of the writer of an event; None if it is not there."""
+    found = db.execute(
+        "select epoch, last_seq from batches where run_id = ? and first_seq <= ?"
+        " order by first_seq desc limit 1",
+        (run_id, seq),
+    ).fetchone()
+    return int(found[0]) if found is not None and found[1] >= seq else None
+
+
 def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, bytes]:
     """The private parts after `after`, by number."""
     hidden: dict[int, bytes] = {}

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.core.errors import SeqConflict
 from tailrace.core.events import Unknown
-from tailrace.ports import Batch, Store
+from tailrace.ports import Batch, Store, Trimmed
 from tailrace.testing._store import (
     Opener,
     StoreTests,
@@ -319,6 +319,43 @@ class ReadTests(StoreTests):
             3: (3, b"one"),
             2: None,
         }
+
+    async def test_one_look_brings_what_a_state_is_folded_from(self, store: Store) -> None:
+        await created(store, "r")
+        await written(store, batch("r", 2, 2, snapshot=b"one"))
+        claim = await store.take_over("r", "w", 60)
+        assert claim is not None
+        await written(store, batch("r", 4, 3, epoch=claim.epoch))
+        await store.take_over("r", "w", 60)  # who has written nothing yet
+        for packed in (False, True):
+            if packed:
+                await store.repack("r")
+            for at in (None, 9, 6, 5, 4, 3, 2, 1, 0):
+                found = await store.basis("r", at)
+                assert found is not None
+                assert found.info == await store.info("r")
+                assert found.snapshot == await store.snapshot("r", at)
+                last = 6 if at is None else min(at, 6)
+                seen = found.snapshot.seq if found.snapshot is not None else 0
+                following = await store.read("r", seen) if seen < last else []
+                assert found.events == following[: len(found.events)]
+                assert seen + len(found.events) >= last
+                assert found.epoch == (None if at == 0 else 1 if last < 4 else claim.epoch)
+        assert await store.basis("nobody") is None
+
+    async def test_of_a_trimmed_run_one_look_brings_the_final_state(self, store: Store) -> None:
+        await created(store, "r")
+        await written(store, batch("r", 2, 3, snapshot=b"early", ended=True))
+        await store.trim("r", b"final")
+        for at in (None, 4, 9):
+            found = await store.basis("r", at)
+            assert found is not None
+            assert found.snapshot is not None
+            assert (found.snapshot.seq, found.snapshot.state) == (4, b"final")
+            assert (found.events, found.epoch) == ([], None)
+        for at in (1, 3):
+            with pytest.raises(Trimmed):
+                await store.basis("r", at)
 
     async def test_what_was_answered_is_there_after_reopening(
         self, store: Store, opener: Opener
