@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,32 @@ def server(name: str, folder: str, *options: str) -> Iterator[Server]:
 @contextmanager
 def started(arguments: Sequence[str], folder: Path) -> Iterator[Server]:
     """Python in a process of its own, from its first line, which has its address if it serves."""
+    with _process([sys.executable, *arguments], folder, None) as found:
+        yield found
+
+
+@contextmanager
+def node_server(script: Path) -> Iterator[Server]:
+    """A contender in JavaScript, until the block ends."""
+    from tests.node import node_env, node_path
+
+    environment = node_env({"NODE_ENV": "production"})
+    with _process([str(node_path()), str(script)], ROOT, environment) as found:
+        yield found
+
+
+@contextmanager
+def _process(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str] | None
+) -> Iterator[Server]:
     process = subprocess.Popen(
-        [sys.executable, *arguments], cwd=folder, stdout=subprocess.PIPE, text=True
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
         line = process.stdout.readline().strip()
         if not line:
-            raise RuntimeError(f"`python {' '.join(arguments)}` did not start")
+            raise RuntimeError(f"`{' '.join(command)}` did not start")
         address = re.search(r"http://\S+", line)
         yield Server(address[0] if address else "", process.pid)
     finally:

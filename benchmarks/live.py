@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from benchmarks import live_peers
 from benchmarks.client import Server, latencies, read_all, server
 from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress, short
 
@@ -29,7 +30,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         ours = started.enter_context(_sqlite(folder))
         both = started.enter_context(_shared(folder))
         parts = [
-            _end_to_end(limits, ours, both, rounds),
+            _end_to_end(folder, limits, ours, both, rounds),
             _latency(limits, ours, both, 2 if quick else 3, 3.0 if quick else 10.0),
             _late_join(limits, ours, (1_000, 20_000) if quick else (1_000, 20_000, 1_000_000)),
             _snapshot_join(limits, ours, rounds),
@@ -97,22 +98,26 @@ def _followed(one: Server, count: int, rate: float = 0) -> None:
 
 
 def _end_to_end(
-    limits: Server, ours: Server, both: Server, rounds: int
+    folder: str, limits: Server, ours: Server, both: Server, rounds: int
 ) -> tuple[Table, list[Target]]:
     title = "live: one run, one reader, unpaced"
     query = f"count={EVENTS}&rate=0"
-    times = _raced(
-        title,
-        EVENTS,
-        rounds,
-        {
-            "hand-written": _timed(lambda: limits.read(f"/durable?{query}")),
-            "tailrace": _timed(lambda: _followed(ours, EVENTS)),
-            "tailrace, Postgres + Redis": _timed(lambda: _followed(both, EVENTS)),
-            "hand-written, rests 4 ms": _timed(lambda: limits.read(f"/durable?{query}&rest=0.004")),
-            "bare uvicorn, nothing kept": _timed(lambda: limits.read(f"/stream?{query}")),
-        },
-    )
+    with live_peers.frameworks(folder, EVENTS) as peers:
+        times = _raced(
+            title,
+            EVENTS,
+            rounds,
+            {
+                "hand-written": _timed(lambda: limits.read(f"/durable?{query}")),
+                "tailrace": _timed(lambda: _followed(ours, EVENTS)),
+                "tailrace, Postgres + Redis": _timed(lambda: _followed(both, EVENTS)),
+                "hand-written, rests 4 ms": _timed(
+                    lambda: limits.read(f"/durable?{query}&rest=0.004")
+                ),
+                "bare uvicorn, nothing kept": _timed(lambda: limits.read(f"/stream?{query}")),
+                **{name: _timed(work) for name, work in peers.items()},
+            },
+        )
     table = Table(
         title,
         {EVENTS: times},
@@ -123,7 +128,8 @@ def _end_to_end(
             "to the loop after each delta, as a network does. The hand-written path knows one run "
             "and nothing else: it encodes a delta, lets SQLite commit what has gathered, and sends "
             "what is committed. Postgres (with fsync) and Redis are shared by a server process and "
-            "a worker process. Bare uvicorn sends each delta as a chunk and keeps nothing."
+            "a worker process. Bare uvicorn sends each delta as a chunk and keeps nothing. "
+            + live_peers.REMARK
         ),
     )
     targets = [
@@ -133,6 +139,7 @@ def _end_to_end(
             0.4,
             1 / (table.ratio("tailrace, Postgres + Redis", "tailrace", EVENTS) or 1e9),
         ),
+        *live_peers.targets(table),
     ]
     return table, targets
 

@@ -1,4 +1,4 @@
-"""One contender in a process of its own: `python -m benchmarks.servers limits|tailrace …`.
+"""One contender in a process of its own: `python -m benchmarks.servers NAME …`.
 
 It prints its address, then serves until it is killed.
 """
@@ -12,11 +12,13 @@ from typing import Any
 
 import uvicorn
 
+PEERS = ("langgraph", "openai-agents")
+
 
 def main() -> None:
     """Serve one application on a free port."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.servers")
-    parser.add_argument("name", choices=("limits", "tailrace", "worker"))
+    parser.add_argument("name", choices=("limits", "tailrace", "worker", *PEERS))
     parser.add_argument("--folder", required=True)
     parser.add_argument("--database")
     parser.add_argument("--bus")
@@ -27,6 +29,10 @@ def main() -> None:
         from benchmarks.servers.limits import Limits
 
         app = Limits(options.folder)
+    elif options.name in PEERS:
+        from benchmarks.servers import peers
+
+        app = peers.application(options.name)
     else:
         from benchmarks.servers.product import application
 
