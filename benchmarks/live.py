@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from benchmarks import live_peers
 from benchmarks.client import Server, latencies, read_all, server
@@ -220,15 +221,15 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
         ended = ours.start(count=count, rate=0)
         size = len(ours.read(f"/runs/{ended}/events"))
         contenders: Contenders = {
-            "limit: joined bytes": _timed(lambda size=size: limits.read(f"/joined?bytes={size}")),
-            "tailrace": _timed(lambda ended=ended: ours.read(f"/runs/{ended}/events")),
+            "limit: joined bytes": _timed(partial(limits.read, f"/joined?bytes={size}")),
+            "tailrace": _timed(partial(ours.read, f"/runs/{ended}/events")),
         }
         if count <= 20_000:
             # Still alive, so its rows are as the paced model wrote them.
             alive = ours.start(count=count, rate=4_000, linger=True)
             whole = _arrived(ours, alive, count)
             contenders["tailrace, a paced run that goes on"] = _timed(
-                lambda alive=alive, whole=whole: ours.read_bytes(f"/runs/{alive}/events", whole)
+                partial(ours.read_bytes, f"/runs/{alive}/events", whole)
             )
         times[count] = _raced(title, count, 5 if count > 100_000 else 15, contenders)
     table = Table(
@@ -272,10 +273,8 @@ def _snapshot_join(limits: Server, ours: Server, rounds: int) -> tuple[Table, li
         path = f"/runs/{run_id}/events?snapshot=true"
         size = len(ours.read(path))
         contenders: Contenders = {
-            "limit: the state's bytes": _timed(
-                lambda size=size: limits.read(f"/joined?bytes={size}")
-            ),
-            "tailrace": _timed(lambda path=path: ours.read(path)),
+            "limit: the state's bytes": _timed(partial(limits.read, f"/joined?bytes={size}")),
+            "tailrace": _timed(partial(ours.read, path)),
         }
         times[count] = _raced(title, count, 3 * rounds, contenders)
     table = Table(
