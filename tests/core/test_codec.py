@@ -246,3 +246,13 @@ def test_lines_of_a_log_are_its_events_with_their_writers_epoch() -> None:
 def test_an_error_of_a_provider_says_when_to_come_back() -> None:
     assert ProviderError("busy", retry_after=2.5).retry_after == 2.5
     assert ProviderError("busy").code == "provider_error"
+
+
+def test_only_the_end_of_the_root_ends_a_run() -> None:
+    for task_id, event in (
+        ("run_1", ev.TaskCompleted(task_id="run_1")),
+        ("call_1", ev.TaskFailed(task_id="call_1", error=it.ErrorInfo(code="x", message="y"))),
+        ("run_1", ev.TaskInProgress(task_id="run_1")),
+    ):
+        ends = task_id == "run_1" and isinstance(event, ev.TaskCompleted)
+        assert ev.is_end(ev.Recorded(event, b""), "run_1") is ends

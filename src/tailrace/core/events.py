@@ -428,3 +428,8 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
     event: AnyEvent
     public: bytes
     epoch: int = 1
+
+
+def is_end(recorded: Recorded, run_id: str) -> bool:
+    """Whether this is the run's last event: nothing may follow the end of its root task."""
+    return isinstance(recorded.event, TERMINAL) and recorded.event.task_id == run_id

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor, NotFound
-from tailrace.core.events import TERMINAL, Recorded
+from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines
 from tailrace.core.snapshot import restore
@@ -217,11 +217,6 @@ class Reader:
     async def close(self) -> None:
         """Send every follower away."""
         await self.tails.close()
-
-
-def is_end(recorded: Recorded, run_id: str) -> bool:
-    """Whether this is the run's last event."""
-    return isinstance(recorded.event, TERMINAL) and recorded.event.task_id == run_id
 
 
 async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.core import snapshot
 from tailrace.core.codec import encode_event, encode_private
-from tailrace.core.events import TERMINAL, Event, Private, Recorded, recorded
+from tailrace.core.events import Event, Private, Recorded, is_end, recorded
 from tailrace.core.fold import State
 from tailrace.ports import Batch, Bus, EventLog, Mirror
 from tailrace.runtime import crash
@@ -94,9 +94,7 @@ class Emitter:
         events, self._events = self._events, []
         privates, self._privates = self._privates, []
         saved = None
-        ended = any(
-            isinstance(one.event, TERMINAL) and one.event.task_id == self.run_id for one in events
-        )
+        ended = is_end(events[-1], self.run_id)
         # A snapshot each time the tail outweighs the last one: their cost stays linear.
         if self._tail_bytes > (LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes):
             saved = snapshot.save(self.state, private=True)

@@ -14,10 +14,10 @@ from collections.abc import AsyncGenerator
 from itertools import islice
 
 from tailrace.core.codec import decode_event
-from tailrace.core.events import Recorded
+from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines
-from tailrace.runtime.follow import LINES_AT_ONCE, Reader, is_end
+from tailrace.runtime.follow import LINES_AT_ONCE, Reader
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
 from tailrace.wire.base import Encoder, Format, FramesLines
 

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 
 from tailrace.core.errors import NotFound, StorageError, TailraceError
-from tailrace.core.events import TERMINAL, Recorded
+from tailrace.core.events import Recorded, is_end
 from tailrace.ports import Bus, EventLog, Head, Trimmed
 from tailrace.runtime.retry import PATIENCE_SECONDS, patiently
 
@@ -47,9 +47,8 @@ logger = logging.getLogger("tailrace")
 class Tail:
     """What this process has of the end of one run.
 
-    `last` is the number of the newest event known here; -1 until somebody looked. `waiting` counts
-    the readers that have seen it. Whatever fills the ring goes through `feed`, which takes only
-    what joins, so it may come twice or late.
+    `last` is the number of the newest event known here; -1 until somebody looked. Whatever fills
+    the ring goes through `feed`, which takes only what joins, so it may come twice or late.
     """
 
     def __init__(self, run_id: str, log: EventLog, bus: Bus) -> None:
@@ -58,13 +57,12 @@ class Tail:
         self.ended = False
         self.failure: TailraceError | None = None
         self.readers = 0
-        self.waiting = 0
         self.heard = time.monotonic()
         self._log = log
         self._ring: deque[Recorded] = deque()
         self._bytes = 0
         self.overheard = False
-        self._moved = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
         # Before anybody reads the log: what becomes durable from now on is heard, or polled for.
         self._ear = bus.subscribe(run_id)
         self._ear.listen(self._hear)
@@ -88,13 +86,18 @@ class Tail:
         fresh.reverse()
         return fresh
 
-    async def moved(self) -> None:
-        """Wait until there is something new, or for one beat."""
-        self.waiting += 1
-        try:
-            await self._moved.wait()
-        finally:
-            self.waiting -= 1
+    def moved(self) -> asyncio.Future[None]:
+        """Done when there is something new, or after one beat; for one reader, who awaits it."""
+        if len(self._waiting) > 2 * self.readers:  # most of them have left
+            self._waiting = [one for one in self._waiting if not one.done()]
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        return waiting
+
+    @property
+    def waiting(self) -> int:
+        """How many readers have seen all that there is."""
+        return sum(not one.done() for one in self._waiting)
 
     def feed(self, events: Iterable[Recorded]) -> bool:
         """Take the events that follow what is here; whether they left no hole."""
@@ -112,25 +115,26 @@ class Tail:
             self._ring.append(one)
             self._bytes += len(one.public)
             self.last = number
-            if isinstance(one.event, TERMINAL) and one.event.task_id == self.run_id:
-                self.ended = True
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft().public)
         if self.last != before:
+            self.ended = self.ended or is_end(self._ring[-1], self.run_id)
             self._wake_for_news()
         return joined
 
     def wake(self) -> None:
         """Let every reader look."""
-        self._moved.set()
-        self._moved = asyncio.Event()
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
 
     def _wake_for_news(self) -> None:
         """Let every reader look, or after the rest that follows the waking of a crowd."""
         if self._resting is not None:
             self._owed = True
             return
-        crowd = self.waiting
+        crowd = len(self._waiting)
         self.wake()
         if crowd >= CROWD:
             # Behind the readers in the loop's queue: the rest is counted from when they have run.
