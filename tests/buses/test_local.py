@@ -56,32 +56,6 @@ async def test_one_list_larger_than_the_ring_is_left_to_the_log(
     assert await heard(ear, 2) == notices(2, 2)
 
 
-async def test_a_crowd_is_woken_at_once_and_then_once_per_rest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(local, "REST_PER_READER", 1 / local.CROWD)
-    bus = LocalBus()
-    ears = [bus.subscribe(RUN) for _ in range(local.CROWD)]
-    got: list[list[int]] = [[] for _ in ears]
-
-    async def read(place: int) -> None:
-        while 60 not in got[place]:
-            events = await ears[place].get(60)
-            got[place] += [len(events), events[-1].event.sequence_number]
-
-    readers = [asyncio.ensure_future(read(place)) for place in range(len(ears))]
-    await asyncio.sleep(0)
-    bus.publish(RUN, notices(1, 1))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert all(one == [1, 1] for one in got)
-    for n in range(2, 61):
-        bus.publish(RUN, notices(n, n))
-        await asyncio.sleep(0)
-    await asyncio.wait_for(asyncio.gather(*readers), 5)
-    assert all(one == [1, 1, 59, 60] for one in got)
-
-
 async def test_the_last_reader_takes_the_run_with_it() -> None:
     bus = LocalBus()
     ears = [bus.subscribe(RUN) for _ in range(3)]

@@ -20,15 +20,6 @@ MAX_QUEUED = 10_000
 MAX_BYTES = 16 * 1024 * 1024
 """The same in bytes: one event may be as large as thousands of others."""
 
-REST_PER_READER = 5e-6
-"""Seconds for which a ring rests after waking one reader: a thousand are woken every 5 ms at most.
-
-The first event goes out at once, and the few readers of an ordinary run never wait.
-"""
-
-CROWD = 20
-"""So many readers woken at once are worth a rest: fewer cost less than the timer."""
-
 
 class LocalSubscription:
     """One reader's place in the ring of its run."""
@@ -111,8 +102,6 @@ class Ring:
         self._bytes = 0
         self._readers_at: Counter[int] = Counter()
         self._joined: tuple[int, int, list[Recorded]] = (0, 0, [])
-        self._resting: asyncio.Handle | None = None
-        self._owed = False
 
     def join(self) -> int:
         """A new reader's cursor: it gets what is published from now on."""
@@ -169,11 +158,6 @@ class Ring:
         self.misses += 1
         self._wake()
 
-    def stop(self) -> None:
-        """No reader is left."""
-        if self._resting is not None:
-            self._resting.cancel()
-
     def _join_from(self, cursor: int) -> list[Recorded]:
         skipped = cursor - self._first
         if skipped + 1 == len(self._lists):
@@ -189,25 +173,9 @@ class Ring:
         self._first += 1
 
     def _wake(self) -> None:
-        if self._resting is not None:
-            self._owed = True
-            return
-        woken = [one for reader, one in self.waiting.items() if not reader.idle]
-        for one in woken:
-            _finish(one)
-        if len(woken) >= CROWD:
-            # Behind the readers in the loop's queue: the rest is counted from when they have run.
-            loop = woken[0].get_loop()
-            self._resting = loop.call_soon(self._rest, loop, len(woken) * REST_PER_READER)
-
-    def _rest(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._resting = loop.call_later(seconds, self._rested)
-
-    def _rested(self) -> None:
-        self._resting = None
-        if self._owed:
-            self._owed = False
-            self._wake()
+        for reader, woken in self.waiting.items():
+            if not reader.idle:
+                _finish(woken)
 
 
 class LocalBus:
@@ -250,7 +218,6 @@ class LocalBus:
         if ring is not None:
             ring.readers.discard(reader)
             if not ring.readers:
-                ring.stop()
                 del self._readers[run_id]
 
     async def close(self) -> None:

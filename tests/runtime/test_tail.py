@@ -1,0 +1,88 @@
+"""How a run's tail wakes its readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tailrace.buses.local import LocalBus
+from tailrace.runtime import tail as tails
+from tailrace.runtime.tail import Tail, Tails
+from tailrace.stores.sqlite import SqliteLog
+from tailrace.testing._store import created
+from tailrace.testing.bus import notices
+
+RUN = "run_1"
+
+
+@pytest.fixture
+async def found() -> AsyncIterator[Tail]:
+    """A tail that knows that the run has one event."""
+    log = SqliteLog(":memory:")
+    await created(log, RUN)
+    known = Tails(log, LocalBus(), poll=60.0)
+    tail = known.take(RUN)
+    await tail.find_end()
+    yield tail
+    await known.close()
+    await log.close()
+
+
+async def test_a_crowd_is_woken_at_once_and_then_once_per_rest(
+    found: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "REST_PER_READER", 1.0)
+    monkeypatch.setattr(tails, "LONGEST_REST", 0.5)
+    seen: list[list[int]] = [[] for _ in range(tails.CROWD)]
+
+    async def read(place: int) -> None:
+        while found.last < 61:
+            await found.moved()
+            seen[place].append(found.last)
+
+    readers = [asyncio.ensure_future(read(place)) for place in range(len(seen))]
+    await asyncio.sleep(0)
+    assert found.waiting == tails.CROWD
+    for number in range(2, 62):
+        found.feed(notices(number, number))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert all(one == [2] for one in seen)
+    await asyncio.wait_for(asyncio.gather(*readers), 5)
+    assert all(one == [2, 61] for one in seen)
+
+
+async def test_a_few_readers_never_wait_for_a_rest(found: Tail) -> None:
+    seen: list[int] = []
+
+    async def read() -> None:
+        while found.last < 20:
+            await found.moved()
+            seen.append(found.last)
+
+    reader = asyncio.ensure_future(read())
+    for number in range(2, 21):
+        await asyncio.sleep(0)
+        found.feed(notices(number, number))
+        await asyncio.sleep(0)
+    await asyncio.wait_for(reader, 5)
+    assert seen == list(range(2, 21))
+
+
+async def test_readers_that_left_are_not_kept(found: Tail) -> None:
+    staying = asyncio.ensure_future(_wait(found))
+    for _ in range(1000):
+        leaving = asyncio.ensure_future(_wait(found))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+    assert found.waiting == 1
+    assert len(found._waiting) < 10
+    found.wake()
+    await asyncio.wait_for(staying, 5)
+
+
+async def _wait(found: Tail) -> None:
+    await found.moved()
