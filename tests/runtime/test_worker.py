@@ -150,3 +150,43 @@ async def test_a_worker_has_no_more_runs_than_it_may(tmp_path: Path) -> None:
     await runs.close()
     assert len(at_once) == 20
     assert max(at_once) <= 3
+
+
+async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.CRUMBS", 8)
+    monkeypatch.setattr("tailrace.runtime.worker.TIDY_SECONDS", 0.01)
+    go_on = asyncio.Event()
+
+    async def talker(task: TaskWriter) -> None:
+        for number in range(20):
+            task.notice(str(number))
+            await task.drain()
+        await go_on.wait()
+        for number in range(3):
+            task.notice(str(number))
+            await task.drain()
+
+    store = SqliteLog(tmp_path / "log.db")
+    runs = Runs(store, LocalBus(), {"talker": talker}, new_id=lambda: "9", now=lambda: 1.0)
+    runs.open()
+
+    repack, joined = store.repack, asyncio.Queue[int]()
+
+    async def watched(run_id: str) -> None:
+        await repack(run_id)
+        joined.put_nowait(len(await store.read_lines(run_id, 0)))
+
+    monkeypatch.setattr(store, "repack", watched)
+    try:
+        async with asyncio.timeout(30):
+            run_id = await runs.start("talker", {})
+            assert await joined.get() < 8
+            go_on.set()
+            async for _ in runs.follow(run_id):
+                pass
+            while await joined.get() > 2:  # its first event is of an epoch of its own
+                pass
+    finally:
+        await runs.close()

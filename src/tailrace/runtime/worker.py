@@ -36,6 +36,10 @@ CLAIM_AT_ONCE = 32
 TIDY_PAUSE = 0.02
 """How long a worker rests between two runs whose rows it joins."""
 
+TIDY_SECONDS = 2.0
+"""How long after a run's end its rows are joined: where many end at once, others are still going
+on, and it is their turn first."""
+
 STOP_SECONDS = 5.0
 """How long a worker that is stopped may take to close and release its runs."""
 
@@ -234,7 +238,7 @@ class Worker:
         run_id = live.claim.run_id
         if live.last_letter:
             await self._acknowledge(run_id, live.last_letter)
-        self._crumbled.put_nowait(run_id)
+        asyncio.get_running_loop().call_later(TIDY_SECONDS, self._crumbled.put_nowait, run_id)
 
     async def _tidy(self) -> None:
         """Join the rows of long and of ended runs, one after the other: nobody should wait."""
