@@ -33,6 +33,10 @@ class Ticking:
             await asyncio.Event().wait()
         return None
 
+    @property
+    def over(self) -> bool:
+        return self._then == "over" and not self._pieces
+
     async def close(self) -> None:
         self.closed = True
 
@@ -88,6 +92,13 @@ async def test_a_stream_that_ends_is_sent_whole() -> None:
     await ended(await answering(Connections(), source, client))
     assert client.got[0]["status"] == 200
     assert client.bodies == [(b"1", True), (b"2", True), (b"", False)]
+    assert source.closed
+
+
+async def test_the_last_bytes_of_a_stream_that_is_over_are_sent_as_the_last() -> None:
+    source, client = Ticking(b"1", b"2", then="over"), Client()
+    await ended(await answering(Connections(), source, client))
+    assert client.bodies == [(b"1", True), (b"2", False)]
     assert source.closed
 
 

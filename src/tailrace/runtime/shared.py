@@ -160,6 +160,12 @@ class Stream:
             self._streams.reader.tails.give_back(self._tail)
             self._tail = None
 
+    @property
+    def over(self) -> bool:
+        """Whether all of the run was given out, and it has ended."""
+        tail = self._tail
+        return self._ended or (tail is not None and tail.ended and self.seen >= tail.last)
+
     async def next(self) -> bytes | None:
         """Frames, joined; nothing when a beat passed in silence; None after the run's end.
 

@@ -31,11 +31,11 @@ comes after twice this time at worst, well within the second that is promised.
 BEAT_SECONDS = 5.0
 """How often a reader of a silent run is woken all the same, so that it can send a heartbeat."""
 
-REST_PER_READER = 5e-6
-LONGEST_REST = 0.005
 CROWD = 20
-"""The first event is passed on at once. After waking a crowd of readers the run rests, and what
-comes meanwhile is passed on together: waking a thousand costs the same for one event or fifty."""
+LONGEST_REST = 0.02
+"""The first event is passed on at once. After waking a crowd of readers the run rests for as long
+as that took, and what comes meanwhile is passed on together: waking a thousand costs the same for
+one event or fifty, and other runs have the loop for half of the time at least."""
 
 RING_EVENTS = 4096
 RING_BYTES = 4 * 1024 * 1024
@@ -138,11 +138,13 @@ class Tail:
         self.wake()
         if crowd >= CROWD:
             # Behind the readers in the loop's queue: the rest is counted from when they have run.
-            self._resting = asyncio.get_running_loop().call_soon(self._rest, crowd)
+            loop = asyncio.get_running_loop()
+            self._resting = loop.call_soon(self._rest, loop.time())
 
-    def _rest(self, crowd: int) -> None:
-        rest = min(REST_PER_READER * crowd, LONGEST_REST)
-        self._resting = asyncio.get_running_loop().call_later(rest, self._rested)
+    def _rest(self, woken_at: float) -> None:
+        loop = asyncio.get_running_loop()
+        rest = min(loop.time() - woken_at, LONGEST_REST)
+        self._resting = loop.call_later(rest, self._rested)
 
     def _rested(self) -> None:
         self._resting = None

@@ -35,6 +35,10 @@ class Source(Protocol):
     async def next(self) -> bytes | None:
         """The next bytes, as many as have gathered; None after the end."""
 
+    @property
+    def over(self) -> bool:
+        """Whether it is known that nothing follows: then the last bytes are sent as such."""
+
     async def close(self) -> None:
         """Stop following; nothing is asked for any more."""
 
@@ -151,14 +155,16 @@ class EventStream:
     async def _pump(self, send: Send) -> None:
         source = self._source
         try:
-            while (chunk := await source.next()) is not None:
+            more = True
+            while more:
+                chunk = await source.next()
+                more = chunk is not None and not source.over
                 self.writing_since = time.monotonic()
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await send({"type": "http.response.body", "body": chunk or b"", "more_body": more})
                 self.writing_since = None
         finally:
             # Here and not by the garbage collector: who left must not be followed for.
             await source.close()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _left(receive: Receive) -> None:

@@ -69,6 +69,11 @@ class RunStream:
                 return await self._what_is_left()
         return None
 
+    @property
+    def over(self) -> bool:
+        """Whether it is known that nothing follows."""
+        return self._over or (self._stream is not None and self._stream.over)
+
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """All of it, for a stream that it is a part of."""
         try:

@@ -65,6 +65,11 @@ class ThreadStream:
         """The next bytes; it never ends."""
         return await anext(self._pieces, None)
 
+    @property
+    def over(self) -> bool:
+        """Never: a thread may get another run."""
+        return False
+
     async def close(self) -> None:
         """Stop following."""
         await self._pieces.aclose()
