@@ -177,16 +177,10 @@ class ResponsesEncoder:
         if root is not None and self._task_id is None:
             self._task_id = root.task_id
             yield "response.created", {"response": begun_response(state)}
-        self._note_source(event)
+        self._sources.note_event(event)
         tell = self._TELL.get(type(event))
         if tell is not None and root is not None and event.task_id == self._task_id:
             yield from tell(self, root, event)
-
-    def _note_source(self, event: Any) -> None:
-        number = getattr(getattr(event, "item", None), "id", None)
-        if isinstance(number, int):
-            node = self._state.tasks[event.task_id].items[event.output_index]
-            self._sources.note(event.task_id, number, node, event.block_index)
 
     def _left_open(self, event: Any) -> dict[Key, list[tuple[Place, TextNode]]]:
         """What an event that ends an item, or the task, finds unfinished, with its open texts."""

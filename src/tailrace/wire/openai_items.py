@@ -353,6 +353,13 @@ class Sources:
         for _, task_id, node, index, number in sorted(found, key=lambda entry: entry[0]):
             self.note(task_id, number, node, index)
 
+    def note_event(self, event: Any) -> None:
+        """An event has been folded; it may have brought a block with a number."""
+        number = getattr(getattr(event, "item", None), "id", None)
+        if isinstance(number, int):
+            node = self._state.tasks[event.task_id].items[event.output_index]
+            self.note(event.task_id, number, node, event.block_index)
+
     def note(self, task_id: str, number: int, node: ItemNode, block_index: int) -> None:
         """A block with a number has arrived; the first one with it stands for it."""
         self._blocks.setdefault((task_id, number), (node, block_index))

@@ -14,7 +14,7 @@ INTERRUPTED = ErrorInfo(
     code="interrupted",
     message="The answer was begun again after a fault; retrieve the response to get all of it.",
 )
-_CUT = ErrorInfo(
+INCOMPLETE_CALL = ErrorInfo(
     code="incomplete_function_call", message="The response ended inside a function call."
 )
 _ECHOED: dict[str, tuple[type, ...]] = {
@@ -56,7 +56,7 @@ def response_object(state: State) -> Json:
         if key[1] != ITEM or not is_cut(root.items[key[0]])
     ]
     if root.ended:
-        shown["usage"] = _usage(state)
+        shown["usage"] = usage_of_run(state)
         _end(shown, root)
     return shown
 
@@ -67,7 +67,7 @@ def failed_response(state: State, error: ErrorInfo) -> Json:
         **response_object(state),
         "status": "failed",
         "error": _error(error),
-        "usage": _usage(state),
+        "usage": usage_of_run(state),
     }
 
 
@@ -80,7 +80,7 @@ def _end(shown: Json, root: TaskNode) -> None:
         shown["error"] = _error(root.error)
     elif any(is_cut(node) and not node.superseded for node in root.items.values()):
         # Decision 15: nobody may take a call that was cut for one that was made.
-        shown["error"] = _error(_CUT)
+        shown["error"] = _error(INCOMPLETE_CALL)
         if root.status != "cancelled":
             shown["status"] = "failed"
 
@@ -136,7 +136,7 @@ def _is_echo(name: str, value: Any) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def _usage(state: State) -> Json:
+def usage_of_run(state: State) -> Json:
     """What the whole run used, sub-agents included: it is one response there."""
     sums = dict.fromkeys(
         (
