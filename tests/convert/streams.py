@@ -13,6 +13,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tests.ingest.streams import lines, recordings
+from tests.wire.chat_checker import ChatReader
 from tests.wire.openai_checker import Reader
 from tests.wire.vercel_checker import UiReader
 
@@ -84,6 +85,12 @@ def _responses(stream: bytes) -> Any:
     return reader.final
 
 
+def _chat(stream: bytes) -> Any:
+    reader = ChatReader().read(frames_of(stream))
+    assert reader.is_done, "the message has no end"
+    return reader
+
+
 def _ui(stream: bytes) -> Any:
     reader = UiReader().read(frames_of(stream))
     assert reader.is_done, "the message has no end"
@@ -106,6 +113,7 @@ _READ: dict[str, Callable[[bytes], Any]] = {
     "jsonl": _jsonl,
     "json": json.loads,
     "openai-responses": _responses,
+    "openai-chat": _chat,
     "vercel-ui": _ui,
     "run": _run,
 }

@@ -130,7 +130,7 @@ def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_event_s_frames_are_given_out_with_its_last_byte() -> None:
-    for to in ("task", "run", "openai-responses", "vercel-ui", "jsonl"):
+    for to in ("task", "run", "openai-responses", "openai-chat", "vercel-ui", "jsonl"):
         for framed in (as_sse, lambda events: "".join(f"{one}\n" for one in events).encode()):
             transcoder = Transcoder("openai-chat", to)
             piece = '{"choices":[{"index":0,"delta":{"content":"%s"}}]}'

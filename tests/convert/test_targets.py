@@ -122,6 +122,8 @@ def test_a_call_that_waits_for_an_approval_leaves_the_run_waiting() -> None:
     assert response["incomplete_details"] == {"reason": "input_required"}
     parts = read("vercel-ui", converted(source, "openai-responses", "vercel-ui")).parts
     assert [part.get("state") for part in parts] == [None, "approval-requested"]
+    message = read("openai-chat", converted(source, "openai-responses", "openai-chat"))
+    assert (message.finish_reason, message.native_finish_reason) == ("length", "input_required")
 
 
 def test_calls_are_for_the_target_s_reader_to_carry_out() -> None:
@@ -134,6 +136,9 @@ def test_calls_are_for_the_target_s_reader_to_carry_out() -> None:
     assert response["output"][0]["type"] == "function_call"
     [_, part] = read("vercel-ui", converted(source, "openai-chat", "vercel-ui")).parts
     assert (part["state"], part["input"]) == ("input-available", {"city": "Paris"})
+    [made] = read("openai-chat", converted(source, "openai-chat", "openai-chat")).calls
+    assert (made["id"], made["name"]) == ("call_1", "sun")
+    assert json.loads(made["arguments"]) == {"city": "Paris"}
 
 
 def test_the_first_event_says_who_answers_and_since_when() -> None:

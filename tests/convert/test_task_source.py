@@ -159,7 +159,7 @@ def test_a_gap_is_told_where_it_can_be_and_ends_the_target_where_it_cannot() -> 
     assert json.loads(lines[6])["type"] == "task.snapshot"
     assert json.loads(converted(source, "task", "json")) == client_view_of(HELLO)
     assert b"run.gap" in converted(source, "task", "run")
-    for name in ("openai-responses", "vercel-ui"):
+    for name in ("openai-responses", "openai-chat", "vercel-ui"):
         out, transcoder = ended(source, "task", name)
         read(name, out)
         assert isinstance(transcoder.error, StreamCut)

@@ -303,8 +303,10 @@ def test_what_a_lost_worker_had_shown_is_not_shown_to_a_newcomer(served: Served)
     assert json.loads(frames[-1].data)["type"] == "response.completed"
     assert "Half an ans" not in str(frames)
     assert "A whole answer." in str(frames)
-    chat = read(f"{served.url}/runs/{run}/events", format="vercel-ui")
-    assert "Half an ans" not in str(chat)
-    assert chat[-1].data == "[DONE]"
+    for name in ("vercel-ui", "openai-chat"):
+        chat = read(f"{served.url}/runs/{run}/events", format=name)
+        assert "Half an ans" not in str(chat)
+        assert "A whole answer." in str(chat)
+        assert chat[-1].data == "[DONE]"
     native = read(f"{served.url}/runs/{run}/events")
     assert "Half an ans" in str(native)

@@ -220,7 +220,7 @@ def test_a_snapshot_stands_for_each_run_when_asked_for(
 
 
 def test_formats_that_cannot_tell_a_thread_are_refused(served: Served) -> None:
-    for name in ("vercel-ui", "openai-responses", "morse"):
+    for name in ("vercel-ui", "openai-responses", "openai-chat", "morse"):
         answer = httpx.get(f"{served.url}/threads/t/events", params={"format": name})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_format")
         assert "task" in answer.json()["error"]["message"]

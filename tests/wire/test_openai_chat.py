@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
 
 from tailrace.core import events as ev
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import InvalidCursor
-from tailrace.core.events import AnyEvent, Recorded
+from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import (
     Data,
@@ -31,40 +30,20 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
-from tailrace.core.view import client_view
-from tailrace.testing.runs import Run, legal_runs
-from tailrace.testing.wire import as_recorded, check_wire, encoded, is_log
+from tailrace.testing.wire import as_recorded, check_wire, is_log
 from tailrace.wire.openai_chat import FORMAT
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
-from tests.wire.chat_checker import ChatReader, chunks_of, expected, waiting_calls
+from tests.wire.chat_checker import ChatReader, chunks_of
+from tests.wire.chat_runs import check, frames_of, joined
 from tests.wire.openai_scripts import RUN, Script, picture
 
 LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
 
 
-def state_of(events: list[AnyEvent]) -> State:
-    state = State()
-    for event in events:
-        state.absorb(event)
-    return state
-
-
-def frames_of(events: list[AnyEvent]) -> list[bytes]:
-    return [frame for each in encoded(FORMAT, events) for frame in each]
-
-
 def read(script: Script) -> ChatReader:
     check_wire(FORMAT, script.events)
     return ChatReader().read(frames_of(script.events))
-
-
-def joined(events: list[AnyEvent], place: int) -> ChatReader:
-    """What a reader ends up with that came after so many events."""
-    encoder, frames = FORMAT.open(state_of(events[:place]))
-    for one in as_recorded(events[place:]):
-        frames += encoder.encode(one)
-    return ChatReader().read(frames)
 
 
 def deltas_of(frames: list[bytes]) -> list[Any]:
@@ -76,63 +55,12 @@ def deltas_of(frames: list[bytes]) -> list[Any]:
     ][1:]
 
 
-def check(events: list[AnyEvent], reader: ChatReader) -> None:
-    """The reader holds what the run's object holds, or was told that it does not."""
-    state = state_of(events)
-    if state.root is None:
-        return
-    view = client_view(state)
-    told = [json.loads(msgspec.json.encode(event)) for event in events]
-    assert reader.is_done == (state.root.ended or reader.error is not None)
-    if reader.error is not None and reader.error["code"] == "interrupted":
-        return
-    texts = expected(view, told)
-    is_whole = view.get("status") == "completed" and reader.error is None
-    if is_whole and "structured_output" in view and not (texts["content"] or texts["refusal"]):
-        texts["content"] = json.dumps(view["structured_output"]["value"])
-        reader.said["content"] = json.dumps(json.loads(reader.said["content"]))
-    if state.root.ended:
-        assert reader.said == texts
-        assert (reader.error is None) == (reader.finish_reason is not None)
-    if is_whole:
-        calls = waiting_calls(view)
-        whole = {(call["id"], call["name"], call["arguments"]) for call in reader.calls}
-        assert whole >= set(calls)
-        assert reader.finish_reason == ("tool_calls" if calls else "stop")
-
-
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
 def test_every_golden_trace_is_told_whole_or_not_at_all(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     check(events, ChatReader().read(frames_of(events)))
     for place in range(1, len(events) + 1):
         check(events, joined(events, place))
-
-
-@given(run=legal_runs(max_events=60))
-def test_every_run_is_a_stream_that_the_strict_reader_takes(run: Run) -> None:
-    events = [event for event, _ in run]
-    check(events, ChatReader().read(frames_of(events)))
-
-
-@settings(max_examples=30)
-@given(run=legal_runs(max_events=40))
-def test_a_reader_that_joins_anywhere_ends_with_the_same_message(run: Run) -> None:
-    events = [event for event, _ in run]
-    for place in range(1, len(events) + 1):
-        check(events, joined(events, place))
-
-
-@settings(max_examples=30)
-@given(run=legal_runs(max_events=30))
-def test_a_stream_that_is_closed_anywhere_has_an_end(run: Run) -> None:
-    recorded = as_recorded([event for event, _ in run])
-    for place in range(len(recorded) + 1):
-        encoder = FORMAT.at(State())
-        frames = [frame for one in recorded[:place] for frame in encoder.encode(one)]
-        frames += encoder.close("The server stops.")
-        assert ChatReader().read(frames).is_done
-        assert encoder.close("Again.") == []
 
 
 def test_there_is_no_cursor() -> None:
@@ -235,6 +163,7 @@ def test_what_waits_is_told_when_the_run_ends() -> None:
     block(script, 0, 0, ev.TextAdded, item=Text(text=""))
     block(script, 0, 0, ev.TextDelta, delta="One")
     block(script, 1, 0, ev.TextDone, item=Text(text="Two"))
+    script.done(second, 1)
     cut = ev.TaskCancelled(task_id=RUN, sequence_number=len(script.events) + 1)
     reader = ChatReader().read(frames_of([*script.events, cut]))
     assert reader.said["content"] == "One\n\nTwo"
