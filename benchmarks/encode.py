@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
+from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseTextDeltaEvent
 from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.ui.vercel_ai import VercelAIEventStream
@@ -24,7 +25,7 @@ from benchmarks.harness import Contender, Pace, Table, Target, at_most, measure
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.fold import State
-from tailrace.wire import openai_responses, task, vercel_ui
+from tailrace.wire import openai_chat, openai_responses, task, vercel_ui
 from tailrace.wire.base import Format
 
 SIZES = (1_000, 10_000, 100_000)
@@ -196,6 +197,66 @@ def _to_json(models: list[ResponseTextDeltaEvent]) -> None:
         f"event: {model.type}\ndata: {model.to_json(indent=None)}\n\n".encode()
 
 
+# --- chat completions ----------------------------------------------------------------------------
+
+
+class ChatDelta(msgspec.Struct):
+    """The part of a chunk that has the text."""
+
+    content: str
+
+
+class ChatChoice(msgspec.Struct):
+    """The one choice of a chunk."""
+
+    index: int
+    delta: ChatDelta
+    finish_reason: str | None
+
+
+class ChatChunk(msgspec.Struct):
+    """OpenAI's chunk with the fields that we send, in our order."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+
+
+def _chat_structs(count: int) -> list[ChatChunk]:
+    about = (f"chatcmpl-{traffic.RUN}", "chat.completion.chunk", *_chat_facts())
+    return [
+        ChatChunk(*about, [ChatChoice(0, ChatDelta(piece), None)])
+        for piece in traffic.pieces(count)
+    ]
+
+
+def _chat_facts() -> tuple[int, str]:
+    created: Any = traffic.text_run(1)[0]
+    return int(created.created_at or 0), created.agent or created.model or ""
+
+
+def _chat_limit(structs: list[ChatChunk]) -> list[bytes]:
+    out: list[bytes] = []
+    for struct in structs:
+        data = _encode(struct)
+        out.append(b"data: %b\n\n" % data)
+    return out
+
+
+def _chat_models(count: int) -> list[ChatCompletionChunk]:
+    return [
+        ChatCompletionChunk.model_validate(msgspec.to_builtins(struct))
+        for struct in _chat_structs(count)
+    ]
+
+
+def _chat_dump_json(models: list[ChatCompletionChunk]) -> None:
+    for model in models:
+        f"data: {model.model_dump_json(exclude_unset=True)}\n\n".encode()
+
+
 # --- the Vercel AI SDK's UI stream ---------------------------------------------------------------
 
 
@@ -308,6 +369,13 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         ],
         pace,
     )
+    chat = _other_table(
+        openai_chat.FORMAT,
+        _chat_structs,
+        _chat_limit,
+        [Contender("openai SDK, model_dump_json", _chat_models, _chat_dump_json)],
+        pace,
+    )
     ui = _other_table(
         vercel_ui.FORMAT,
         _ui_structs,
@@ -322,6 +390,6 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     )
     targets = [
         at_most(f"{table.title}, to the limit", bound, table.worst("tailrace", "limit"))
-        for table, bound in ((native, 2), (built, 2), (responses, 6), (ui, 6))
+        for table, bound in ((native, 2), (built, 2), (responses, 6), (chat, 6), (ui, 6))
     ]
-    return [native, built, responses, ui], targets
+    return [native, built, responses, chat, ui], targets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import msgspec
 
@@ -14,18 +15,18 @@ from tailrace.wire.openai_chat import FORMAT
 from tests.wire.chat_checker import ChatReader, expected, waiting_calls
 
 
-def state_of(events: list[AnyEvent]) -> State:
+def state_of(events: Sequence[AnyEvent]) -> State:
     state = State()
     for event in events:
         state.absorb(event)
     return state
 
 
-def frames_of(events: list[AnyEvent]) -> list[bytes]:
+def frames_of(events: Sequence[AnyEvent]) -> list[bytes]:
     return [frame for each in encoded(FORMAT, events) for frame in each]
 
 
-def joined(events: list[AnyEvent], place: int) -> ChatReader:
+def joined(events: Sequence[AnyEvent], place: int) -> ChatReader:
     """What a reader ends up with that came after so many events."""
     encoder, frames = FORMAT.open(state_of(events[:place]))
     for one in as_recorded(events[place:]):
@@ -33,7 +34,7 @@ def joined(events: list[AnyEvent], place: int) -> ChatReader:
     return ChatReader().read(frames)
 
 
-def check(events: list[AnyEvent], reader: ChatReader) -> None:
+def check(events: Sequence[AnyEvent], reader: ChatReader) -> None:
     """The reader holds what the run's object holds, or was told that it does not."""
     state = state_of(events)
     if state.root is None:

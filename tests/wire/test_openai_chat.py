@@ -14,6 +14,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import (
+    Annotation,
     Data,
     ErrorInfo,
     File,
@@ -230,7 +231,7 @@ def test_citations_have_their_places_in_the_whole_content() -> None:
     script = says(Script().begin(), 0, "I look.")
     item = Message(id="msg_7_1", role="assistant")
     script.item(item, 1)
-    cited = [
+    cited: list[Annotation] = [
         UrlCitation(url="https://a.example", title="A", start_index=0, end_index=2),
         FileCitation(file_id="file_1"),
         UrlCitation(url="https://b.example", start_index=3, end_index=5),
@@ -431,7 +432,8 @@ def test_reasoning_images_files_and_calls_that_were_told_end_it_too() -> None:
         assert error["code"] == "interrupted"
         later = joined(script.events, len(script.events))
         assert (later.said["content"], later.finish_reason) == ("Sunny.", "stop")
-        assert later.images == later.calls == []
+        assert not later.images
+        assert not later.calls
 
 
 def test_an_attempt_that_takes_back_nothing_told_goes_on() -> None:
