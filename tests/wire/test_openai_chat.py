@@ -36,7 +36,7 @@ from tailrace.wire.openai_chat import FORMAT
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.chat_checker import ChatReader, chunks_of
-from tests.wire.chat_runs import check, frames_of, joined
+from tests.wire.chat_runs import check, frames_of, joined, state_of
 from tests.wire.openai_scripts import RUN, Script, picture
 
 LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
@@ -527,6 +527,7 @@ def test_a_stream_that_is_closed_early_is_an_error() -> None:
         reader = ChatReader().read([*frames, *encoder.close("The server stops.")])
         assert reader.error is not None
         assert reader.error["message"] == "The server stops."
+        assert encoder.close("Again.") == []
 
 
 # --- strangers -----------------------------------------------------------------------------------
@@ -592,10 +593,21 @@ def test_an_open_item_that_a_stranger_supersedes_is_heard_no_more() -> None:
         ev.TextAdded(**where, item=Text(text="")),
         ev.TaskAttempt(task_id=RUN, attempt=2, reason="worker_lost", superseded=["m"]),
         ev.TextDelta(**where, delta="wrong"),
-        ev.TaskCompleted(task_id=RUN),
+        ev.OutputItemDone(
+            task_id=RUN,
+            output_index=1,
+            item=Message(id="n", role="assistant", block_list=[Text(text="right")]),
+        ),
     )
-    assert reader.said["content"] == ""
-    assert reader.finish_reason == "stop"
+    assert reader.said["content"] == "right"
+
+
+def test_what_was_taken_back_before_a_reader_came_may_be_named_again() -> None:
+    script = says(Script().begin(), 0, "Half", status="incomplete")
+    encoder, frames = FORMAT.open(state_of(attempt(script, "msg_7_0").events))
+    again = ev.TaskAttempt(task_id=RUN, attempt=3, reason="worker_lost", superseded=["msg_7_0"])
+    frames += encoder.encode(Recorded(again, b""))
+    assert ChatReader().read(frames).error is None
 
 
 def test_events_of_other_tasks_and_unknown_ones_say_nothing() -> None:
