@@ -122,8 +122,9 @@ def test_reasoning_is_told_once_and_its_texts_are_parted() -> None:
     assert reader.said["reasoning_content"] == "First.\n\nSecond.\n\nThird."
     item = Reasoning(id="rs_7_0")
     script = Script().begin().item(item, 0).thought(0, 0, "Raw.", raw=True).thought(0, 0, "Short.")
+    script.thought(0, 1, "Shorter.").thought(0, 1, "Raw again.", raw=True)
     reader = read(script.done(item, 0).add(ev.TaskCompleted))
-    assert reader.said["reasoning_content"] == "Raw."
+    assert reader.said["reasoning_content"] == "Raw.\n\nRaw again."
 
 
 def test_a_message_that_begins_while_another_speaks_waits_for_its_end() -> None:
