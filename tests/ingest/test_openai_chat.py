@@ -158,7 +158,7 @@ def test_what_is_no_event_changes_nothing() -> None:
     book = Notebook()
     ingest = OpenAIChat(book)
     ingest.feed(chunk({"content": "a"}))
-    for data in ("", "{", "[]", "1", "[DONE", b"\xff", '{"a": 1e999}', '{"a": "\\u0000"}'):
+    for data in ("", "{", "[]", "1", "[DONE", b"\xff", '{"a": NaN}'):
         with pytest.raises(MalformedEvent):
             ingest.feed(data)
     with pytest.raises(MalformedEvent):
@@ -169,6 +169,16 @@ def test_what_is_no_event_changes_nothing() -> None:
     assert ingest.end().status == "completed"
     book.conclude(ingest.end())
     assert shown(book)["output"][0]["block_list"][0]["text"] == "ab"
+
+
+def test_values_that_no_database_holds_do_not_end_the_stream() -> None:
+    """Together tells its seed in 64 bits; models say U+0000, and proxies cut emojis in two."""
+    object_, outcome = read(
+        chunk({"content": "a\0"}, seed=2**63),
+        '{"choices":[{"index":0,"delta":{"content":"\\ud83d"},"finish_reason":"stop"}]}',
+    )
+    assert outcome.status == "completed"
+    assert object_["output"][0]["block_list"] == [{"type": "text", "text": "a\ufffd\ufffd"}]
 
 
 # --- usage ---------------------------------------------------------------------------------------

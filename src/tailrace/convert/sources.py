@@ -124,7 +124,7 @@ def _written(book: Notebook) -> Iterator[Told]:
 def _facts(first: str) -> dict[str, Any]:
     """The model and the time that a provider's first event names, wherever it has them."""
     try:
-        event = read_json(first, mends=True)
+        event = read_json(first)
     except StreamError:
         return {}
     facts: dict[str, Any] = {}

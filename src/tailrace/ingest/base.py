@@ -93,12 +93,11 @@ _ODD = re.compile(r"\\u0000|[0-9]{16}")
 _ODD_BYTES = re.compile(rb"\\u0000|[0-9]{16}")
 
 
-def read_json(data: str | bytes, limit: int = MOST_BYTES, *, mends: bool = False) -> dict[str, Any]:
+def read_json(data: str | bytes, limit: int = MOST_BYTES) -> dict[str, Any]:
     """An event of a provider: an object whose values any store and language can hold.
 
-    A model may say U+0000, a tool may return huge numbers, and a proxy may cut an emoji in two. An
-    event with such a value is refused; `mends`: they become U+FFFD, text, and U+FFFD, because the
-    rest of the event is worth having.
+    A model may say U+0000, a server may tell its seed in 64 bits, and a proxy may cut an emoji in
+    two. The rest of such an event is worth having, so they become U+FFFD, text, and U+FFFD.
     """
     if len(data) > limit:
         raise StreamTooLarge(f"An event of {len(data)} bytes; at most {limit} are read.")
@@ -107,12 +106,10 @@ def read_json(data: str | bytes, limit: int = MOST_BYTES, *, mends: bool = False
             value = msgspec.json.decode(data)
             odd = _is_odd(data)
         except msgspec.DecodeError:
-            if not mends:
-                raise
             value = json.loads(data, parse_constant=_refuse)  # it takes half of a surrogate pair
             odd = True
         if odd:
-            value = _mended(value, 0, mends=mends)
+            value = _mended(value, 0)
     except (ValueError, RecursionError, InvalidValue) as error:
         raise MalformedEvent(f"The provider sent no event: {error}") from error
     if not isinstance(value, dict):
@@ -130,22 +127,15 @@ def _refuse(word: str) -> None:
     raise InvalidValue(f"{word} is no JSON.")
 
 
-def _mended(value: Any, depth: int, *, mends: bool) -> Any:
-    """The value without what not every store and language can hold; refused if nobody `mends`."""
+def _mended(value: Any, depth: int) -> Any:
+    """The value without what not every store and language can hold."""
     if isinstance(value, dict | list) and depth >= _DEEPEST:
         raise InvalidValue(f"JSON nested more than {_DEEPEST} deep.")
     if isinstance(value, dict):
-        pairs = value.items()
-        return {
-            _mended(key, depth, mends=mends): _mended(one, depth + 1, mends=mends)
-            for key, one in pairs
-        }
+        return {_mended(key, depth): _mended(one, depth + 1) for key, one in value.items()}
     if isinstance(value, list):
-        return [_mended(one, depth + 1, mends=mends) for one in value]
-    mended = _mended_text(value) if isinstance(value, str) else _mended_number(value)
-    if mended != value and not mends:
-        raise InvalidValue("A value that not every store can hold: U+0000, or a huge number.")
-    return mended
+        return [_mended(one, depth + 1) for one in value]
+    return _mended_text(value) if isinstance(value, str) else _mended_number(value)
 
 
 def _mended_text(text: str) -> str:

@@ -104,7 +104,7 @@ class OpenAIResponses:
             return
         is_end = delta is not None and delta.type in _ENDS
         # The last event repeats all items, which came one by one before.
-        event = read_json(data, sse.MAX_EVENT_BYTES if is_end else MOST_BYTES, mends=True)
+        event = read_json(data, sse.MAX_EVENT_BYTES if is_end else MOST_BYTES)
         kind = event.get("type")
         if kind is None and isinstance(event.get("error"), dict):
             kind = "error"  # how proxies report that their upstream failed
