@@ -154,6 +154,26 @@ def test_usage_is_counted_once_and_includes_the_cached_input() -> None:
     assert raw["context_management"] == {"applied_edits": []}
 
 
+def test_what_a_message_cost_is_shown() -> None:
+    usage: Json = {"type": "message_delta", "usage": {"output_tokens": 7, "cost": 0.5}}
+    whole, _ = read(START, usage, STOP)
+    assert whole["usage"]["cost"] == 0.5
+    assert whole["usage"]["output_tokens"] == 7
+
+
+def test_what_only_the_end_of_a_message_says_is_kept() -> None:
+    metrics = {"amazon-bedrock-invocationMetrics": {"invocationLatency": 5}}
+    whole, _ = read(START, *HELLO, *ended("end_turn")[:1], {**STOP, **metrics})
+    assert metrics.items() <= whole["private"]["raw"].items()
+
+
+def test_the_end_of_a_chat_stream_says_nothing() -> None:
+    ingest = AnthropicMessages(Notebook())
+    for data in (json.dumps(START), json.dumps(STOP), "[DONE]", b" [DONE]"):
+        ingest.feed(data)
+    assert ingest.end().status == "completed"
+
+
 def test_unknown_events_and_deltas_are_kept_raw() -> None:
     path = FIXTURES / "anthropic-messages" / "every-block.jsonl"
     kept = raw_events(*(json.loads(line) for line in lines(path)))

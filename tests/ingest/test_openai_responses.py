@@ -865,6 +865,19 @@ def test_what_else_was_counted_is_kept_privately(usage: Json, more: Json) -> Non
     assert streams.shown(book)["private"]["raw"] == usage | more
 
 
+def test_the_usage_of_openais_own_tools_is_kept_privately() -> None:
+    tools = {"web_search": {"num_requests": 3}}
+    for used, raw in ((tools, {"input_tokens": 1, "tool_usage": tools}), (None, None)):
+        book, _ = read(completed(usage={"input_tokens": 1}, tool_usage=used))
+        assert streams.shown(book)["private"].get("raw") == raw
+
+
+@pytest.mark.parametrize("usage", [{"cost": 0.5}, {"cost_in_usd_ticks": 5_000_000_000}])
+def test_what_a_response_cost_is_shown(usage: Json) -> None:
+    book, _ = read(completed(usage=usage))
+    assert streams.shown(book)["usage"]["cost"] == 0.5
+
+
 def test_a_failed_response_without_usage_counts_nothing() -> None:
     book, _ = read(event("failed", response={"error": {"code": "x", "message": "y"}}))
     assert "usage" not in streams.shown(book)

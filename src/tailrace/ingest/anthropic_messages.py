@@ -16,7 +16,14 @@ from tailrace.core.items import ErrorInfo, Refusal, Usage
 from tailrace.core.writers import MessageWriter, Sink
 from tailrace.ingest.anthropic_blocks import API, Answer, OpenBlock, open_block
 from tailrace.ingest.anthropic_values import Json, keepable
-from tailrace.ingest.base import ExecutorOf, Outcome, read_json, server_tools
+from tailrace.ingest.base import (
+    ExecutorOf,
+    Outcome,
+    cost_of,
+    is_stop,
+    read_json,
+    server_tools,
+)
 
 _STOPPED = {"max_tokens": "max_output_tokens"}
 """Stop reasons that have another name here."""
@@ -122,7 +129,7 @@ class AnthropicMessages:
 
     def feed(self, data: str | bytes) -> None:
         """Take the JSON of the next event, or of a whole message."""
-        if not self._took_piece(data):
+        if not self._took_piece(data) and not is_stop(data):
             self._take(data)
 
     def _took_piece(self, data: str | bytes) -> bool:
@@ -198,7 +205,7 @@ class AnthropicMessages:
 
     def _message(self, event: Json) -> bool:
         """A whole message, as it comes without streaming."""
-        return self._message_start({"message": event}) and self._message_stop(event)
+        return self._message_start({"message": event}) and self._message_stop({})
 
     def _begin(self, message: Json) -> None:
         ident, content = message.get("id"), message.get("content")
@@ -247,20 +254,24 @@ class AnthropicMessages:
         return block is not None
 
     def _message_delta(self, event: Json) -> bool:
-        delta = event.get("delta")
-        if self._stage != "live" or not isinstance(delta, dict):
+        delta, usage = event.get("delta"), event.get("usage")
+        if self._stage != "live" or not (isinstance(delta, dict) or isinstance(usage, dict)):
             return False
-        changed = {**event, **delta}
-        for name in ("type", "delta", "usage", "id", "content"):
-            changed.pop(name, None)
-        # What is null says nothing, so what the start said stands.
-        self._facts.update((name, one) for name, one in changed.items() if one is not None)
-        self._count(event.get("usage"))
+        self._learn({**event, **(delta if isinstance(delta, dict) else {})})
+        self._count(usage)
         return True
 
-    def _message_stop(self, _event: Json) -> bool:
+    def _learn(self, facts: Json) -> None:
+        """More about the message. What is null says nothing, so what was said before stands."""
+        told = ("type", "delta", "usage", "id", "content")
+        self._facts.update(
+            (name, one) for name, one in facts.items() if one is not None and name not in told
+        )
+
+    def _message_stop(self, event: Json) -> bool:
         if self._stage != "live":
             return False
+        self._learn(event)  # Bedrock's metrics
         self._close(whole=True)
         self._stage = "whole"
         return True
@@ -313,6 +324,7 @@ class AnthropicMessages:
             cached_input_tokens=read,
             cache_write_tokens=written,
             reasoning_tokens=_number(details, "thinking_tokens"),
+            cost=cost_of(self._usage),
             service_tier=tier if isinstance(tier, str) else None,
         )
         provider = {"api": API, "response_id": self._answer.message_id, "model": usage.model}

@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -86,6 +86,35 @@ MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
 
 _DEEPEST = MAX_DEPTH - 8
 """How deep an event may nest: a part of it may be kept raw inside of an item, and has to fit."""
+
+_STOP = ("[DONE]", b"[DONE]")
+
+
+def is_stop(data: str | bytes) -> bool:
+    """Whether this is how a stream of chat completions ends.
+
+    Servers that translate one API into another (LiteLLM, OpenRouter, LM Studio) end all streams so.
+    """
+    return len(data) < 20 and data.strip() in _STOP
+
+
+_XAI_TICKS = 1e10
+"""How many of xAI's `cost_in_usd_ticks` are a dollar."""
+
+
+def cost_of(usage: Mapping[str, Any]) -> float | None:
+    """What a call cost, in dollars, where a provider's usage tells that (xAI, OpenRouter, …)."""
+    ticks = as_number(usage.get("cost_in_usd_ticks"))
+    if ticks is not None:
+        return ticks / _XAI_TICKS
+    cost = usage.get("cost")
+    return as_number(cost.get("total_cost") if isinstance(cost, dict) else cost)  # or Perplexity's
+
+
+def as_number(value: Any) -> float | None:
+    """A number that every reader can hold, and that is no truth value."""
+    return value if type(value) in (int, float) and 0 <= value <= MAX_INTEGER else None
+
 
 # What a JSON text may hold that not every store and language can: only then its values are looked
 # at. Long digits are mostly in ids; looking is all that it costs.

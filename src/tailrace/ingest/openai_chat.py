@@ -16,7 +16,7 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.items import ErrorInfo
 from tailrace.core.writers import Sink
-from tailrace.ingest.base import ExecutorOf, Outcome, read_json, server_tools
+from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, read_json, server_tools
 from tailrace.ingest.openai_chat_answer import Answer
 from tailrace.ingest.openai_chat_calls import API
 from tailrace.ingest.openai_chat_facts import (
@@ -28,7 +28,6 @@ from tailrace.ingest.openai_chat_facts import (
     usage_of,
 )
 
-_DONE = ("[DONE]", b"[DONE]")
 _HEAD = ("id", "model", "created", "system_fingerprint", "service_tier", "provider")
 _SOURCES = ("citations", "search_results")
 """Lists of what an answer rests on (xAI, Perplexity)."""
@@ -59,7 +58,7 @@ class OpenAIChat:
         """Take the next chunk. Nothing follows `[DONE]`."""
         if self._is_over:
             return
-        if len(data) < 20 and data.strip() in _DONE:
+        if is_stop(data):
             self._is_over = True
             return
         self._chunk(read_json(data))

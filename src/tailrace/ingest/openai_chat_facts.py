@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.items import (
     Annotation,
     ErrorInfo,
@@ -16,10 +15,7 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
-from tailrace.ingest.base import Outcome
-
-_XAI_TICKS = 1e10
-"""How many of xAI's `cost_in_usd_ticks` are a dollar."""
+from tailrace.ingest.base import Outcome, as_number, cost_of
 
 _REASONS = {
     **dict.fromkeys(("stop", "tool_calls", "function_call"), "completed"),
@@ -97,7 +93,7 @@ def usage_of(raw: Mapping[str, Any], model: Any, service_tier: Any) -> Usage:
         cached_input_tokens=cached,
         cache_write_tokens=stored,
         reasoning_tokens=reasoning,
-        cost=_cost(raw),
+        cost=cost_of(raw),
         service_tier=service_tier if isinstance(service_tier, str) else None,
     )
 
@@ -107,21 +103,8 @@ def _part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(value: Any) -> float | None:
-    """A number that every reader can hold, and that is no truth value."""
-    return value if type(value) in (int, float) and 0 <= value <= MAX_INTEGER else None
-
-
 def _count(raw: Mapping[str, Any], name: str) -> int:
-    return int(_number(raw.get(name)) or 0)
-
-
-def _cost(raw: Mapping[str, Any]) -> float | None:
-    ticks = _number(raw.get("cost_in_usd_ticks"))
-    if ticks is not None:
-        return ticks / _XAI_TICKS
-    cost = raw.get("cost")
-    return _number(cost.get("total_cost") if isinstance(cost, dict) else cost)  # or Perplexity's
+    return int(as_number(raw.get(name)) or 0)
 
 
 _CITATIONS: dict[str, Any] = {"url_citation": UrlCitation, "file_citation": FileCitation}

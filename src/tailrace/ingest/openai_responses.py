@@ -16,7 +16,14 @@ from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.items import ErrorInfo, InputRequest
 from tailrace.core.texts import Sink, TextWriter
-from tailrace.ingest.base import MOST_BYTES, ExecutorOf, Outcome, read_json, server_tools
+from tailrace.ingest.base import (
+    MOST_BYTES,
+    ExecutorOf,
+    Outcome,
+    is_stop,
+    read_json,
+    server_tools,
+)
 from tailrace.ingest.openai_events import DELTAS, EVENTS, Delta, progress
 from tailrace.ingest.openai_items import Json, TextPart
 from tailrace.ingest.openai_output import Output
@@ -35,8 +42,6 @@ from tailrace.ingest.openai_values import (
 _decode_delta = msgspec.json.Decoder(Delta).decode
 
 _TEXT_DELTA = "response.output_text.delta"
-_STOP = "[DONE]"
-"""How servers that also speak chat completions end a stream."""
 
 _STATUSES = ("completed", "incomplete", "failed", "cancelled")
 _ENDS = {
@@ -100,7 +105,7 @@ class OpenAIResponses:
         self._feed_rare(data, delta)
 
     def _feed_rare(self, data: str | bytes, delta: Delta | None) -> None:
-        if delta is None and data in (_STOP, _STOP.encode()):
+        if delta is None and is_stop(data):
             return
         is_end = delta is not None and delta.type in _ENDS
         # The last event repeats all items, which came one by one before.
@@ -256,7 +261,12 @@ class OpenAIResponses:
             return
         named = {"api": API, "response_id": as_word(response.get("id")), "model": model}
         provider = {name: value for name, value in named.items() if value is not None}
-        more = {name: value for name, value in event.items() if name.endswith("_usage")}
+        more = {
+            name: value
+            for holder in (response, event)  # OpenAI's tools, and Copilot's prices
+            for name, value in holder.items()
+            if value and name.endswith("_usage")
+        }
         raw = {**usage, **more} if more or usage_says_more(usage) else None
         counted = usage_of(usage, model, as_word(response.get("service_tier")))
         self._sink.emit(

@@ -20,6 +20,7 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
+from tailrace.ingest.base import cost_of
 
 API = "openai_responses"
 """What this API is called in private parts and raw events."""
@@ -172,6 +173,7 @@ def usage_of(usage: dict[str, Any], model: str | None, service_tier: str | None)
         cached_input_tokens=cached,
         cache_write_tokens=written,
         reasoning_tokens=thought,
+        cost=cost_of(usage),
         service_tier=service_tier,
     )
 
