@@ -814,11 +814,13 @@ def test_what_a_server_sealed_beside_its_reasoning_and_calls_goes_back_to_it() -
     more = {"field": "reasoning", "reasoning_details": details}
     writer.finish(private=run.private(provider=more))
     call = ArgumentsWriter(run, "f", call_id="c")
-    call.finish(private=run.private(provider={"fields": {"extra_content": 1}}))
+    fields = {"extra_content": 1, "type": "builtin_function", "id": "x", "function": {"signed": 2}}
+    call.finish(private=run.private(provider={"fields": fields}))
     answer = sent([run], CHAT)[1]
     assert answer["reasoning"] == "Look."
     assert answer["reasoning_details"] == details
-    assert answer["tool_calls"][0]["extra_content"] == 1
+    function = {"name": "f", "arguments": "{}", "signed": 2}
+    assert answer["tool_calls"] == [{**fields, "id": "c", "function": function}]
     assert "extra_content" not in json.dumps(sent([run], ANTHROPIC))
 
 

@@ -70,12 +70,14 @@ def kept(*events: str) -> dict[str, Any]:
         ("function_call", "completed", None),
         ("STOP", "completed", None),
         ("eos", "completed", None),
+        ("eos_token", "completed", None),
         ("length", "incomplete", "max_output_tokens"),
         ("model_length", "incomplete", "max_output_tokens"),
         ("content_filter", "incomplete", "content_filter"),
         ("insufficient_system_resource", "incomplete", "insufficient_system_resource"),
         ("Something_New", "incomplete", "Something_New"),
         ("", "cut", None),
+        ("null", "cut", None),
         (None, "cut", None),
         (7, "cut", None),
     ],
@@ -84,6 +86,22 @@ def test_the_finish_reason_decides(finish_reason: Any, status: str, reason: str 
     object_, outcome = read(chunk({"content": "a"}), chunk({}, finish_reason))
     assert (outcome.status, outcome.reason) == (status, reason)
     assert object_["output"][0].get("status") == (None if status == "completed" else "incomplete")
+
+
+def test_a_null_that_is_a_word_does_not_stand_in_the_way_of_the_finish_reason() -> None:
+    assert read(chunk({"content": "a"}, "null"), STOP)[1].status == "completed"
+
+
+def test_a_message_behind_its_deltas_repeats_them() -> None:
+    """So MiniMax ends. What no delta had is still new."""
+    fragments = [fragment("look", "{}", id="a")]
+    last = {"role": "assistant", "content": "Hello", "tool_calls": fragments, "name": "M"}
+    choice = {"index": 0, "message": last, "finish_reason": "stop"}
+    whole = json.dumps({"object": "chat.completion", "choices": [choice]})
+    for deltas in (["Hel", "lo"], [None], []):
+        message, call = items(*(chunk({"content": piece}) for piece in deltas), whole)
+        assert message["block_list"] == [{"type": "text", "text": "Hello"}]
+        assert call["call_id"] == "a"
 
 
 def test_a_stop_behind_everything_does_not_undo_what_was_said_before() -> None:
@@ -197,6 +215,8 @@ def usage(raw: Any, **top: Any) -> dict[str, Any]:
         ({"prompt_tokens_details": {"cached_tokens": 2}}, {"cached_input_tokens": 2}),
         ({"prompt_cache_hit_tokens": 2}, {"cached_input_tokens": 2}),
         ({"cached_tokens": 2}, {"cached_input_tokens": 2}),
+        ({"num_cached_tokens": 2}, {"cached_input_tokens": 2}),
+        ({"cache_creation_input_tokens": 2}, {"cache_write_tokens": 2}),
         ({"prompt_tokens_details": {"cache_write_tokens": 2}}, {"cache_write_tokens": 2}),
         ({"prompt_tokens_details": {"cache_creation_input_tokens": 2}}, {"cache_write_tokens": 2}),
         ({"completion_tokens_details": {"reasoning_tokens": 2}}, {"reasoning_tokens": 2}),
@@ -215,6 +235,11 @@ def test_usage_in_everybodys_words(raw: dict[str, Any], found: dict[str, Any]) -
     counts = {"prompt_tokens": 3, "completion_tokens": 4}
     expected = {"calls": 1, "input_tokens": 3, "output_tokens": 4, "model": "m"}
     assert usage({**counts, **raw}) == {**expected, **found}
+
+
+def test_usage_that_says_nothing_does_not_undo_what_was_counted() -> None:
+    counted = chunk({"content": "a"}, "stop", usage={"prompt_tokens": 3})
+    assert read(counted, chunk({}, usage={}))[0]["usage"]["input_tokens"] == 3
 
 
 def test_the_response_and_its_usage_are_kept_as_they_came() -> None:
@@ -264,6 +289,20 @@ def test_reasoning_is_a_summary_whatever_it_is_called(name: str, value: Any) -> 
     assert reasoning["summary"] == [{"type": "text", "text": "Hm."}]
     assert reasoning["private"]["provider"] == {"api": "openai_chat", "field": name}
     assert message["type"] == "message"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}], "signature": "s"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+    ],
+)
+def test_reasoning_may_be_a_part_of_the_content(part: dict[str, Any]) -> None:
+    reasoning, message = items(chunk({"content": [part]}), chunk({"content": "So."}, "stop"))
+    assert reasoning["summary"] == [{"type": "text", "text": "Hm."}]
+    assert reasoning["private"].get("signature") == part.get("signature")
+    assert message["block_list"] == [{"type": "text", "text": "So."}]
 
 
 def test_two_fields_with_one_text_are_one_text_and_with_two_are_two() -> None:
@@ -369,6 +408,36 @@ def test_a_citation_without_a_text_is_kept_raw() -> None:
     note = {"type": "url_citation", "url": "u", "start_index": 0, "end_index": 1}
     assert kept(chunk({"annotations": [note]}))["delta"] == {"annotations": [note]}
     assert kept(chunk({}, citations=["u"]))["delta"] == {"citations": ["u"]}
+    reference = {"type": "reference", "reference_ids": [1]}
+    assert kept(chunk({"content": [reference]}))["delta"] == {"annotations": [reference]}
+
+
+def test_a_citation_that_comes_before_its_text_waits_for_it() -> None:
+    place = {"start_index": 0, "end_index": 5}
+    first, second = ({"type": "url_citation", "url": url, **place} for url in "ab")
+    for beginning in ({"annotations": [first]}, {"content": "He", "annotations": [first]}):
+        told = "llo" if "content" in beginning else "Hello"
+        picture = {"images": [{"image_url": "https://i.example"}]}
+        (message,) = items(
+            chunk(beginning),
+            chunk({"content": told}),
+            chunk({"annotations": [second]}),
+            chunk(picture),
+            chunk({"content": "!"}, "stop"),
+        )
+        assert message["block_list"][0] == {
+            "type": "text",
+            "text": "Hello",
+            "annotations": [second, first],
+        }
+        assert message["private"]["provider"]["annotations"] == [first, second]
+        assert message["block_list"][2] == {"type": "text", "text": "!"}
+
+
+def test_a_citation_without_a_place_covers_the_text_and_one_beyond_it_is_raw() -> None:
+    page = {"type": "url_citation", "url": "u", "start_index": 0, "end_index": 0}
+    beyond = {**page, "end_index": 9}
+    assert annotated(page, beyond) == [{**page, "end_index": 6}, {"type": "raw", "raw": beyond}]
 
 
 def test_sources_of_the_whole_answer_are_one_citation_of_the_last_list() -> None:
@@ -403,7 +472,6 @@ def test_parts_of_the_content_may_be_anything() -> None:
     [
         {"content": 5},
         {"content": [5, {"type": "text"}, {"type": "thinking", "thinking": 5}]},
-        {"content": [{"type": "reference", "reference_ids": [1]}]},
         {"content": [{"type": "image_url"}, {"type": "refusal"}, {"type": "new", "x": 1}]},
         {"refusal": {"a": 1}},
         {"reasoning": 5},
@@ -485,7 +553,11 @@ def test_an_id_that_comes_late_or_is_taken_is_private() -> None:
 
 def test_what_a_call_carries_beside_it_is_private() -> None:
     (call,) = fixture("gemini-thought-signature")["output"]
-    fields = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    fields: dict[str, Any] = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    assert call["private"]["provider"]["fields"] == fields
+    builtin = {"index": 0, "type": "builtin_function", "function": {"name": "$web", "a": 1}}
+    (call,) = items(calls(builtin), calls({"index": 0, "function": {"b": 2}}), STOP)
+    fields = {"type": "builtin_function", "function": {"a": 1, "b": 2}}
     assert call["private"]["provider"]["fields"] == fields
     (call,) = fixture("openai-legacy-function-call")["output"]
     assert call["private"]["provider"]["function_call"] is True

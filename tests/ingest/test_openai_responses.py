@@ -450,6 +450,17 @@ def test_citations_without_a_place_in_the_text_are_kept() -> None:
     assert item["private"]["raw"]["type"] == "message"
 
 
+def test_a_citation_of_the_whole_answer_covers_its_text() -> None:
+    page = {**URL, "start_index": 0, "end_index": 0}
+    last = message("Hello")
+    last["content"][0]["annotations"] = [page]
+    [item] = output(text("Hello"), cite(page), done(0, last))
+    assert item["block_list"][0]["annotations"] == [{**page, "end_index": 5}]
+    assert item["private"]["raw"] == last
+    [item] = output(text(""), cite(page), done(0, message("")))
+    assert item["block_list"][0]["annotations"] == [{"type": "raw", "raw": page}]
+
+
 def test_a_citation_of_nothing_is_kept_raw() -> None:
     refusal = event("refusal.delta", output_index=0, delta="No")
     book, _ = read(cite(URL), text("Hi"), cite(None), cite(URL, output_index=7))

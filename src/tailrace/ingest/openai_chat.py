@@ -33,6 +33,8 @@ _SOURCES = ("citations", "search_results")
 """Lists of what an answer rests on (xAI, Perplexity)."""
 # `obfuscation` is padding against eavesdroppers who count bytes.
 _CHUNK = frozenset((*_HEAD, *_SOURCES, "choices", "object", "usage", "error", "obfuscation"))
+_GOING_ON = ("", "null")
+"""What some servers say for no `finish_reason`."""
 _CHOICE = frozenset(("index", "delta", "message", "finish_reason", "logprobs", "usage", "error"))
 
 
@@ -43,6 +45,7 @@ class OpenAIChat:
         self._sink = sink
         self._answer = Answer(sink, executor_of)
         self._choice: int | None = None
+        self._streamed: set[str] = set()  # the fields that came in deltas
         self._finish_reason: str | None = None
         self._error: ErrorInfo | None = None
         self._usage: dict[str, Any] | None = None
@@ -101,11 +104,16 @@ class OpenAIChat:
             self._of_choices.add(name, choice[name])
         self._note_error(choice.get("error"))
         self._note_usage(choice)  # Moonshot has it here
-        # An answer that was not streamed is a `message`; beside a delta, one repeats what came.
-        delta = choice.get("delta")
-        delta = delta if isinstance(delta, dict) else choice.get("message")
+        delta, message = choice.get("delta"), choice.get("message")
         if isinstance(delta, dict):
+            self._streamed.update(name for name, one in delta.items() if one)
             self._answer.delta(delta)
+        elif isinstance(message, dict):
+            # An answer that was not streamed. At the end of one that was (MiniMax), and beside a
+            # delta (Perplexity), a message repeats what came.
+            self._answer.delta(
+                {name: one for name, one in message.items() if name not in self._streamed}
+            )
         if isinstance(choice.get("logprobs"), dict):
             self._answer.logprobs(choice["logprobs"])
         self._note_finish(choice.get("finish_reason"))
@@ -113,7 +121,7 @@ class OpenAIChat:
     def _note_finish(self, reason: Any) -> None:
         # Some send a `stop` behind everything, which does not undo a `length`.
         is_final = self._finish_reason is not None and not is_completion(self._finish_reason)
-        if isinstance(reason, str) and reason and not is_final:
+        if isinstance(reason, str) and reason not in _GOING_ON and not is_final:
             self._finish_reason = reason
 
     def _note_error(self, raw: Any) -> None:
@@ -124,8 +132,9 @@ class OpenAIChat:
     def _note_usage(self, *holders: Any) -> None:
         """Counts so far: the last ones stand."""
         for holder in holders:
-            if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
-                self._usage = holder["usage"]
+            usage = holder.get("usage") if isinstance(holder, dict) else None
+            if usage and isinstance(usage, dict):
+                self._usage = usage
                 return
 
     def _close(self) -> Outcome:

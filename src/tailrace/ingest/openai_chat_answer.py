@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.items import Image, ImageUrl, RawAnnotation, Status
+from tailrace.core.items import Annotation, Image, ImageUrl, RawAnnotation, Status
 from tailrace.core.writers import MessageWriter, PartWriter, ReasoningWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_chat_calls import API, Calls
 from tailrace.ingest.openai_chat_facts import Gathered, ReasoningDetails, annotation_of
+from tailrace.ingest.openai_values import unplaced
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 _DETAILS = ("reasoning_details", "thinking_blocks")
@@ -39,6 +40,7 @@ class Answer:
         self._text: TextWriter | None = None
         self._refusal: PartWriter | None = None
         self._annotations: list[Any] = []
+        self._early: list[tuple[Annotation, Any]] = []
         self._cited: set[bytes] = set()
         self._logprobs = Gathered()
         self._audio = Gathered(_AUDIO)
@@ -69,6 +71,8 @@ class Answer:
         """Close what is open; whether a call lacks its name or the end of its arguments."""
         status: Status = "completed" if is_whole else "incomplete"
         self._close_message(status)
+        if self._early:
+            self.rest.add("annotations", [raw for _, raw in self._early])
         if self._logprobs:
             self.rest.add("logprobs", self._logprobs.all())
         self._close_reasoning(status)
@@ -170,13 +174,16 @@ class Answer:
         if not isinstance(part, dict):
             return False
         kind = part.get("type")
-        if kind == "thinking":
-            words = _words(part.get("thinking"))
+        if kind in ("thinking", "reasoning"):  # Mistral's, and Databricks' name for it
+            words = _words(part)
             if words:
                 self._reason(words, "content")
+            if isinstance(part.get("signature"), str):
+                self._seal().signature = part["signature"]
             return words is not None
         if kind == "reference":
-            return self._cite(part)
+            self._cite(part)
+            return True
         if kind == "image_url":
             return self._image(part)
         if kind == "refusal":
@@ -210,9 +217,7 @@ class Answer:
         if not isinstance(url, str) or not url:
             return False
         message = self._open_message()
-        if self._text is not None:
-            self._text.done()
-            self._text = None
+        self._close_text()
         message.whole(Image(image_url=ImageUrl(url=url)))
         return True
 
@@ -231,20 +236,34 @@ class Answer:
             key = msgspec.json.encode(raw)
             if key not in self._cited:  # some send the whole list again with every chunk
                 self._cited.add(key)
-                if not self._cite(raw):
-                    self.rest.add("annotations", [raw])
+                self._cite(raw)
         return True
 
-    def _cite(self, raw: Any) -> bool:
-        if self._text is None:
-            return False
+    def _cite(self, raw: Any) -> None:
+        """A citation; one that is ahead of its text waits for it."""
         self._annotations.append(raw)
-        self._text.annotate(annotation_of(raw))
-        return True
+        annotation = annotation_of(raw)
+        if self._text is not None and self._text.fits(annotation):
+            self._text.annotate(annotation)
+        else:
+            self._early.append((annotation, raw))
+
+    def _close_text(self) -> None:
+        if self._text is None:
+            return
+        for annotation, raw in self._early:
+            fits = self._text.fits(annotation)
+            self._text.annotate(
+                annotation if fits else unplaced(annotation, raw, self._text.length)
+            )
+        self._early.clear()
+        self._text.done()
+        self._text = None
 
     def _close_message(self, status: Status = "completed") -> None:
         if self._message is None:
             return
+        self._close_text()
         beside = {
             "annotations": self._annotations,
             "logprobs": self._logprobs.all(),
@@ -252,7 +271,7 @@ class Answer:
         }
         kept = {name: value for name, value in beside.items() if value}
         self._message.finish(status, ev.Private(provider={"api": API, **kept}))
-        self._message = self._text = self._refusal = None
+        self._message = self._refusal = None
         self._annotations, self._logprobs = [], Gathered()
         self._audio = Gathered(_AUDIO)
 

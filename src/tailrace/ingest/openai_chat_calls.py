@@ -25,6 +25,8 @@ API = "openai_chat"
 
 _LONGEST_NAME = 256  # a name that comes in pieces grows no further, so that it costs no more
 _FRAGMENT = frozenset(("index", "id", "type", "function", "custom"))
+_FUNCTION = frozenset(("name", "arguments", "input"))
+_TYPES = ("function", "custom")
 
 
 class _Call:
@@ -122,6 +124,16 @@ class _Call:
             )
             self.writer.arguments(self.text)
 
+    def keep(self, raw: dict[str, Any], function: dict[str, Any]) -> None:
+        """What a fragment has beside what every call has, such as Gemini's thought signature."""
+        self.extra.update((key, raw[key]) for key in raw.keys() - _FRAGMENT)
+        kind = _text(raw.get("type"))
+        if kind and kind not in _TYPES:
+            self.extra["type"] = kind  # Moonshot's `builtin_function` has to come back as one
+        inner = {key: function[key] for key in function.keys() - _FUNCTION}
+        if inner:
+            self.extra["function"] = {**self.extra.get("function", {}), **inner}
+
     def private(self, call_id: str) -> ev.Private:
         """What the next request needs beside the call itself."""
         provider: dict[str, Any] = {"api": API}
@@ -130,7 +142,7 @@ class _Call:
         if self.is_legacy:
             provider["function_call"] = True
         if self.extra:
-            provider["fields"] = self.extra  # such as Gemini's thought signature
+            provider["fields"] = self.extra
         return ev.Private(provider=provider)
 
     def raw(self) -> dict[str, Any]:
@@ -176,7 +188,7 @@ class Calls:
         if ident:
             self._by_id[ident] = call
             call.id = call.id or ident
-        call.extra.update((key, raw[key]) for key in raw.keys() - _FRAGMENT)
+        call.keep(raw, function)
         if is_object and call.has_begun:
             call.extra["arguments"] = given
             arguments = ""

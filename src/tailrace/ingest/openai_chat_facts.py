@@ -10,17 +10,17 @@ import msgspec
 from tailrace.core.items import (
     Annotation,
     ErrorInfo,
-    FileCitation,
     RawAnnotation,
-    UrlCitation,
     Usage,
 )
+from tailrace.ingest import openai_values
 from tailrace.ingest.base import Outcome, as_number, cost_of
 
 _REASONS = {
     **dict.fromkeys(("stop", "tool_calls", "function_call"), "completed"),
     # What compatible servers say for the same.
-    **dict.fromkeys(("tool_call", "tool_use", "end_turn", "stop_sequence", "eos"), "completed"),
+    **dict.fromkeys(("tool_call", "tool_use", "end_turn", "stop_sequence"), "completed"),
+    **dict.fromkeys(("eos", "eos_token", "complete"), "completed"),
     **dict.fromkeys(("length", "max_tokens", "model_length"), "max_output_tokens"),
     **dict.fromkeys(("content_filter", "sensitive", "safety"), "content_filter"),
 }
@@ -84,8 +84,13 @@ def usage_of(raw: Mapping[str, Any], model: Any, service_tier: Any) -> Usage:
         _count(into, "cached_tokens")
         or _count(raw, "prompt_cache_hit_tokens")  # DeepSeek
         or _count(raw, "cached_tokens")  # Moonshot
+        or _count(raw, "num_cached_tokens")  # Mistral
     )
-    stored = _count(into, "cache_write_tokens") or _count(into, "cache_creation_input_tokens")
+    stored = (
+        _count(into, "cache_write_tokens")
+        or _count(into, "cache_creation_input_tokens")
+        or _count(raw, "cache_creation_input_tokens")  # gateways to Anthropic
+    )
     return Usage(
         model=model if isinstance(model, str) else None,
         input_tokens=read,
@@ -107,20 +112,14 @@ def _count(raw: Mapping[str, Any], name: str) -> int:
     return int(as_number(raw.get(name)) or 0)
 
 
-_CITATIONS: dict[str, Any] = {"url_citation": UrlCitation, "file_citation": FileCitation}
-
-
 def annotation_of(raw: Any) -> Annotation:
-    """A citation; one that lacks its place or its target is kept as it came."""
-    kind = raw.get("type") if isinstance(raw, dict) else None
-    if isinstance(kind, str) and kind in _CITATIONS:
-        facts = raw[kind] if isinstance(raw.get(kind), dict) else raw
-        try:
-            known: Annotation = msgspec.convert({**facts, "type": kind}, _CITATIONS[kind])
-        except msgspec.ValidationError:
-            return RawAnnotation(raw=raw)
-        return known
-    return RawAnnotation(raw=raw)
+    """A citation, whose facts stand in a field that is called like its type."""
+    if not isinstance(raw, dict):
+        return RawAnnotation(raw=raw)
+    kind = raw.get("type")
+    facts = raw.get(kind) if isinstance(kind, str) else None
+    known = openai_values.annotation_of({**facts, "type": kind} if isinstance(facts, dict) else raw)
+    return RawAnnotation(raw=raw) if isinstance(known, RawAnnotation) else known
 
 
 class Gathered:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.items import Annotation, Data, FileCitation, RawAnnotation, RawItem
+from tailrace.core.items import Annotation, Data, RawAnnotation, RawItem
 from tailrace.core.writers import MessageWriter, PartWriter, ReasoningWriter, Sink, TextWriter
 from tailrace.ingest.openai_values import (
     API,
@@ -24,6 +24,7 @@ from tailrace.ingest.openai_values import (
     dicts,
     has_more,
     says_more,
+    unplaced,
 )
 
 Json = dict[str, Any]
@@ -133,15 +134,10 @@ class TextPart:
     def finish(self) -> None:
         """The text is all there is: citations that still do not fit lose their place in it."""
         for annotation, raw in self._early:
-            if self.writer.fits(annotation):
-                self.writer.annotate(annotation)
-            elif isinstance(annotation, FileCitation):
-                self.has_more = True
-                self.writer.annotate(
-                    msgspec.structs.replace(annotation, start_index=None, end_index=None)
-                )
-            else:
-                self.writer.annotate(RawAnnotation(raw=raw))
+            if not self.writer.fits(annotation):
+                annotation = unplaced(annotation, raw, self.writer.length)
+                self.has_more = self.has_more or not isinstance(annotation, RawAnnotation)
+            self.writer.annotate(annotation)
         self._early.clear()
 
 

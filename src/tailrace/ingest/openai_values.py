@@ -119,6 +119,20 @@ def annotation_of(raw: dict[str, Any]) -> Annotation:
     return RawAnnotation(raw=raw)
 
 
+def unplaced(annotation: Annotation, raw: dict[str, Any], length: int) -> Annotation:
+    """What becomes of a citation whose range is not in its text, which is so long.
+
+    A file is cited without a range then. Of an empty one nothing is known but that the answer rests
+    on that page (xAI says 0 to 0), so it covers the text, as Anthropic's citations do.
+    """
+    if isinstance(annotation, FileCitation):
+        return msgspec.structs.replace(annotation, start_index=None, end_index=None)
+    is_page = isinstance(annotation, UrlCitation) and annotation.start_index == annotation.end_index
+    if is_page and length:
+        return msgspec.structs.replace(annotation, start_index=0, end_index=length)
+    return RawAnnotation(raw=raw)
+
+
 def says_more(raw: dict[str, Any], annotation: Annotation) -> bool:
     """Whether the provider's citation holds more than ours."""
     if isinstance(annotation, RawAnnotation):

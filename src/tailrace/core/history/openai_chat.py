@@ -123,10 +123,13 @@ class _Messages:
         arguments = entry.arguments or "{}"
         if entry.kind == "custom":
             arguments = msgspec.json.encode(arguments_object(entry)).decode()
-        function = {"name": tool_name(entry.name), "arguments": arguments}
-        call = {"id": self.calls[entry], "type": "function", "function": function}
         fields = entry.origin.get("fields")  # more that a server wants back, such as a signature
-        return {**fields, **call} if self.rules.owns(entry) and isinstance(fields, dict) else call
+        if not self.rules.owns(entry) or not isinstance(fields, dict):
+            fields = {}
+        inner = fields.get("function")
+        function = {**inner} if isinstance(inner, dict) else {}
+        function |= {"name": tool_name(entry.name), "arguments": arguments}
+        return {"type": "function", **fields, "id": self.calls[entry], "function": function}
 
     def _picture(self, piece: Piece) -> Json | None:
         if isinstance(piece, ImageUrlPart) and self.rules.load(piece.image_url.url):
