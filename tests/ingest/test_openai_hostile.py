@@ -234,7 +234,20 @@ def _citations(count: int) -> list[Json]:
     return [delta, *[{"type": kind, "annotation": url, **place}] * count]
 
 
-@pytest.mark.parametrize("make", [_items, _repeated_ends, _implied, _parts, _citations])
+def _texts(count: int) -> list[Json]:
+    events: list[Json] = []
+    for at in range(count):
+        place = {"item_id": "m", "output_index": 0, "content_index": at}
+        events.append({"type": "response.output_text.delta", "delta": "some text", **place})
+        part = {"type": "output_text", "text": "some text and more", "annotations": [{}]}
+        events.append({"type": "response.content_part.done", "part": part, **place})
+    return events
+
+
+_MANY = (_items, _repeated_ends, _implied, _parts, _texts, _citations)
+
+
+@pytest.mark.parametrize("make", _MANY)
 def test_time_grows_with_the_stream_and_no_faster(make: Any) -> None:
     def seconds(count: int) -> float:
         events = make(count)

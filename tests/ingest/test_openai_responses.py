@@ -304,6 +304,53 @@ def test_a_whole_text_that_contradicts_what_was_shown_is_kept_privately() -> Non
     assert item["private"]["raw"] == last
 
 
+@pytest.mark.parametrize("last", [None, 3, 4])
+def test_deltas_that_each_have_an_index_are_not_told_again_by_the_whole(last: int | None) -> None:
+    """vLLM counts its deltas in `content_index`."""
+    pieces = ["He", "l", "l", "o"]
+    place = {"item_id": "rs_1", "output_index": 0}
+    part = {"type": "reasoning_text", "text": "Hello"}
+    thoughts = [
+        event("reasoning_text.delta", **place, content_index=at, delta=piece)
+        for at, piece in enumerate(pieces)
+    ]
+    words = [text(piece, index=1, content_index=at) for at, piece in enumerate(pieces)]
+    if last is not None:
+        thoughts.append(event("reasoning_text.done", **place, content_index=last, text="Hello"))
+        thoughts.append(event("content_part.done", **place, content_index=last, part=part))
+        there = {"item_id": "msg_1", "output_index": 1, "content_index": last}
+        words.append(event("output_text.done", **there, text="Hello"))
+        words.append(event("content_part.done", **there, part=message("Hello")["content"][0]))
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [part]}
+    reasoning, answer = output(*thoughts, done(0, thought), *words, done(1, message("Hello")))
+    assert [one["text"] for one in reasoning["reasoning_text"]] == pieces
+    assert reasoning["private"]["raw"] == thought
+    assert texts(answer) == pieces
+    assert answer["private"]["raw"] == message("Hello")
+
+
+def test_two_parts_of_other_words_than_the_whole_are_no_cut_of_it() -> None:
+    pieces = [text("ab", content_index=0), text("cd", content_index=1)]
+    [answer] = output(*pieces, done(0, message("abxy")))
+    assert texts(answer) == ["abxy", "cd"]
+
+
+@pytest.mark.parametrize("end", [[], [completed()]])
+def test_what_was_all_there_when_it_was_added_is_shown_without_an_end(end: list[Json]) -> None:
+    thought = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "So."}],
+        "content": [{"type": "reasoning_text", "text": "Hm."}],
+    }
+    reasoning, answer = output(added(0, thought), added(1, message("Hello")), *end)
+    assert reasoning["summary"] == [{"type": "text", "text": "So."}]
+    assert reasoning["reasoning_text"] == [{"type": "text", "text": "Hm."}]
+    assert texts(answer) == ["Hello"]
+    status = None if end else "incomplete"
+    assert [item.get("status") for item in (reasoning, answer)] == [status, status]
+
+
 def test_parts_whose_indexes_lie_are_matched_in_order() -> None:
     [item] = output(
         text("one", content_index=4), text("two", content_index=9), done(0, message("one", "two"))
@@ -876,10 +923,15 @@ def test_what_else_was_counted_is_kept_privately(usage: Json, more: Json) -> Non
     assert streams.shown(book)["private"]["raw"] == usage | more
 
 
-def test_the_usage_of_openais_own_tools_is_kept_privately() -> None:
-    tools = {"web_search": {"num_requests": 3}}
-    for used, raw in ((tools, {"input_tokens": 1, "tool_usage": tools}), (None, None)):
-        book, _ = read(completed(usage={"input_tokens": 1}, tool_usage=used))
+def test_what_a_response_says_beside_its_request_is_kept_privately() -> None:
+    said: Json = {
+        "tool_usage": {"web_search": {"num_requests": 3}},
+        "moderation": {"output": {"flagged": True}},
+        "new": 1,
+    }
+    usage, echo = {"input_tokens": 1}, {"temperature": 1.0, "tools": [{"type": "web_search"}]}
+    for more, raw in ((said, usage | said), (dict.fromkeys(said), None)):
+        book, _ = read(completed(usage=usage, **echo, **more))
         assert streams.shown(book)["private"].get("raw") == raw
 
 

@@ -11,7 +11,14 @@ from typing import Any
 import msgspec
 
 from tailrace.core.texts import StreamedText
-from tailrace.ingest.openai_items import TEXTS, Json, MessageSlot, TextPart
+from tailrace.ingest.openai_items import (
+    TEXTS,
+    Json,
+    MessageSlot,
+    ReasoningSlot,
+    TextPart,
+    is_told,
+)
 from tailrace.ingest.openai_output import Output
 from tailrace.ingest.openai_tools import TOOLS
 from tailrace.ingest.openai_values import (
@@ -85,19 +92,24 @@ def _reasoning_delta(output: Output, delta: Delta) -> bool:
 
 def _part_added(output: Output, event: Json) -> bool:
     """A part begins; what it holds comes again in its deltas or its end."""
-    return _part(output, event, as_dict(event.get("part")).get("type")) is not None
+    kind = as_dict(event.get("part")).get("type")
+    slot = _slot(output, event, kind)
+    return slot is not None and _part(slot, event, kind) is not None
 
 
-def _part(output: Output, event: Json, kind: Any) -> Any:
-    place, index = _place(event), as_index(event.get("content_index")) or 0
+def _slot(output: Output, event: Json, kind: Any) -> MessageSlot | ReasoningSlot | None:
+    """The item that has a part of this kind."""
     kind = TEXTS.get(kind, kind) if isinstance(kind, str) else None
     if kind == "reasoning_text":
-        reasoning = output.reasoning(*place)
-        return reasoning and reasoning.text_part(index)
-    message = output.message(*place) if kind in ("output_text", "refusal") else None
-    if message is None:
-        return None
-    return message.refusal_part(index) if kind == "refusal" else message.text_part(index)
+        return output.reasoning(*_place(event))
+    return output.message(*_place(event)) if kind in ("output_text", "refusal") else None
+
+
+def _part(slot: MessageSlot | ReasoningSlot, event: Json, kind: Any) -> Any:
+    index = as_index(event.get("content_index")) or 0
+    if isinstance(slot, MessageSlot) and kind == "refusal":
+        return slot.refusal_part(index)
+    return slot.text_part(index)
 
 
 def _part_done(output: Output, event: Json) -> bool:
@@ -106,10 +118,11 @@ def _part_done(output: Output, event: Json) -> bool:
     name = "refusal" if kind == "refusal" else "text"
     if not _whole_text(output, event, kind, part.get(name)):
         return False
-    if "annotations" in part and not output.is_over(event):
-        written = _part(output, event, kind)
-        if isinstance(written, TextPart):
-            written.annotate_missing(dicts(part["annotations"]))
+    cited = dicts(part.get("annotations"))
+    slot = _slot(output, event, kind) if cited and not output.is_over(event) else None
+    written = None if slot is None else _part(slot, event, kind)
+    if isinstance(written, TextPart):
+        written.annotate_missing(cited)
     return True
 
 
@@ -129,10 +142,14 @@ def _whole_text(output: Output, event: Json, kind: Any, text: Any) -> bool:
     """A text as a whole. The last word is the item's, so what contradicts is passed over."""
     if output.is_over(event):
         return True
-    part = _part(output, event, kind) if isinstance(text, str) else None
-    if part is None:
+    slot = _slot(output, event, kind) if isinstance(text, str) else None
+    if slot is None:
         return False
-    getattr(part, "writer", part).fill(text)
+    if not is_told(text, slot.parts):
+        part = _part(slot, event, kind)
+        if part is None:
+            return False
+        getattr(part, "writer", part).fill(text)
     return True
 
 

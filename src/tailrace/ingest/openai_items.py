@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.items import Annotation, Data, RawAnnotation, RawItem
+from tailrace.core.items import Annotation, Data, RawAnnotation, RawItem, Status
+from tailrace.core.texts import StreamedText
 from tailrace.core.writers import MessageWriter, PartWriter, ReasoningWriter, Sink, TextWriter
 from tailrace.ingest.openai_values import (
     API,
@@ -40,7 +41,7 @@ class Slot(ABC):
     """One item of the response that is being read.
 
     `origin` says which response it is of; `item_id` and `index` are the provider's; `is_implied`
-    until its `added` or `done` has come.
+    until its `added` or `done` has come, which is `seen` then.
     """
 
     item_type: str
@@ -53,9 +54,11 @@ class Slot(ABC):
         self.is_open = True
         self.is_implied = True
         self.call_id: str | None = None
+        self.seen: Json = {}
 
     def added(self, item: Json) -> None:
         """The provider says what the item is."""
+        self.seen = item
         self.is_implied = False
         self.item_id = as_word(item.get("id")) or self.item_id
         self.call_id = as_word(item.get("call_id")) or self.call_id
@@ -88,6 +91,30 @@ def by_place(parts: dict[int, Any], count: int) -> dict[int, Any]:
     if all(0 <= index < count for index in parts):
         return parts
     return dict(enumerate(parts.values()))
+
+
+def untold(content: list[Json], parts: dict[int, Any]) -> list[Json]:
+    """The final parts, without texts if these are what was streamed, only cut otherwise.
+
+    vLLM counts its deltas in `content_index`, so each of them is a part.
+    """
+    whole = "".join(as_text(part.get("text")) or "" for part in content)
+    if len(content) < len(parts) and is_told(whole, parts):
+        return [{**part, "text": None} for part in content]
+    return content
+
+
+def is_told(text: str, parts: dict[int, Any]) -> bool:
+    """Whether several parts together are this text.
+
+    No more of them are looked at than it has characters, so this costs no more than its event.
+    """
+    if not 1 < len(parts) <= len(text):
+        return False
+    told: list[StreamedText] = [getattr(part, "writer", part) for part in parts.values()]
+    return sum(part.length for part in told) == len(text) and text == "".join(
+        part.text for part in told
+    )
 
 
 class TextPart:
@@ -201,9 +228,11 @@ class MessageSlot(Slot):
         content = dicts(item.get("content"))
         if isinstance(item.get("content"), str):
             content = [{"type": "output_text", "text": item["content"]}]
+        new = untold(content, self.parts)
         self.parts = by_place(self.parts, len(content))
         more = has_more(item, self._known) or item.get("role", "assistant") != "assistant"
-        for place, part in enumerate(content):
+        more = more or new is not content
+        for place, part in enumerate(new):
             more = self._take(place, part) or more
         self._finish(item, as_end(item.get("status")) or "completed", more=more)
 
@@ -234,11 +263,17 @@ class MessageSlot(Slot):
 
     def settle(self) -> None:
         """Whole as it is."""
-        self._finish(None, "completed")
+        self._end("completed")
 
     def cut(self) -> None:
         """Incomplete as it is."""
-        self._finish(None, "incomplete")
+        self._end("incomplete")
+
+    def _end(self, status: Status) -> None:
+        if self.seen.get("content") and not self.parts:
+            self.done({**self.seen, "status": status})  # it was all there when it was added
+        else:
+            self._finish(None, status)
 
 
 class ReasoningSlot(Slot):
@@ -253,7 +288,7 @@ class ReasoningSlot(Slot):
         self.writer = ReasoningWriter(sink)
         self._sealed: str | None = None
         self.summaries: dict[int, PartWriter] = {}
-        self.texts: dict[int, PartWriter] = {}
+        self.parts: dict[int, PartWriter] = {}
 
     def added(self, item: Json) -> None:
         """Its id, and what is sealed."""
@@ -273,9 +308,9 @@ class ReasoningSlot(Slot):
 
     def text_part(self, index: int) -> PartWriter:
         """The part of the raw text at this place."""
-        part = self.texts.get(index)
+        part = self.parts.get(index)
         if part is None:
-            part = self.texts[index] = self.writer.text_part()
+            part = self.parts[index] = self.writer.text_part()
         return part
 
     def done(self, item: Json) -> None:
@@ -283,8 +318,9 @@ class ReasoningSlot(Slot):
         self.added(item)
         more = has_more(item, self._known)
         summary, content = dicts(item.get("summary")), dicts(item.get("content"))
+        content = untold(content, self.parts)
         self.summaries = by_place(self.summaries, len(summary))
-        self.texts = by_place(self.texts, len(content))
+        self.parts = by_place(self.parts, len(content))
         for parts, make in ((summary, self.summary_part), (content, self.text_part)):
             for place, part in enumerate(parts):
                 words = as_text(part.get("text"))
@@ -298,11 +334,17 @@ class ReasoningSlot(Slot):
 
     def settle(self) -> None:
         """Whole as it is."""
-        self._finish("completed")
+        self._end("completed")
 
     def cut(self) -> None:
         """Incomplete as it is."""
-        self._finish("incomplete")
+        self._end("incomplete")
+
+    def _end(self, status: Status) -> None:
+        if self.summaries or self.parts:
+            self._finish(status)
+        else:
+            self.done({**self.seen, "status": status})  # what it was added with, if anything
 
 
 class RawSlot(Slot):
@@ -312,13 +354,8 @@ class RawSlot(Slot):
         super().__init__(sink, item_id, index)
         self.item_type = item_type
         self._id = sink.new_id("raw")
-        self._last: Json = {"type": item_type}
-        self._place = sink.add(RawItem(id=self._id, raw=self._last, source=API))
-
-    def added(self, item: Json) -> None:
-        """What there is of it."""
-        super().added(item)
-        self._last = item
+        self.seen = {"type": item_type}
+        self._place = sink.add(RawItem(id=self._id, raw=self.seen, source=API))
 
     def done(self, item: Json) -> None:
         """The item, whole."""
@@ -328,9 +365,9 @@ class RawSlot(Slot):
     def _finish(self, status: Any) -> None:
         self.is_open = False
         # What is sealed is nobody's business but the model's.
-        shown = {name: value for name, value in self._last.items() if name not in _SEALED}
+        shown = {name: value for name, value in self.seen.items() if name not in _SEALED}
         item = RawItem(id=self._id, raw=shown, source=API, status=status)
-        self.sink.done(self._place, item, self.private(self._last))
+        self.sink.done(self._place, item, self.private(self.seen))
 
     def settle(self) -> None:
         """Whole as it is."""

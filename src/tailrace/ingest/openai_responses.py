@@ -52,6 +52,20 @@ _ENDS = {
     "response.cancelled": "cancelled",
 }
 
+_TOLD = frozenset(
+    (
+        *("type", "sequence_number", "response", "id", "object", "created_at", "completed_at"),
+        *("status", "error", "incomplete_details", "model", "output", "output_text", "usage"),
+        *("service_tier", "background", "frequency_penalty", "instructions", "max_output_tokens"),
+        *("max_tool_calls", "metadata", "parallel_tool_calls", "presence_penalty", "prompt"),
+        *("previous_response_id", "prompt_cache_key", "prompt_cache_retention", "reasoning"),
+        *("safety_identifier", "store", "temperature", "text", "tool_choice", "tools", "user"),
+        *("top_logprobs", "top_p", "truncation"),
+    )
+)
+"""What a response repeats of its request, or what has a place elsewhere. The rest is kept: what
+OpenAI's tools used, Copilot's prices, a moderation's findings."""
+
 
 def _whole(response: Json) -> tuple[str, Json]:
     """An answer that did not stream, as the event that a stream would have ended with."""
@@ -263,9 +277,9 @@ class OpenAIResponses:
         provider = {name: value for name, value in named.items() if value is not None}
         more = {
             name: value
-            for holder in (response, event)  # OpenAI's tools, and Copilot's prices
+            for holder in (response, event)
             for name, value in holder.items()
-            if value and name.endswith("_usage")
+            if value and name not in _TOLD
         }
         raw = {**usage, **more} if more or usage_says_more(usage) else None
         counted = usage_of(usage, model, as_word(response.get("service_tier")))

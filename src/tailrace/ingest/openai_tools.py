@@ -171,12 +171,12 @@ class CallSlot(Slot):
     ) -> None:
         super().__init__(sink, item_id, index)
         self.item_type = item_type
+        self.seen = {"type": item_type}
         self.tool = TOOLS[item_type]
         self.request: InputRequest | None = None
         self._executor_of = executor_of
         self._name: str | None = None
         self._label: str | None = None
-        self._seen: Json = {"type": item_type}
         self._waiting = _Waiting()
         self._given: str | None = None
         self._writer: ArgumentsWriter | None = None
@@ -188,7 +188,6 @@ class CallSlot(Slot):
     def added(self, item: Json) -> None:
         """Its ids and its name."""
         super().added(item)
-        self._seen = item
         self.named(item.get("name"))
         self._label = self._label or as_word(item.get("server_label"))
         if self._name or self.tool.name:
@@ -340,7 +339,7 @@ class CallSlot(Slot):
 
     def settle(self) -> None:
         """Whole as it is, if its arguments are."""
-        item = {**self._seen, "status": "completed"}
+        item = {**self.seen, "status": "completed"}
         if self.tool.asked is None:
             begun_with = as_arguments(item.pop(self.tool.arguments, None)) or ""
             if self._given is None and not self._streamed:
