@@ -629,6 +629,17 @@ def test_white_space_behind_the_arguments_belongs_to_them() -> None:
     assert made(calls(one), calls(fragment("f", "\n", index=0))) == [("f", "{}\n", None)]
 
 
+def test_pieces_that_name_no_call_belong_to_one_call_each_if_they_are_as_many() -> None:
+    """So Moonshot goes on with two calls at once, without an index."""
+    two = calls(fragment("f", "", id="a"), fragment("g", None, id="b"))
+    more = [calls(*({"function": {"arguments": one}} for one in pair)) for pair in ("{[", "}]")]
+    assert made(two, *more) == [("f", "{}", None), ("g", "[]", None)]
+    assert made(two, calls({"function": {"arguments": "{}"}})) == [
+        ("f", "", None),
+        ("g", "{}", None),
+    ]
+
+
 def test_an_id_alone_names_the_call() -> None:
     one, two = fragment("f", '{"a":', id="a"), fragment("f", '{"a":', id="b")
     rest = calls(fragment(None, "2}", id="b"), fragment(None, "1}", id="a"))

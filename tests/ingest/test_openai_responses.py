@@ -654,6 +654,16 @@ def test_pieces_after_the_whole_arguments_are_kept_raw() -> None:
     assert len(kept_raw(book)) == 2
 
 
+def test_a_call_that_ends_as_something_else_is_never_made() -> None:
+    """So Perplexity tells of a tool that it runs itself. Only the place tells what that was."""
+    found = {"type": "search_results", "results": [1]}
+    one, other = output(added(0, call("{}")), done(0, found), completed(found))
+    assert (one["type"], one["status"], one["arguments"]) == ("tool_call", "incomplete", "{}")
+    assert other["raw"] == found
+    [made, _] = output(added(0, call("{}")), done(0, {**found, "id": "x"}), completed())
+    assert "status" not in made
+
+
 def test_what_is_known_of_an_incomplete_call_is_shown() -> None:
     events = [added(0, call("")), arguments('{"a'), done(0, call('{"a":', status="incomplete"))]
     [item] = output(*events)

@@ -280,11 +280,11 @@ class Answer:
     def _tool_calls(self, value: Any) -> bool:
         if not isinstance(value, list):
             return False
-        for fragment in value:
-            if isinstance(fragment, dict):
-                self._calls.fragment(fragment)
-            else:
-                self.rest.add("tool_calls", [fragment])
+        fragments = [one for one in value if isinstance(one, dict)]
+        self._calls.fragments(fragments)
+        if len(fragments) < len(value):
+            strange = [one for one in value if not isinstance(one, dict)]
+            self.rest.add("tool_calls", strange)
         return True
 
     def _function_call(self, value: Any) -> bool:

@@ -26,7 +26,7 @@ API = "openai_chat"
 _LONGEST_NAME = 256  # a name that comes in pieces grows no further, so that it costs no more
 _FRAGMENT = frozenset(("index", "id", "type", "function", "custom"))
 _FUNCTION = frozenset(("name", "arguments", "input"))
-_TYPES = ("function", "custom")
+_TYPES = ("", "function", "custom")
 
 
 class _Call:
@@ -124,15 +124,12 @@ class _Call:
             )
             self.writer.arguments(self.text)
 
-    def keep(self, raw: dict[str, Any], function: dict[str, Any]) -> None:
-        """What a fragment has beside what every call has, such as Gemini's thought signature."""
-        self.extra.update((key, raw[key]) for key in raw.keys() - _FRAGMENT)
-        kind = _text(raw.get("type"))
-        if kind and kind not in _TYPES:
-            self.extra["type"] = kind  # Moonshot's `builtin_function` has to come back as one
-        inner = {key: function[key] for key in function.keys() - _FUNCTION}
+    def keep(self, extra: dict[str, Any]) -> None:
+        """What a fragment has beside what every call has."""
+        inner = {**self.extra.get("function", {}), **extra.get("function", {})}
+        self.extra.update(extra)
         if inner:
-            self.extra["function"] = {**self.extra.get("function", {}), **inner}
+            self.extra["function"] = inner
 
     def private(self, call_id: str) -> ev.Private:
         """What the next request needs beside the call itself."""
@@ -150,6 +147,32 @@ class _Call:
         return {"id": self.id, "arguments": self.text, **self.extra}
 
 
+class _Fragment:
+    """A piece of one call; what it says of which call that is may be nothing."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.kind = "custom" if isinstance(raw.get("custom"), dict) else "function"
+        function = raw.get(self.kind)
+        function = function if isinstance(function, dict) else {}
+        index = raw.get("index")
+        self.index = index if type(index) is int else None
+        self.id = _text(raw.get("id"))
+        self.name = _text(function.get("name"))
+        self.given = function.get("input" if self.kind == "custom" else "arguments")
+        self.arguments, self.is_object = _arguments(self.given)
+        self.extra = {key: raw[key] for key in raw.keys() - _FRAGMENT}
+        if _text(raw.get("type")) not in _TYPES:
+            self.extra["type"] = raw["type"]  # Moonshot's `builtin_function` goes back as one
+        inner = {key: function[key] for key in function.keys() - _FUNCTION}
+        if inner:
+            self.extra["function"] = inner  # such as Gemini's thought signature
+
+    @property
+    def is_addressed(self) -> bool:
+        """Whether it says more than a piece of arguments."""
+        return self.index is not None or bool(self.id or self.name)
+
+
 class Calls:
     """The calls of one answer; `before_new` is told before another one begins."""
 
@@ -162,37 +185,49 @@ class Calls:
         self._by_id: dict[str, _Call] = {}
         self._legacy: _Call | None = None
 
-    def fragment(self, raw: dict[str, Any]) -> None:
-        """More of one call, or another one."""
-        kind = "custom" if isinstance(raw.get("custom"), dict) else "function"
-        function = raw.get(kind)
-        function = function if isinstance(function, dict) else {}
-        name = _text(function.get("name"))
-        given = function.get("input" if kind == "custom" else "arguments")
-        arguments, is_object = _arguments(given)
-        index, ident = raw.get("index"), _text(raw.get("id"))
-        index = index if type(index) is int else None
-        call, is_meant = self._find(index, ident, name)
-        if call is not None and not (
-            call.goes_on(ident, name, arguments)
-            if is_meant
-            else call.may_go_on(name, is_object=is_object)
-        ):
-            if is_meant and call.is_repeated_by(ident, name, arguments):
-                return
-            call = None
+    def fragments(self, raws: list[dict[str, Any]]) -> None:
+        """More of some calls, or other ones.
+
+        A fragment that does not say of which call it is, is mostly of the last; but several of
+        them, as many as there are calls, are of one call each.
+        """
+        fragments = [_Fragment(raw) for raw in raws]
+        if 1 < len(raws) == len(self._calls) and not any(one.is_addressed for one in fragments):
+            for call, fragment in zip(self._calls, fragments, strict=True):
+                self._take(call, fragment)
+            return
+        for fragment in fragments:
+            known = self._call_of(fragment)
+            if known is not None:
+                self._take(known, fragment)
+
+    def _call_of(self, fragment: _Fragment) -> _Call | None:
+        """The call that a fragment is of, begun if need be; None if it only repeats one."""
+        ident, name, arguments = fragment.id, fragment.name, fragment.arguments
+        call, is_meant = self._find(fragment.index, ident, name)
         if call is None:
-            call = self._new(kind)
-        if index is not None:
-            self._by_index[index] = call
-        if ident:
-            self._by_id[ident] = call
-            call.id = call.id or ident
-        call.keep(raw, function)
-        if is_object and call.has_begun:
-            call.extra["arguments"] = given
+            return self._new(fragment.kind)
+        if is_meant:
+            if call.goes_on(ident, name, arguments):
+                return call
+            if call.is_repeated_by(ident, name, arguments):
+                return None
+        elif call.may_go_on(name, is_object=fragment.is_object):
+            return call
+        return self._new(fragment.kind)
+
+    def _take(self, call: _Call, fragment: _Fragment) -> None:
+        if fragment.index is not None:
+            self._by_index[fragment.index] = call
+        if fragment.id:
+            self._by_id[fragment.id] = call
+            call.id = call.id or fragment.id
+        call.keep(fragment.extra)
+        arguments = fragment.arguments
+        if fragment.is_object and call.has_begun:
+            call.extra["arguments"] = fragment.given
             arguments = ""
-        self._write(call, name, arguments)
+        self._write(call, fragment.name, arguments)
 
     def legacy(self, raw: dict[str, Any]) -> None:
         """More of the one `function_call` that this API had before it had tools."""

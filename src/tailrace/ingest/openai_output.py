@@ -124,9 +124,19 @@ class Output:
         """An item as it is at its end, known or not."""
         slot = self._known(item, index, ended=True)
         if slot is None:
+            self._supersede(item, index)
             slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
         if slot.is_open:
             slot.done(item)
+
+    def _supersede(self, item: Json, index: Any) -> None:
+        """Cut what began at this place as something else, if the place is all that tells of it.
+
+        Perplexity ends the call of a tool that it runs itself as the results of that.
+        """
+        before = self.find(None, index)
+        if before is not None and before.is_open and item.get("id") is None is not before.item_id:
+            before.cut()
 
     def _known(self, item: Json, index: Any, *, ended: bool) -> Slot | None:
         """The slot that an item is for; None if it is a new one, at a used index perhaps."""

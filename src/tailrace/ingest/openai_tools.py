@@ -351,6 +351,7 @@ class CallSlot(Slot):
 
     def cut(self) -> None:
         """Nobody may carry it out."""
+        self._keep_what_agrees(self.seen)
         self._cut(self.private())
 
     def _cut(self, private: ev.Private) -> None:
