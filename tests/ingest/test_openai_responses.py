@@ -654,6 +654,24 @@ def test_pieces_after_the_whole_arguments_are_kept_raw() -> None:
     assert len(kept_raw(book)) == 2
 
 
+@pytest.mark.parametrize("place", [0, 1, None])
+def test_a_call_that_ends_without_its_id_is_told_by_its_place_or_call(place: int | None) -> None:
+    last = {**call("{}"), "id": None, "item_id": "fc_1", "output_index": place}
+    again = {**call("{}"), "id": "fc_2"}
+    streamed = [added(0, call("")), arguments("{}"), done(place, last)]
+    [item] = output(*streamed, completed(message("Hi"), again), done(place, last))[:1]
+    assert item["arguments"] == "{}"
+    assert item["private"] == {"provider": {"api": "openai_responses", "id": "fc_1"}}
+    items = output(*streamed, completed(message("Hi"), again))
+    assert [one["type"] for one in items] == ["tool_call", "message"]
+
+
+def test_calls_of_one_call_id_are_told_by_their_places() -> None:
+    two = [added(at, call("", item_id=f"fc_{at}")) for at in range(2)]
+    ends = [done(at, {**call(f"[{at}]"), "id": None}) for at in range(2)]
+    assert [item["arguments"] for item in output(*two, *ends)] == ["[0]", "[1]"]
+
+
 def test_a_call_that_ends_as_something_else_is_never_made() -> None:
     """So Perplexity tells of a tool that it runs itself. Only the place tells what that was."""
     found = {"type": "search_results", "results": [1]}

@@ -30,6 +30,7 @@ class Output:
         self._slots: list[Slot] = []
         self._by_id: dict[str, Slot | None] = {}
         self._by_index: dict[int, Slot] = {}
+        self._by_call: dict[str, Slot | None] = {}
 
     def __bool__(self) -> bool:
         """Whether there is any item."""
@@ -102,10 +103,9 @@ class Output:
         return slot
 
     def _register(self, slot: Slot) -> None:
-        if slot.item_id is not None:
-            known = self._by_id.setdefault(slot.item_id, slot)
-            if known is not slot:
-                self._by_id[slot.item_id] = None  # two items of one id: it tells nothing
+        for ident, known in ((slot.item_id, self._by_id), (slot.call_id, self._by_call)):
+            if ident is not None and known.setdefault(ident, slot) is not slot:
+                known[ident] = None  # two items of one id: it tells nothing
         if slot.index is not None:
             self._by_index[slot.index] = slot
 
@@ -128,6 +128,7 @@ class Output:
             slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
         if slot.is_open:
             slot.done(item)
+            self._register(slot)
 
     def _supersede(self, item: Json, index: Any) -> None:
         """Cut what began at this place as something else, if the place is all that tells of it.
@@ -142,6 +143,9 @@ class Output:
         """The slot that an item is for; None if it is a new one, at a used index perhaps."""
         item_id, call_id = as_word(item.get("id")), as_word(item.get("call_id"))
         slot = self.find(item_id, index)
+        if slot is None or slot.item_type != item["type"]:
+            # vLLM leaves the id out at the end, and may be at the next place already.
+            slot = self._by_call.get(call_id) if call_id and ended else None
         if slot is None or slot.item_type != item["type"]:
             return None
         is_same = item_id is not None and item_id == slot.item_id
@@ -162,11 +166,10 @@ class Output:
         """
         items = [item for item in items if as_word(item.get("type")) is not None]
         left = dict.fromkeys(self._slots)
-        by_call = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
         found: list[Slot | None] = [None] * len(items)
         passes: tuple[Callable[[int, Json], Slot | None], ...] = (
             lambda _, item: self._by_id.get(as_word(item.get("id")) or ""),
-            lambda _, item: by_call.get(as_word(item.get("call_id")) or ""),
+            lambda _, item: self._by_call.get(as_word(item.get("call_id")) or ""),
             lambda place, _: self._by_index.get(place),
         )
         for look in passes:

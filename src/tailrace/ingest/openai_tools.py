@@ -42,7 +42,10 @@ from tailrace.ingest.openai_values import (
 )
 
 _INTERRUPTED = ErrorInfo(code="interrupted", message="The tool was interrupted.")
-_KNOWN = ("type", "id", "call_id", "name", "status", "server_label")
+_KNOWN = (
+    *("type", "id", "call_id", "name", "status", "server_label"),
+    *("item_id", "output_index"),  # where the item stands: Bedrock repeats it inside
+)
 _DONE = ("completed", "failed")
 
 
