@@ -640,6 +640,25 @@ def test_pieces_that_name_no_call_belong_to_one_call_each_if_they_are_as_many() 
     ]
 
 
+def test_pieces_that_are_each_all_so_far_make_the_call_of_the_last() -> None:
+    """Baidu sends arguments so; what was shown of their run is a call that nobody makes."""
+
+    def sent(*pieces: str) -> list[str]:
+        begun = calls(fragment("f", None, index=0, id="a"))
+        return [begun, *(calls(fragment(None, piece, index=0)) for piece in pieces)]
+
+    shown, call = items(*sent('{"a"', '{"a":1', '{"a":1}', '{"a":1}'), STOP)
+    assert (shown["status"], shown["call_id"]) == ("incomplete", "a")
+    assert (call["arguments"], "status" in call) == ('{"a":1}', False)
+    assert call["private"]["provider"]["call_id"] == "a"
+    cut = items(*sent('{"a"', '{"a":1}'))
+    assert [(one["arguments"], one["status"]) for one in cut] == [('{"a"{"a":1}', "incomplete")]
+    nested = sent('{"a":', '{"a":1}}')
+    assert made(*nested) == [("f", '{"a":{"a":1}}', None)]
+    for broken in (['{"a"', '{"a":1'], ['{"a"', "{b}"], ["{'a': 1}"]):
+        assert [one["arguments"] for one in items(*sent(*broken), STOP)] == ["".join(broken)]
+
+
 def test_an_id_alone_names_the_call() -> None:
     one, two = fragment("f", '{"a":', id="a"), fragment("f", '{"a":', id="b")
     rest = calls(fragment(None, "2}", id="b"), fragment(None, "1}", id="a"))

@@ -9,6 +9,7 @@ is whether the call so far has all its arguments, which `PartialJson` knows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Literal
 
 import msgspec
@@ -93,6 +94,22 @@ class _Call:
             return True
         return False
 
+    def snapshot(self) -> str | None:
+        """The arguments, if every piece was all of them so far, as Baidu sends them.
+
+        Asked at the end only: until then such pieces may be a value within its like.
+        """
+        if self.kind == "custom" or self.state() == "whole":
+            return None
+        pieces = self._pieces
+        if len(pieces) < 2 or not all(two.startswith(one) for one, two in pairwise(pieces)):
+            return None
+        try:
+            msgspec.json.decode(pieces[-1], type=dict)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        return pieces[-1]
+
     def goes_on(self, ident: str, name: str, arguments: str) -> bool:
         """Whether a fragment with this call's index or id is more of it."""
         if not name:
@@ -115,14 +132,24 @@ class _Call:
     def open(self, sink: Sink, executor_of: ExecutorOf) -> None:
         """Show the call, with the arguments that waited for its name."""
         if self.writer is None and self.name:
-            self.writer = ArgumentsWriter(
-                sink,
-                self.name,
-                call_id=self.id or None,
-                kind=self.kind,
-                executor=executor_of(self.name),
-            )
+            self.writer = self._new_writer(sink, executor_of)
             self.writer.arguments(self.text)
+
+    def _new_writer(self, sink: Sink, executor_of: ExecutorOf) -> ArgumentsWriter:
+        return ArgumentsWriter(
+            sink,
+            self.name,
+            call_id=self.id or None,
+            kind=self.kind,
+            executor=executor_of(self.name),
+        )
+
+    def replace(self, sink: Sink, executor_of: ExecutorOf, arguments: str) -> None:
+        """Begin anew with these arguments: nobody may carry out what was shown."""
+        assert self.writer is not None
+        self.writer.finish("incomplete", self.private(self.writer.call_id))
+        self.writer = self._new_writer(sink, executor_of)
+        self.writer.arguments(arguments)
 
     def keep(self, extra: dict[str, Any]) -> None:
         """What a fragment has beside what every call has."""
@@ -247,7 +274,10 @@ class Calls:
             if call.writer is None:
                 nameless.append(call.raw())
                 continue
-            is_cut = call.is_truncated()
+            snapshot = call.snapshot() if is_whole else None
+            if snapshot is not None:
+                call.replace(self._sink, self._executor_of, snapshot)
+            is_cut = snapshot is None and call.is_truncated()
             truncated = truncated or is_cut
             status: Status = "completed" if is_whole and not is_cut else "incomplete"
             call.writer.finish(status, call.private(call.writer.call_id))
