@@ -365,6 +365,14 @@ def test_an_error_fails_the_call_and_keeps_what_came() -> None:
     assert (message["status"], message["block_list"][0]["text"]) == ("incomplete", "Once upon")
 
 
+@pytest.mark.parametrize("error", ["Gone.", {"message": "Gone.", "code": "500"}])
+def test_an_error_needs_no_type(error: Any) -> None:
+    whole, outcome = read(START, {"error": error})
+    assert outcome.error is not None
+    assert outcome.error.message == "Gone."
+    assert whole["status"] == "failed"
+
+
 @pytest.mark.parametrize("error", [None, "boom", {"type": 5, "message": None}])
 def test_an_error_of_any_shape_is_an_error(error: Any) -> None:
     broken = {"type": "error", "error": error}

@@ -153,6 +153,8 @@ class AnthropicMessages:
     def _take(self, data: str | bytes) -> None:
         event = read_json(data)
         kind = event.get("type")
+        if kind is None and event.get("error"):
+            kind = "error"  # how proxies report that their upstream failed
         if not isinstance(kind, str):
             raise MalformedEvent("The provider sent no event: it has no type.")
         if len(data) >= _SHORTEST_DEEP_EVENT and not keepable(event):
@@ -279,7 +281,7 @@ class AnthropicMessages:
     def _failed(self, event: Json) -> bool:
         error = event.get("error")
         facts = error if isinstance(error, dict) else {}
-        code, message = facts.get("type"), facts.get("message")
+        code, message = facts.get("type"), facts.get("message") or error
         self._error = ErrorInfo(
             code=code if isinstance(code, str) else "provider_error",
             message=message if isinstance(message, str) else "The provider failed.",
