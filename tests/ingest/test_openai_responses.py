@@ -371,6 +371,13 @@ def test_refusals_stream_and_come_whole() -> None:
     assert item["block_list"] == [part, {"type": "refusal", "refusal": ""}]
 
 
+def test_the_whole_of_another_kind_of_part_is_kept_raw() -> None:
+    whole = event("refusal.done", item_id="msg_1", output_index=0, refusal="No")
+    book, _ = read(text("Yes"), whole)
+    assert texts(streams.shown(book)["output"][0]) == ["Yes"]
+    assert kept_raw(book) == [("response.refusal.done", whole)]
+
+
 @pytest.mark.parametrize("first", ["text", "refusal"])
 def test_a_part_does_not_change_its_kind(first: str) -> None:
     place = {"item_id": "msg_1", "output_index": 0}
