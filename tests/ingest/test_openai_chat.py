@@ -93,7 +93,7 @@ def test_a_null_that_is_a_word_does_not_stand_in_the_way_of_the_finish_reason() 
 
 
 def test_a_message_behind_its_deltas_repeats_them() -> None:
-    """So MiniMax ends. What no delta had is still new."""
+    """Some servers end so. What no delta had is still new."""
     fragments = [fragment("look", "{}", id="a")]
     last = {"role": "assistant", "content": "Hello", "tool_calls": fragments, "name": "M"}
     choice = {"index": 0, "message": last, "finish_reason": "stop"}
@@ -190,7 +190,7 @@ def test_what_is_no_event_changes_nothing() -> None:
 
 
 def test_values_that_no_database_holds_do_not_end_the_stream() -> None:
-    """Together tells its seed in 64 bits; models say U+0000, and proxies cut emojis in two."""
+    """Some tell a seed in 64 bits; models say U+0000, and proxies cut emojis in two."""
     object_, outcome = read(
         chunk({"content": "a\0"}, seed=2**63),
         '{"choices":[{"index":0,"delta":{"content":"\\ud83d"},"finish_reason":"stop"}]}',
@@ -641,7 +641,7 @@ def test_pieces_that_name_no_call_belong_to_one_call_each_if_they_are_as_many() 
 
 
 def test_pieces_that_are_each_all_so_far_make_the_call_of_the_last() -> None:
-    """Baidu sends arguments so; what was shown of their run is a call that nobody makes."""
+    """Some send arguments so; what was shown of their run is a call that nobody makes."""
 
     def sent(*pieces: str) -> list[str]:
         begun = calls(fragment("f", None, index=0, id="a"))

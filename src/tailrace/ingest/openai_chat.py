@@ -109,7 +109,7 @@ class OpenAIChat:
             self._streamed.update(name for name, one in delta.items() if one)
             self._answer.delta(delta)
         elif isinstance(message, dict):
-            # An answer that was not streamed. At the end of one that was (MiniMax), and beside a
+            # An answer that was not streamed. At the end of one that was, and beside a
             # delta (Perplexity), a message repeats what came.
             self._answer.delta(
                 {name: one for name, one in message.items() if name not in self._streamed}

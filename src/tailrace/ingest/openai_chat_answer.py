@@ -174,7 +174,7 @@ class Answer:
         if not isinstance(part, dict):
             return False
         kind = part.get("type")
-        if kind in ("thinking", "reasoning"):  # Mistral's, and Databricks' name for it
+        if kind in ("thinking", "reasoning"):  # two names for the same
             words = _words(part)
             if words:
                 self._reason(words, "content")

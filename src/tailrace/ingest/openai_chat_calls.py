@@ -95,7 +95,7 @@ class _Call:
         return False
 
     def snapshot(self) -> str | None:
-        """The arguments, if every piece was all of them so far, as Baidu sends them.
+        """The arguments, if every piece was all of them so far.
 
         Asked at the end only: until then such pieces may be a value within its like.
         """
