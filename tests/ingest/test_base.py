@@ -12,7 +12,10 @@ from tailrace.core.errors import IllegalEvent, MalformedEvent, StreamTooLarge
 from tailrace.core.events import Private
 from tailrace.core.items import ErrorInfo, RawItem
 from tailrace.core.writers import ArgumentsWriter, MessageWriter
+from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome, read_json, server_tools
+from tailrace.ingest.openai_chat import OpenAIChat
+from tailrace.ingest.openai_responses import OpenAIResponses
 from tests.ingest import streams
 
 
@@ -58,6 +61,35 @@ def test_values_that_not_every_store_can_hold_are_mended(line: str, value: Any) 
 def test_what_is_no_event_is_refused(line: str | bytes) -> None:
     with pytest.raises(MalformedEvent):
         read_json(line)
+
+
+DELTAS: dict[str, tuple[Any, str]] = {
+    "openai_responses": (
+        OpenAIResponses,
+        '{"type":"response.output_text.delta","item_id":"msg_1","output_index":0,"delta":"%s"}',
+    ),
+    "openai_chat": (OpenAIChat, '{"choices":[{"index":0,"delta":{"content":"%s"}}]}'),
+    "anthropic_messages": (
+        AnthropicMessages,
+        '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}',
+    ),
+}
+BLOCK = '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
+
+
+@pytest.mark.parametrize("api", DELTAS)
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_no_answer_is_lost_to_a_character_that_no_store_holds(api: str, kind: type) -> None:
+    make, delta = DELTAS[api]
+    book = Notebook()
+    ingest = make(book)
+    pieces = [r"It\u0000 is", r" \ud83d", " sunny."]
+    for line in [BLOCK] * (make is AnthropicMessages) + [delta % piece for piece in pieces]:
+        ingest.feed(line if kind is str else line.encode())
+    book.conclude(ingest.end())
+    [said] = streams.shown(book)["output"]
+    assert said["block_list"][0]["text"] == "It\ufffd is \ufffd sunny."
+    streams.check_readable(book)
 
 
 def test_an_event_that_is_too_large_is_refused_unread() -> None:
