@@ -355,6 +355,10 @@ class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = True
 
 
+def _unheard(_note: str) -> None:
+    """What nobody wants to know."""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One model call, in no provider's words.
 
@@ -384,13 +388,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The provider's own fields, as they stand in its request; None takes a field out of it."""
     attempt: int = 1
     """Which try of this call it is."""
+    note: Callable[[str], None] = _unheard
+    """Called by the model with each thing that the history had to leave out, and why."""
 
 
 class Model(Protocol):
     """A model of some provider: it turns a request into the raw events of its API.
 
     It makes one try and knows no patience: timeouts between events, retries and what is shown of
-    them are the caller's (`tailrace.runtime.calling`).
+    them are the caller's (`tailrace.runtime.calling`). Where several hosts speak one API, it also
+    has a `host`: what one of them sealed or named, no other can read (`host_of`).
     """
 
     @property
@@ -417,3 +424,9 @@ class Model(Protocol):
     async def close(self) -> None:
         """Let go of its connections."""
         ...
+
+
+def host_of(model: Model) -> str | None:
+    """Where a model is asked, as `api.openai.com`; None if it does not say."""
+    host = getattr(model, "host", None)
+    return host if isinstance(host, str) and host else None

@@ -22,6 +22,7 @@ from tailrace.core.items import (
     ErrorInfo,
     ImageUrl,
     ImageUrlPart,
+    InputRequest,
     Message,
     RawItem,
     Reasoning,
@@ -38,6 +39,10 @@ from tailrace.testing._books import Run
 from tailrace.testing.providers import Issued
 from tailrace.testing.runs import legal_runs
 
+HOST = "one.example"
+HOSTS = (HOST, HOST, None, "two.example")
+"""Who answers: whom one asks, somebody that an older log does not name, or somebody else."""
+
 APIS: tuple[Api, Api, Api] = ("openai_responses", "anthropic_messages", "openai_chat")
 
 Json = dict[str, Any]
@@ -49,6 +54,7 @@ class Chain:
 
     states: list[State] = field(default_factory=list)
     issued: dict[Api, Issued] = field(default_factory=lambda: {api: Issued() for api in APIS})
+    """The accounts at `HOST`; what any other host sends out is known to none of them."""
 
 
 class _Provider:
@@ -308,9 +314,26 @@ ANSWERS = (
     ("rs", "msg", "rs", "fc"),
     ("rs", "sh"),
     ("rs", "sh", "sho", "rs", "msg"),
+    ("rs", "lsh"),
+    ("rs", "shc", "fc"),
+    ("msg", "patch", "screen"),
+    ("rs", "ask"),
+    ("ask", "ask"),
+    ("mcp", "msg"),
+    ("rs", "prog", "pfc"),
+    ("pfc",),
+    ("progo", "rs", "msg"),
 )
-"""What models answer: reasoning, messages, calls of functions, the provider's own web search, and
-its shell, which somebody else has to run."""
+"""What models answer: reasoning, messages, calls of functions, the provider's own web search, its
+hosted shell, calls of a shell, a patch and a computer for us to run, requests for an approval, and
+programs that call functions."""
+
+TYPED = {
+    "lsh": ("local_shell", "local_shell_call", "action"),
+    "shc": ("shell", "shell_call", "action"),
+    "patch": ("apply_patch", "apply_patch_call", "operation"),
+    "screen": ("computer", "computer_call", "action"),
+}
 
 
 class _Player:
@@ -320,7 +343,10 @@ class _Player:
         self.draw = draw
         self.number = number
         self.api: Api = draw(st.sampled_from(APIS))
-        self.issued = chain.issued[self.api]
+        self.host = draw(st.sampled_from(HOSTS))
+        self.issued = Issued() if self.host == HOSTS[-1] else chain.issued[self.api]
+        self.program = "call_nobody"
+        self.asked: list[str] = []
         self.sealed: bool = draw(st.sampled_from((True, True, False)))
         self.tells_response: bool = draw(st.sampled_from((True, True, False)))
         model = draw(st.sampled_from((None, "a", "b")))
@@ -361,6 +387,7 @@ class _Player:
             return False
         for call_id in filter(None, calls):
             self.result(call_id)
+        self.approve()
         if how == "lost":
             attempt = (self.book.node.attempt or 1) + 1
             self.book.emit(
@@ -378,6 +405,8 @@ class _Player:
 
     def private(self, name: str, **more: Any) -> ev.Private:
         facts: Json = {"api": self.api, "id": name}
+        if self.host is not None:
+            facts["host"] = self.host
         if self.tells_response:
             facts["response_id"] = f"resp_{self.number}_{self.answers}"
         return ev.Private(provider=facts | more.pop("provider", {}), **more)
@@ -410,12 +439,73 @@ class _Player:
             self.book.done(
                 self.book.add(shell), shell, self.private(name, raw=self.shell(kind, name))
             )
+        elif kind in ("prog", "progo"):
+            program = RawItem(id=self.book.new_id("raw"), raw={}, source=self.api)
+            raw = self.made(kind, name)
+            self.book.done(self.book.add(program), program, self.private(name, raw=raw))
+        elif kind in ("ask", "mcp"):
+            named = "mcp_approval_request" if kind == "ask" else "mcp"
+            call = ArgumentsWriter(self.book, "buy", call_id=name, kind=named, executor="provider")
+            call.arguments("{}")
+            call.finish(private=self.private(name, raw=self.made(kind, name)))
+            if kind == "mcp":
+                ResultWriter(self.book, call.call_id).finish()
+            else:
+                self.asked.append(name)
+        elif kind in TYPED:
+            call = ArgumentsWriter(self.book, kind, call_id=f"call_{name}", kind=TYPED[kind][0])
+            call.arguments("{}")
+            call.finish(private=self.private(name, raw=self.made(kind, name)))
+            return call.call_id
         else:
             call = ArgumentsWriter(self.book, "look", call_id=name)
             call.arguments('{"at":1}')
-            call.finish(private=self.private(name, provider={"call_id": f"call_{name}"}))
+            mine = self.made(kind, name) if kind == "pfc" else None
+            call.finish(private=self.private(name, provider={"call_id": f"call_{name}"}, raw=mine))
             return call.call_id
         return None
+
+    def made(self, kind: str, name: str) -> Json:
+        """The provider's own item."""
+        if self.api == "anthropic_messages":
+            use = "mcp_tool_use" if kind in ("ask", "mcp") else "hologram"
+            return {"type": use, "id": name, "name": "buy"}
+        if kind in TYPED:
+            _, named, field = TYPED[kind]
+            return {"type": named, "id": name, "call_id": f"call_{name}", field: {"do": 1}}
+        if kind in ("ask", "mcp"):
+            asks = {"id": name, "name": "buy", "arguments": "{}", "server_label": "shop"}
+            if kind == "ask":
+                return {"type": "mcp_approval_request", **asks}
+            return {"type": "mcp_call", **asks, "approval_request_id": [None, *self.asked][-1]}
+        if kind == "prog":
+            return {"type": "program", "id": name, "call_id": self.program, "code": "x"}
+        if kind == "progo":
+            return {"type": "program_output", "id": name, "call_id": self.program, "result": "y"}
+        caller = {"type": "program", "caller_id": self.program}
+        return {"type": "function_call", "id": name, "call_id": f"call_{name}", "caller": caller}
+
+    def approve(self) -> None:
+        """Some requests are asked in the log, under their ids or ours; some of them answered."""
+        known = {answer["call_id"] for answer in self.book.node.answers.values()}
+        requests = [
+            InputRequest(
+                id=f"{name}{'_ours' * self.flag(True, False)}", kind="approval", call_id=name
+            )
+            for name in self.asked
+            if name not in known
+        ]
+        if not requests or self.flag(False, False, True):
+            return
+        self.book.emit(ev.TaskInputRequired(task_id=self.book.task_id, requests=requests))
+        for request in requests:
+            answer = ev.TaskInputReceived(
+                task_id=self.book.task_id,
+                request_id=request.id,
+                approved=self.flag(True, False),
+                reason="So be it.",
+            )
+            self.book.emit(answer)
 
     def broken(self, kind: str, name: str) -> str:
         if kind == "rs":
@@ -453,12 +543,15 @@ class _Player:
     def shell(self, kind: str, name: str) -> Json:
         if self.api != "openai_responses":
             return {"type": "hologram", "id": name}
-        named = "shell_call" if kind == "sh" else "shell_call_output"
-        return {"type": named, "id": name, "call_id": f"call_sh_{self.number}x{self.answers}"}
+        shell: Json = {"id": name, "call_id": f"call_sh_{self.number}x{self.answers}"}
+        if kind == "sh":
+            return {"type": "shell_call", **shell, "action": {"commands": ["ls"]}}
+        return {"type": "shell_call_output", **shell, "output": []}
 
     def register(self, kinds: tuple[str, ...], names: list[str]) -> None:
         made: list[Json] = []
         for kind, name in zip(kinds, names, strict=True):
+            self.program = f"call_{name}" if kind == "prog" else self.program
             if self.api == "anthropic_messages":
                 text = f"Thinking {name}. "
                 signature = f"sealed {name}" if self.sealed else "unknown"
@@ -467,8 +560,11 @@ class _Player:
             elif kind == "rs":
                 sealed = f"sealed {name}" if self.sealed else None
                 made.append({"type": "reasoning", "id": name, "encrypted_content": sealed})
-            elif kind == "fc":
-                made.append({"type": "function_call", "id": name, "call_id": f"call_{name}"})
+            elif kind in ("fc", "pfc"):
+                call = {"type": "function_call", "id": name, "call_id": f"call_{name}"}
+                made.append(self.made(kind, name) if kind == "pfc" else call)
+            elif kind in ("ask", "mcp", "prog", "progo", *TYPED):
+                made.append(self.made(kind, name))
             elif kind == "msg":
                 made.append({"type": "message", "id": name})
             else:
@@ -478,9 +574,10 @@ class _Player:
         elif self.api == "anthropic_messages":
             self.issued.anthropic_message(made)
         elif "rs" in kinds:
-            calls = [{"id": one["call_id"]} for one in made if "call_id" in one]
-            before = kinds.index("rs") < (kinds.index("fc") if calls else 0)
-            said = "Thinking" if before else ""
+            ours = ("fc", "pfc", *TYPED)
+            places = [at for at, kind in enumerate(kinds) if kind in ours]
+            calls = [{"id": f"call_{names[at]}"} for at in places]
+            said = "Thinking" if places and kinds.index("rs") < places[0] else ""
             self.issued.chat_message({"reasoning_content": said, "tool_calls": calls})
 
 

@@ -548,12 +548,11 @@ def test_a_call_of_the_providers_shell_goes_back_with_its_output_or_not_at_all()
     output = {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "output": []}
     hosted = {"type": "tool_search_call", "id": "tsc_1", "call_id": None}
     xai = {"type": "x_search_call", "id": "xs_1", "call_id": ""}
-    program = {"type": "program", "id": "cm_1", "call_id": "call_2"}  # its calls are answered
     run = Run()
     for raw in (hosted, xai, shell, output, {**output, "id": "sho_2"}, {**shell, "id": "sh_2"}):
         kept(run, raw)
-    kept(run, program)
-    assert sent([run])[1:] == [hosted, xai, shell, output, program]
+    kept(run, {**output, "id": "sho_3", "type": "hologram_output"})
+    assert sent([run])[1:] == [hosted, xai, shell, output]
 
 
 def test_a_call_and_its_output_behind_different_reasoning_are_not_torn_apart() -> None:

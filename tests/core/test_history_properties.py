@@ -17,7 +17,7 @@ from tailrace.testing.providers import (
     check_openai_chat,
     check_openai_responses,
 )
-from tests.core.conversations import APIS, Chain, chains, conversations
+from tests.core.conversations import APIS, HOST, Chain, chains, conversations
 
 CHECKS: Any = {
     "openai_responses": check_openai_responses,
@@ -47,6 +47,7 @@ def check_all(chain: Chain, *, store: bool, model: str | None) -> None:
             mode,
             store=store,
             model=model,
+            host=HOST,
             task_id=task_id,
         )
         error = refused(made, chain.issued[api], store=store)
@@ -68,6 +69,11 @@ def test_no_chain_of_legal_runs_is_refused(chain: Chain, store: bool, model: str
     check_all(chain, store=store, model=model)
 
 
+def bare(item: dict[str, Any]) -> dict[str, Any]:
+    """A message without the reasoning that servers of chat completions want back within a turn."""
+    return {name: value for name, value in item.items() if not name.startswith("reasoning")}
+
+
 @settings(suppress_health_check=SLOW, max_examples=50)
 @given(chain=conversations())
 def test_a_longer_history_begins_as_the_shorter_one_did(chain: Chain) -> None:
@@ -76,8 +82,8 @@ def test_a_longer_history_begins_as_the_shorter_one_did(chain: Chain) -> None:
         whole: Any = history(chain.states, api, "encrypted", store=False)
         part: Any = history(chain.states[:-1], api, "encrypted", store=False)
         if chain.states[-1].root.facts.get("input") and len(chain.states) > 1:  # type: ignore[union-attr]
-            common = [one for one in part.items if one in whole.items]
-            assert len(common) >= len(part.items) - 1
+            turn = max(at for at, one in enumerate(part.items) if one.get("role") == "user")
+            assert list(map(bare, whole.items[:turn])) == list(map(bare, part.items[:turn]))
 
 
 @settings(suppress_health_check=SLOW, max_examples=50)

@@ -134,6 +134,55 @@ def test_calls_that_nobody_can_close_are_taken_out() -> None:
     assert sanitize([user(), shell]) == [user()]
     output = {"type": "local_shell_call_output", "call_id": "c", "output": "ok"}
     assert sanitize([user(), shell, output]) == [user(), shell, output]
+    by_types = {"type": "local_shell_call_output", "id": "c", "output": "ok"}
+    assert sanitize([user(), shell, by_types]) == [user(), shell, {**by_types, "call_id": "c"}]
+    patch = {"type": "apply_patch_call", "call_id": "p", "operation": {}}
+    patched = {"type": "apply_patch_call_output", "call_id": "p", "status": "completed"}
+    assert sanitize([patch, patched, output]) == [patch, patched]
+    search = {"type": "tool_search_call", "call_id": "t", "arguments": {}}
+    loaded = {"type": "tool_search_output", "call_id": "t", "tools": []}
+    assert sanitize([search, loaded]) == [search, loaded]
+
+
+def test_what_went_with_its_reasoning_takes_its_output_along() -> None:
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {}}
+    shown = {"type": "shell_call_output", "call_id": "c", "output": []}
+    asks = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "buy", "arguments": "{}"}
+    grants = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    ran = {"type": "mcp_call", "id": "mcp_1", "name": "buy", "arguments": "{}"}
+    named = {**ran, "approval_request_id": "mcpr_1"}
+    kept = [user(), rs(1), shell, shown, rs(2), asks, grants, named]
+    assert sanitize(kept) == kept
+    assert sanitize(kept, reasoning="drop") == [user(), ran]
+
+
+def test_a_request_that_nobody_answered_is_denied() -> None:
+    asks = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "buy", "arguments": "{}"}
+    mended = sanitize([user(), asks, msg(1), user()])
+    assert mended[1] == asks
+    assert mended[3] == {
+        "type": "mcp_approval_response",
+        "approval_request_id": "mcpr_1",
+        "approve": False,
+        "reason": "Nobody answered.",
+    }
+    assert sanitize(mended) == mended
+    early = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    assert sanitize([user(), early, asks]) == [user(), asks, early]
+
+
+def test_a_program_may_lack_its_output_while_its_calls_are_answered() -> None:
+    program = {"type": "program", "id": "cm_1", "call_id": "p", "code": "x"}
+    made = {**fc(1), "caller": {"type": "program", "caller_id": "p"}}
+    del made["id"]
+    output = {"type": "program_output", "id": "cmo_1", "call_id": "p", "result": "y"}
+    assert sanitize([user(), program, made, out(1)]) == [user(), program, made, out(1)]
+    whole = [user(), program, made, out(1), output]
+    assert sanitize(whole) == whole
+    assert sanitize([user(), program]) == [user()]
+    assert "caller" not in sanitize([user(), made, out(1)])[1]
+    direct = {**made, "caller": {"type": "direct"}}
+    assert sanitize([user(), direct, out(1)])[1] == direct
 
 
 def test_duplicates_and_what_is_no_item_are_taken_out() -> None:
@@ -147,7 +196,10 @@ def test_duplicates_and_what_is_no_item_are_taken_out() -> None:
     assert "id" not in sanitize([{**msg(1), "id": "fc_1"}])[0]
     assert sanitize([user(), {**rs(1), "summary": None}, msg(1)])[1] == rs(1)
     approval = {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True}
-    assert sanitize([approval]) == [approval]
+    assert sanitize([approval]) == []
+    assert sanitize([approval, approval], known_calls=["a"]) == [approval]
+    nameless = {"type": "mcp_approval_request", "id": 7, "name": "buy", "arguments": "{}"}
+    assert sanitize([nameless, {"type": "mcp_approval_response", "approve": True}]) == []
 
 
 # --- random damage ------------------------------------------------------------------------------

@@ -23,6 +23,13 @@ _ASKED = {
     "image_generation_call": "image_generation",
     "mcp_list_tools": "mcp_list_tools",
 }
+_OURS = {
+    "shell_call": ("shell", "action"),
+    "local_shell_call": ("local_shell", "action"),
+    "apply_patch_call": ("apply_patch", "operation"),
+    "computer_call": ("computer", "action"),
+}
+"""What somebody here has to carry out; in the provider's own container it is the provider's."""
 
 
 def responses(events: list[Json]) -> list[list[Json]]:
@@ -110,6 +117,9 @@ def _item(place: int, item: Json, texts: dict[tuple[int, int], str], partials: i
         return [call, *_result(item, partials)]
     if kind in _ASKED:
         return [("call", _ASKED[kind]), *_result(item, partials)]
+    if kind in _OURS and "container" not in str(item.get("environment")):
+        named, field = _OURS[kind]
+        return [("call", named, item[field]), ("sealed item", item)]
     return [("raw", item)]
 
 
@@ -189,6 +199,12 @@ def _shown_call(call: Json, result: Json | None, partials: dict[str, int]) -> li
     if kind in _ASKED.values():
         found: list[Any] = [("call", kind)]
         json.loads(call["arguments"])
+    elif kind in [named for named, _ in _OURS.values()]:
+        assert call.get("executor", "server") == "server"
+        return [
+            ("call", kind, json.loads(call["arguments"])),
+            ("sealed item", call["private"]["raw"]),
+        ]
     else:
         arguments = call["arguments"]
         found = [("call", kind, call["name"], call.get("server_label"), arguments)]

@@ -135,10 +135,17 @@ def calls_to_answer(book: Notebook) -> list[ToolCall]:
     return [one for one in calls if one.status == "completed" and one.executor != "provider"]
 
 
+ANSWERS = {
+    f"{tool}_call": f"{tool}_call_output"
+    for tool in ("function", "custom_tool", "shell", "local_shell", "apply_patch", "computer")
+}
+
+
 def called(items: list[Json]) -> Counter[str]:
     found: Counter[str] = Counter()
     for item in items:
-        if item.get("type") in ("function_call", "custom_tool_call"):
+        hosted = "container" in str(item.get("environment"))
+        if item.get("type") in ANSWERS and not hosted:
             found[item["call_id"]] += 1
         found.update(call["id"] for call in item.get("tool_calls") or ())
         found.update(one["id"] for one in blocks(item) if one["type"] == "tool_use")
@@ -148,7 +155,8 @@ def called(items: list[Json]) -> Counter[str]:
 def answered(items: list[Json]) -> Counter[str]:
     found: Counter[str] = Counter()
     for item in items:
-        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
+        # What the provider's own container gave has an id of the provider's.
+        if item.get("type") in ANSWERS.values() and not str(item.get("id")).startswith("sho_"):
             found[item["call_id"]] += 1
         if item.get("role") == "tool":
             found[item["tool_call_id"]] += 1

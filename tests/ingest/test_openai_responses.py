@@ -895,7 +895,7 @@ def test_tools_that_only_the_response_says_to_be_complete_are_complete() -> None
 
 
 def test_items_that_only_the_provider_understands_are_kept_raw() -> None:
-    item = {"type": "computer_call", "id": "cu_1", "call_id": "c", "action": {"type": "click"}}
+    item = {"type": "hologram_call", "id": "cu_1", "call_id": "c", "action": {"type": "click"}}
     sealed = {"type": "compaction", "id": "cmp_1", "encrypted_content": "secret"}
     clicked, compacted = output(added(0, {**item, "action": None}), done(0, item), done(1, sealed))
     assert clicked["raw"] == item
@@ -907,6 +907,53 @@ def test_items_that_only_the_provider_understands_are_kept_raw() -> None:
     assert "status" not in whole
     [cut] = output(added(0, item))
     assert cut["status"] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("item", "kind", "arguments"),
+    [
+        ({"type": "shell_call", "action": {"commands": ["ls"]}}, "shell", {"commands": ["ls"]}),
+        (
+            {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"]}},
+            "local_shell",
+            {"type": "exec", "command": ["ls"]},
+        ),
+        (
+            {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}},
+            "apply_patch",
+            {"type": "delete_file", "path": "a"},
+        ),
+        ({"type": "computer_call", "action": {"type": "click"}}, "computer", {"type": "click"}),
+        (
+            {"type": "computer_call", "actions": [{"type": "wait"}]},
+            "computer",
+            {"actions": [{"type": "wait"}]},
+        ),
+        ({"type": "computer_call", "action": None}, "computer", {}),
+    ],
+)
+def test_a_shell_a_patch_and_a_computer_are_calls_for_us_to_carry_out(
+    item: Json, kind: str, arguments: Any
+) -> None:
+    whole = {**item, "id": "x_1", "call_id": "c", "status": "completed"}
+    begun = {"type": item["type"], "id": "x_1", "call_id": "c", "status": "in_progress"}
+    for stream in ((added(0, begun), done(0, whole)), (added(0, begun), completed(whole))):
+        [call] = output(*stream)
+        assert (call["kind"], call["name"], call["call_id"]) == (kind, kind, "c")
+        assert call.get("executor", "server") == "server"
+        assert json.loads(call["arguments"]) == arguments
+        assert call["private"]["raw"] == whole
+    # Nobody carries out what was begun and never told to its end.
+    for last in ([], [completed()]):
+        [call] = output(added(0, begun), *last)
+        assert call["status"] == "incomplete"
+
+
+def test_what_runs_in_the_providers_own_container_is_not_ours_to_run() -> None:
+    place = {"type": "container_reference", "container_id": "cntr_1"}
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "c", "environment": place}
+    [kept] = output(added(0, shell), done(0, shell))
+    assert (kept["type"], kept["raw"]) == ("raw", shell)
 
 
 # --- the response --------------------------------------------------------------------------------

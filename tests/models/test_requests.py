@@ -70,7 +70,7 @@ def test_a_request_to_openai_says_all_of_it() -> None:
 
 
 def test_a_request_for_a_chat_completion_says_all_of_it() -> None:
-    body = chat_model.request_body("m", FULL, is_openai=True)
+    body = chat_model.request_body("m", FULL, host="api.openai.com")
     assert body == {
         "model": "m",
         "stream": True,

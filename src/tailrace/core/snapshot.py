@@ -74,7 +74,9 @@ def _save_task(task: TaskNode, *, private: bool) -> Json:
     value["items"] = [_save_item(node, private=private) for _, node in sorted(task.items.items())]
     if private and task.private:
         value["private"] = task.private
-    # Of use to our own encoders only: clients fold without it.
+    # Of use to history and to our own encoders only: clients fold without it.
+    if private and task.answers:
+        value["answers"] = task.answers
     if private and task.settling is not None:
         value["settling"] = task.settling
     return value
@@ -182,6 +184,7 @@ def _restore_task(state: State, shown: Json) -> None:
     task.reason = shown.get("reason")
     task.settling = shown.get("settling")
     task.requests = msgspec.convert(shown.get("requests", []), list[InputRequest])
+    task.answers = shown.get("answers", {})
     for place, step in enumerate(shown.get("steps", ())):
         index = step.get("step_index", place)
         task.steps[index] = Step(step["name"], step["depth"])

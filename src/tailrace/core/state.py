@@ -205,6 +205,7 @@ class TaskNode:
     """One agent at work: the root of the run, or a sub-agent below a call of its parent."""
 
     __slots__ = (
+        "answers",
         "at",
         "attempt",
         "call_results",
@@ -258,6 +259,8 @@ class TaskNode:
         self.error: ErrorInfo | None = None
         self.reason: str | None = None
         self.requests: list[InputRequest] = []
+        # What people answered, by request: history tells a provider that asked. In no view.
+        self.answers: dict[str, dict[str, Any]] = {}
         # The item that was done last, until the task moves on to another item, a step, a pause or
         # its end. What is learnt of an item only afterwards, as its usage, is learnt until then.
         self.settling: int | None = None

@@ -73,6 +73,9 @@ def _input_received(_state: State, task: TaskNode, event: ev.TaskInputReceived) 
     left = [request for request in task.requests if request.id != event.request_id]
     if len(left) == len(task.requests):
         return False
+    [asked] = (request for request in task.requests if request.id == event.request_id)
+    answer = {"call_id": asked.call_id, "approved": event.approved, "reason": event.reason}
+    task.answers[asked.id] = {name: value for name, value in answer.items() if value is not None}
     task.requests = left
     if not left and task.status == "input_required":
         task.status = "in_progress"

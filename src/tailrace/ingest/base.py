@@ -14,7 +14,8 @@ all providers:
 
 * `provider`: `{"api": …, "id": …}`, the provider's own id of the item, and `call_id` where ours is
   another one; the answer that it is part of (`response_id` at OpenAI's Responses, `message_id` at
-  Anthropic), so that history knows what belongs together; on `task.usage` `response_id`, `model`;
+  Anthropic), so that history knows what belongs together; on `task.usage` `response_id`, `model`.
+  Whoever makes the call adds the `host` and the `model` that were asked (`runtime.calling`);
 * `encrypted_content` and `signature`: sealed reasoning;
 * `raw`: the provider's whole item, where only that can be sent back to it (built-in tools), or
   where it holds more than ours can show. Of a tool that the provider runs it stands on the call;

@@ -15,7 +15,7 @@ from tailrace.core.items import InputRequest
 from tailrace.core.writers import Sink
 from tailrace.ingest.base import MOST_BYTES, ExecutorOf
 from tailrace.ingest.openai_items import Json, MessageSlot, RawSlot, ReasoningSlot, Slot
-from tailrace.ingest.openai_tools import TOOLS, CallSlot
+from tailrace.ingest.openai_tools import CallSlot, is_call
 from tailrace.ingest.openai_values import API, as_index, as_word
 
 
@@ -87,13 +87,15 @@ class Output:
         last = self._slots[-1] if self._slots else None
         return last if last is not None and last.is_open and last.item_type == item_type else None
 
-    def _new(self, item_type: str, item_id: str | None, index: int | None) -> Slot:
+    def _new(
+        self, item_type: str, item_id: str | None, index: int | None, item: Json | None = None
+    ) -> Slot:
         slot: Slot
         if item_type == "message":
             slot = MessageSlot(self._sink, item_id, index)
         elif item_type == "reasoning":
             slot = ReasoningSlot(self._sink, item_id, index)
-        elif item_type in TOOLS:
+        elif is_call(item_type, item or {}):
             slot = CallSlot(self._sink, item_id, index, item_type, self._executor_of)
         else:
             slot = RawSlot(self._sink, item_id, index, item_type)
@@ -115,7 +117,7 @@ class Output:
         """An item begins; the same one once more changes nothing."""
         slot = self._known(item, index, ended=False)
         if slot is None:
-            slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
+            slot = self._new(item["type"], as_word(item.get("id")), as_index(index), item)
         if slot.is_implied and slot.is_open:
             slot.added(item)
             self._register(slot)
@@ -125,7 +127,7 @@ class Output:
         slot = self._known(item, index, ended=True)
         if slot is None:
             self._supersede(item, index)
-            slot = self._new(item["type"], as_word(item.get("id")), as_index(index))
+            slot = self._new(item["type"], as_word(item.get("id")), as_index(index), item)
         if slot.is_open:
             slot.done(item)
             self._register(slot)
@@ -186,7 +188,7 @@ class Output:
             if slot is None and waiting.get(item["type"]):
                 slot = waiting[item["type"]].pop()
             if slot is None:
-                slot = self._new(item["type"], as_word(item.get("id")), place)
+                slot = self._new(item["type"], as_word(item.get("id")), place, item)
             if slot.is_open:
                 self._finish_at_end(slot, item, is_complete=is_complete)
 

@@ -47,6 +47,8 @@ _KNOWN = (
     *("item_id", "output_index"),  # where the item stands: Bedrock repeats it inside
 )
 _DONE = ("completed", "failed")
+_HOSTED = "container_reference"
+"""Where a shell is the provider's."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +121,20 @@ def _mcp_output(item: Json) -> Iterable[Block]:
         yield Data(name="output", data=output)
 
 
+def _action(item: Json) -> Any:
+    return as_dict(item.get("action"))
+
+
+def _operation(item: Json) -> Any:
+    return as_dict(item.get("operation"))
+
+
+def _actions(item: Json) -> Any:
+    """One action, or several at once."""
+    several = item.get("actions")
+    return {"actions": several} if isinstance(several, list) else _action(item)
+
+
 def _mcp_tools(item: Json) -> Iterable[Block]:
     if item.get("tools"):
         yield Data(name="tools", data=item["tools"])
@@ -148,9 +164,19 @@ TOOLS: dict[str, Tool] = {
     "image_generation_call": Tool(
         kind="image_generation", name="image_generation", asked=_prompt, results=_image
     ),
+    "shell_call": Tool(kind="shell", name="shell", asked=_action),
+    "local_shell_call": Tool(kind="local_shell", name="local_shell", asked=_action),
+    "apply_patch_call": Tool(kind="apply_patch", name="apply_patch", asked=_operation),
+    "computer_call": Tool(kind="computer", name="computer", asked=_actions),
 }
-"""The items that are calls. All others of OpenAI's (computer, shell, patch, tool search, …) are
-answered in forms of their own, so they are kept raw."""
+"""The items that are calls; all others of OpenAI's are kept raw. Those of a shell, a patch or a
+computer are for us to carry out: history gives what came of them back in a form of their own."""
+
+
+def is_call(item_type: str, item: Json) -> bool:
+    """Whether an item is a call; one that the provider's own shell runs is kept as it is."""
+    place = as_dict(item.get("environment")).get("type")
+    return item_type in TOOLS and not (item_type == "shell_call" and place == _HOSTED)
 
 
 class _Waiting(Growing):
@@ -342,6 +368,9 @@ class CallSlot(Slot):
 
     def settle(self) -> None:
         """Whole as it is, if its arguments are."""
+        if self.tool.asked is not None and self.tool.results is None:
+            self.cut()  # nothing told what is to be done, all of it
+            return
         item = {**self.seen, "status": "completed"}
         if self.tool.asked is None:
             begun_with = as_arguments(item.pop(self.tool.arguments, None)) or ""
@@ -368,9 +397,8 @@ class CallSlot(Slot):
 
     def _private_of(self, item: Json) -> ev.Private:
         """What history needs of the call: all of it, where ours says less."""
-        says_all = self._executor != "provider" and not has_more(
-            item, (*_KNOWN, self.tool.arguments)
-        )
+        is_ours = self._executor != "provider" and self.tool.asked is None
+        says_all = is_ours and not has_more(item, (*_KNOWN, self.tool.arguments))
         return self.private(None if says_all else item)
 
     def private(self, raw: Json | None = None, **more: Any) -> ev.Private:

@@ -6,9 +6,8 @@ import os
 from collections.abc import AsyncIterator
 from typing import Final
 
-from tailrace.core.history import history
 from tailrace.models.prices import Prices, list_price
-from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, taken_out
+from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
 from tailrace.models.transport import key_for, missing_sdk
 from tailrace.ports import Request
 
@@ -52,26 +51,19 @@ class AnthropicModel(SdkModel):
         """The answer's events, raw."""
         import anthropic
 
-        body = request_body(self.name, request)
+        body = request_body(self.name, request, host=self.host)
         create = self._client.messages.with_streaming_response.create
         return self._ask(anthropic, create, body, "model", "messages", "max_tokens", "stream")
 
 
-def request_body(model: str, request: Request) -> Json:
+def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
     """The body of `POST /v1/messages`."""
     system = [] if request.instructions is None else [_text(request.instructions)]
     can_think = True
     if request.input is not None:
         messages = request.input
     else:
-        sent = history(
-            request.chain,
-            "anthropic_messages",
-            request.history,
-            task_id=request.task_id,
-            model=model,
-            load=request.load,
-        )
+        sent = said_before(request, "anthropic_messages", model, host)
         messages, can_think = sent.items, sent.can_think
         system += [_text(text) for text in sent.system]
     limit = request.max_output_tokens or MOST_TOKENS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Final
-from urllib.parse import urlsplit
 
-from tailrace.core.history import history
 from tailrace.models.openai import open_client
 from tailrace.models.prices import Prices, list_price
-from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, taken_out
+from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
 from tailrace.ports import Request
+
+OPENAI = "api.openai.com"
 
 
 class ChatModel(SdkModel):
@@ -29,30 +29,22 @@ class ChatModel(SdkModel):
     ) -> None:
         client, key = open_client(api_key, base_url, connect)
         super().__init__(name, prices or list_price("openai", base_url), client, key)
-        self._is_openai = urlsplit(str(client.base_url)).hostname == "api.openai.com"
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's chunks, raw."""
         import openai
 
-        body = request_body(self.name, request, is_openai=self._is_openai)
+        body = request_body(self.name, request, host=self.host)
         create = self._client.chat.completions.with_streaming_response.create
         return self._ask(openai, create, body, "model", "messages", "stream")
 
 
-def request_body(model: str, request: Request, *, is_openai: bool = False) -> Json:
+def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
     """The body of `POST /v1/chat/completions`."""
     if request.input is not None:
         messages = request.input
     else:
-        messages = history(
-            request.chain,
-            "openai_chat",
-            request.history,
-            task_id=request.task_id,
-            model=model,
-            load=request.load,
-        ).items
+        messages = said_before(request, "openai_chat", model, host).items
     if request.instructions is not None:
         messages = [{"role": "system", "content": request.instructions}, *messages]
     body: Json = {
@@ -82,7 +74,7 @@ def request_body(model: str, request: Request, *, is_openai: bool = False) -> Js
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     body["reasoning_effort"] = request.effort
     # OpenAI's newer models refuse the old name, and few other servers know the new one.
-    limit = "max_completion_tokens" if is_openai else "max_tokens"
+    limit = "max_completion_tokens" if host == OPENAI else "max_tokens"
     body[limit] = request.max_output_tokens
     body["temperature"] = request.temperature
     return taken_out(body, request.options)

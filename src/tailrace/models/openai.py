@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from tailrace.core.history import history
 from tailrace.models.prices import Prices, list_price
-from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, taken_out
+from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
 from tailrace.models.transport import key_for, missing_sdk
 from tailrace.ports import Request
 
@@ -46,28 +45,19 @@ class OpenAIModel(SdkModel):
         """The answer's events, raw."""
         import openai
 
-        body = request_body(self.name, request)
+        body = request_body(self.name, request, host=self.host)
         create = self._client.responses.with_streaming_response.create
         return self._ask(openai, create, body, "model", "input", "stream")
 
 
-def request_body(model: str, request: Request) -> Json:
+def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
     """The body of `POST /v1/responses`."""
     store = request.history != "encrypted" if request.store is None else request.store
     body: Json = {"model": model, "stream": True, "store": store}
     if request.input is not None:
         body["input"] = request.input
     else:
-        sent = history(
-            request.chain,
-            "openai_responses",
-            request.history,
-            task_id=request.task_id,
-            model=model,
-            store=store,
-            load=request.load,
-        )
-        body |= sent.request()
+        body |= said_before(request, "openai_responses", model, host, store=store).request()
     if not store:
         # Nobody keeps the reasoning for us, so it has to come sealed to be given back.
         body["include"] = ["reasoning.encrypted_content"]

@@ -4,9 +4,10 @@
     model = replay("answers.jsonl")             # as fast as it goes
     model = replay("answers.jsonl", pace=1)     # in the time that it took
 
-A recording is a file of JSON lines. A call begins with `{"call": …, "api": …, "model": …}`; each
-chunk of its answer is `{"at": seconds, "events": […]}`, an error `{"at": …, "error": …}`. Requests
-are not kept, so no prompt and no key is in it; what the model said is.
+A recording is a file of JSON lines. A call begins with `{"call": …, "api": …, "model": …}` and its
+`host`, if it has one; each chunk of its answer is `{"at": seconds, "events": […]}`, an error
+`{"at": …, "error": …}`. Requests are not kept, so no prompt and no key is in it; what the model
+said is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.core.errors import CallerError, ProviderError
 from tailrace.core.history import Api
 from tailrace.core.items import Usage
 from tailrace.models.prices import Prices
-from tailrace.ports import Model, Request
+from tailrace.ports import Model, Request, host_of
 
 _ERRORS: dict[str, type[ProviderError]] = {
     one.code: one
@@ -43,6 +44,7 @@ class _Begun(msgspec.Struct, omit_defaults=True):
     call: int
     api: Api
     model: str
+    host: str = ""
 
 
 class _Chunk(msgspec.Struct, omit_defaults=True):
@@ -73,9 +75,13 @@ class _Recording:
     def api(self) -> Api:
         return self._model.api
 
+    @property
+    def host(self) -> str:
+        return host_of(self._model) or ""
+
     async def stream(self, request: Request) -> AsyncIterator[list[str]]:
         began = self._now()
-        kept: list[_Begun | _Chunk] = [_Begun(self._calls, self.api, self.name)]
+        kept: list[_Begun | _Chunk] = [_Begun(self._calls, self.api, self.name, self.host)]
         self._calls += 1
         try:
             async for events in self._model.stream(request):
@@ -136,6 +142,10 @@ class _Replayed:
     @property
     def api(self) -> Api:
         return self._calls[0][0].api
+
+    @property
+    def host(self) -> str:
+        return self._calls[0][0].host
 
     async def stream(self, request: Request) -> AsyncIterator[list[str]]:  # noqa: ARG002
         if self._next >= len(self._calls):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
+from tailrace.core.history import Api, History, history
 from tailrace.core.items import Usage
 from tailrace.models.prices import Prices
 from tailrace.models.transport import streamed
+from tailrace.ports import Request
 
 Json = dict[str, Any]
 
@@ -20,6 +23,25 @@ def taken_out(body: Json, options: Json) -> Json:
     return {name: value for name, value in {**body, **options}.items() if value is not None}
 
 
+def said_before(
+    request: Request, api: Api, model: str, host: str | None, *, store: bool = True
+) -> History:
+    """What was said so far, for this model at this host; what is left out of it is told."""
+    made = history(
+        request.chain,
+        api,
+        request.history,
+        task_id=request.task_id,
+        model=model,
+        host=host,
+        store=store,
+        load=request.load,
+    )
+    for note in made.notes:
+        request.note(note)
+    return made
+
+
 class SdkModel:
     """A model that an SDK's client is asked for; `secret` is what no word of it may show."""
 
@@ -28,6 +50,13 @@ class SdkModel:
         self._prices = prices
         self._client = client
         self._secret = secret
+        # Without the name and password that a URL may hold.
+        self._host = urlsplit(str(client.base_url)).netloc.rpartition("@")[2].lower()
+
+    @property
+    def host(self) -> str:
+        """Who is asked: hosts of one API cannot read what another of them sealed."""
+        return self._host
 
     @property
     def name(self) -> str:

@@ -6,7 +6,8 @@ A provider's faults never raise: they are told in the `Outcome`. A try that fail
 where that can help, and each new try is shown as a notice. After a stream that broke off, what was
 cut short is superseded (`task.attempt`), so that it leaves the object and the history. An answer of
 which a message or a call had arrived whole is never asked for again: it would be said, or done,
-twice. It ends `cut`, and whoever called decides how to go on.
+twice. It ends `cut`, and whoever called decides how to go on. What the model is not told, though it
+was said, is shown as a notice too, once in a conversation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
 from tailrace.ingest.openai_chat import OpenAIChat
 from tailrace.ingest.openai_responses import OpenAIResponses
-from tailrace.ports import Model, Request
+from tailrace.ports import Model, Request, host_of
 
 CODES = {
     **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),
@@ -47,6 +48,8 @@ CODES = {
 }
 """Errors that providers report in the midst of a stream, and that pass; in our words."""
 
+HISTORY_NOTE = "history_note"
+"""The code of a notice on what the model is not told, and why."""
 
 INGESTS: dict[Api, Callable[[Sink, ExecutorOf], Ingest]] = {
     "openai_responses": OpenAIResponses,
@@ -105,6 +108,7 @@ async def call_model(
 
     `drain` is awaited after each piece of the answer: a provider that is faster than the log waits.
     """
+    request = msgspec.structs.replace(request, note=_Notes(sink, request).tell)
     for retry in range(1, patience.retries + 2):
         watched = _Watched(sink, model, now)
         ingest = INGESTS[model.api](watched, executor_of)
@@ -213,6 +217,26 @@ async def _read(
             await stream.aclose()  # lets go of the connection now, not when it is collected
 
 
+class _Notes:
+    """What the history of a call leaves out, shown once in a conversation.
+
+    Each try of each call makes a history anew, and mostly with the same gaps.
+    """
+
+    def __init__(self, sink: Task, request: Request) -> None:
+        self._sink = sink
+        self._tasks = [sink.node]
+        if request.task_id is None:
+            self._tasks += [state.root for state in request.chain if state.root is not None]
+
+    def tell(self, note: str) -> None:
+        told = {"code": HISTORY_NOTE}
+        for task in self._tasks:
+            if any(one["message"] == note and one.get("data") == told for one in task.notices):
+                return
+        self._sink.emit(ev.Notice(task_id=self._sink.task_id, message=note, data=told))
+
+
 class _Watched(Sink):
     """The task, with an eye on what one try writes into it."""
 
@@ -223,6 +247,8 @@ class _Watched(Sink):
         self.broken: list[str] = []
         """The items that were cut short."""
         self._model = model
+        host = host_of(model)
+        self._asked = {"model": model.name, **({"host": host} if host is not None else {})}
         self._now = now
         self._began = now()
         self._first_token: float | None = None
@@ -236,7 +262,13 @@ class _Watched(Sink):
             event = msgspec.structs.replace(event, usage=self._counted(event.usage))
         elif self._first_token is None and not isinstance(event, ev.RawEvent | ev.Progress):
             self._first_token = self._now()
-        self._inner.emit(event, private)
+        self._inner.emit(event, self._placed(private))
+
+    def _placed(self, private: ev.Private | None) -> ev.Private | None:
+        """With the host and the model that were asked: history sends to no other what is theirs."""
+        if private is None or private.provider is None:
+            return private
+        return msgspec.structs.replace(private, provider={**self._asked, **private.provider})
 
     def _counted(self, usage: Usage) -> Usage:
         cost = self._model.cost(usage) if usage.cost is None else usage.cost
@@ -251,10 +283,10 @@ class _Watched(Sink):
     def add(self, item: Item, private: ev.Private | None = None) -> int:
         if self._first_token is None:
             self._first_token = self._now()
-        return self._inner.add(item, private)
+        return self._inner.add(item, self._placed(private))
 
     def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
-        self._inner.done(index, item, private)
+        self._inner.done(index, item, self._placed(private))
         if item.status == "incomplete":
             self.broken.append(item.id)
         elif isinstance(item, Message | ToolCall):

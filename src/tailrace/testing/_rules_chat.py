@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.testing._rules_responses import Refusal, too_long
+from tailrace.testing._rules_calls import Refusal
+from tailrace.testing._rules_responses import too_long
 
 if TYPE_CHECKING:
     from tailrace.testing.providers import Issued

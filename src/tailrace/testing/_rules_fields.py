@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrace.testing._rules_responses import Refusal
+from tailrace.testing._rules_calls import Refusal
 
 _SHARED = {
     "metadata",

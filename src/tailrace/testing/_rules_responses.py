@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from tailrace.testing._rules_calls import (
+    OUTPUT_OF,
+    Refusal,
+    form_errors,
+    is_url,
+    kind_of,
+    missing,
+    pair_errors,
+)
 
 if TYPE_CHECKING:
     from tailrace.testing.providers import Issued
 
 Json = dict[str, Any]
-
-
-class Refusal(NamedTuple):
-    """An error of OpenAI's."""
-
-    message: str
-    param: str | None = "input"
-    code: str | None = None
-    status: int = 400
 
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -37,21 +38,22 @@ _PARTS = {
 }
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-_OUTPUT_OF = {
-    "function_call": "function_call_output",
-    "custom_tool_call": "custom_tool_call_output",
-    "computer_call": "computer_call_output",
-    "shell_call": "shell_call_output",
-    "local_shell_call": "local_shell_call_output",
-    "apply_patch_call": "apply_patch_call_output",
-    "tool_search_call": "tool_search_output",
-}
-"""What each call waits for; without a `call_id` it was the provider that ran it."""
 _FIELDS = {
     "function_call": ("call_id", "name", "arguments"),
     "custom_tool_call": ("call_id", "name", "input"),
     "function_call_output": ("call_id", "output"),
     "custom_tool_call_output": ("call_id", "output"),
+    "computer_call": ("id", "call_id"),
+    "computer_call_output": ("call_id", "output"),
+    "shell_call": ("call_id", "action"),
+    "shell_call_output": ("call_id", "output"),
+    "local_shell_call": ("id", "call_id", "action"),
+    "local_shell_call_output": ("id", "output"),
+    "apply_patch_call": ("call_id", "operation"),
+    "apply_patch_call_output": ("call_id", "status"),
+    "mcp_approval_request": ("id", "arguments", "name", "server_label"),
+    "mcp_approval_response": ("approval_request_id", "approve"),
+    "mcp_call": ("id", "arguments", "name", "server_label"),
     "reasoning": ("summary",),
     "message": ("role", "content"),
     "item_reference": ("id",),
@@ -76,11 +78,7 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
     before = issued.responses.get(str(previous), ())
     yield from _duplicates(items, before)
     yield from _reasoning(items, issued, stored=request.get("store") is not False)
-    yield from _calls(items, before)
-
-
-def _kind(item: Json) -> str:
-    return str(item.get("type", "message"))
+    yield from pair_errors(items, before)
 
 
 def _invalid(param: str, said: str) -> Refusal:
@@ -97,15 +95,14 @@ def _shape(index: int, item: Any, issued: Issued) -> Iterator[Refusal]:
             "invalid_type",
         )
         return
-    kind = _kind(item)
+    kind = kind_of(item)
     if kind not in _FIELDS:
         if item not in issued.raw_items:
             yield Refusal(f"Invalid value: '{kind}'.", place, "invalid_value")
         return
     for name in _FIELDS[kind]:
         if item.get(name) is None:
-            said = f"Missing required parameter: '{place}.{name}'."
-            yield Refusal(said, f"{place}.{name}", "missing_required_parameter")
+            yield missing(f"{place}.{name}")
             return
     yield from _ids(place, kind, item)
     if kind == "message":
@@ -118,6 +115,8 @@ def _shape(index: int, item: Any, issued: Issued) -> Iterator[Refusal]:
         )
     elif kind in _OUTPUTS and isinstance(item["output"], list):
         yield from _parts(f"{place}.output", item["output"], _PARTS["user"])
+    else:
+        yield from form_errors(place, kind, item)
 
 
 def _ids(place: str, kind: str, item: Json) -> Iterator[Refusal]:
@@ -163,7 +162,7 @@ def _parts(place: str, parts: list[Any], allowed: tuple[str, ...]) -> Iterator[R
             listed = f"{', '.join(quoted[:-1])} and {quoted[-1]}"
             said = f"Invalid value: '{kind}'. Supported values are: {listed}."
             yield Refusal(said, here, "invalid_value")
-        elif kind == "input_image" and not _is_url(part.get("image_url")):
+        elif kind == "input_image" and not is_url(part.get("image_url")):
             if part.get("file_id") is None:
                 said = "Expected a valid URL, but got a value with an invalid format."
                 yield Refusal(
@@ -173,10 +172,6 @@ def _parts(place: str, parts: list[Any], allowed: tuple[str, ...]) -> Iterator[R
             part.get(name) for name in ("file_url", "file_data", "file_id")
         ):
             yield Refusal(f"Missing required parameter: '{here}.file_id'.", here)
-
-
-def _is_url(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(("https://", "http://", "data:image/"))
 
 
 def _duplicates(items: list[Json], before: Any) -> Iterator[Refusal]:
@@ -194,10 +189,10 @@ def _duplicates(items: list[Json], before: Any) -> Iterator[Refusal]:
 
 
 def _is_reasoning(item: Json, issued: Issued) -> bool:
-    if _kind(item) == "item_reference":
+    if kind_of(item) == "item_reference":
         known = issued.items.get(item["id"])
         return known is not None and known.kind == "reasoning"
-    return _kind(item) == "reasoning"
+    return kind_of(item) == "reasoning"
 
 
 def _reasoning(items: list[Json], issued: Issued, *, stored: bool) -> Iterator[Refusal]:
@@ -205,7 +200,7 @@ def _reasoning(items: list[Json], issued: Issued, *, stored: bool) -> Iterator[R
     for index, item in enumerate(items):
         if _is_reasoning(item, issued):
             yield from _found(item, issued, stored=stored, current=index >= turn)
-        elif _kind(item) == "item_reference" and not _is_stored(item["id"], issued):
+        elif kind_of(item) == "item_reference" and not _is_stored(item["id"], issued):
             yield _not_found(item["id"], stored=stored)
     present: set[str] = set()
     for index, item in enumerate(items):
@@ -259,37 +254,6 @@ def _found(item: Json, issued: Issued, *, stored: bool, current: bool) -> Iterat
 
 def _follows(item: Json, follower: Json, issued: Issued) -> bool:
     if item.get("id") is None:
-        return _kind(follower) in (*_CALLS, "reasoning") or follower.get("role") == "assistant"
+        return kind_of(follower) in (*OUTPUT_OF, "reasoning") or follower.get("role") == "assistant"
     known = issued.items.get(str(follower.get("id")))
     return known is not None and known.reasoning == item["id"]
-
-
-def _calls(items: list[Json], before: Any) -> Iterator[Refusal]:
-    """Each call with one output: of our tools, and of the provider's that somebody else runs."""
-    waiting: dict[str, str] = {}
-    for item in before:
-        if _is_call(item):
-            waiting[item["call_id"]] = _kind(item)
-        elif _is_output(item):
-            waiting.pop(item["call_id"], None)
-    seen: set[str] = set(waiting)
-    for item in items:
-        kind, call_id = _kind(item), item.get("call_id")
-        if _is_call(item):
-            if call_id in seen:
-                yield Refusal(f"Duplicate function call found with call_id {call_id}.")
-            seen.add(str(call_id))
-            waiting[str(call_id)] = kind
-        elif _is_output(item) and kind != _OUTPUT_OF.get(waiting.pop(str(call_id), "")):
-            words = kind.removesuffix("_output").replace("_", " ")
-            yield Refusal(f"No tool call found for {words} output with call_id {call_id}.")
-    for call_id, kind in waiting.items():
-        yield Refusal(f"No tool output found for {kind.replace('_', ' ')} {call_id}.")
-
-
-def _is_call(item: Json) -> bool:
-    return _kind(item) in _OUTPUT_OF and isinstance(item.get("call_id"), str)
-
-
-def _is_output(item: Json) -> bool:
-    return _kind(item) in _OUTPUT_OF.values() and isinstance(item.get("call_id"), str)

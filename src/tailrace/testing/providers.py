@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tailrace.testing import _rules_anthropic, _rules_chat, _rules_responses
+from tailrace.testing import _rules_anthropic, _rules_calls, _rules_chat, _rules_responses
 
 Json: TypeAlias = dict[str, Any]
 
@@ -122,7 +122,7 @@ def check_anthropic_messages(request: Mapping[str, Any], issued: Issued) -> Erro
     return None
 
 
-def _openai(errors: Iterator[_rules_responses.Refusal]) -> ErrorBody | None:
+def _openai(errors: Iterator[_rules_calls.Refusal]) -> ErrorBody | None:
     for found in errors:
         error = {
             "message": found.message,

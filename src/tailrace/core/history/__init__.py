@@ -18,7 +18,7 @@ from tailrace.core.history import anthropic_messages, openai_chat, openai_respon
 from tailrace.core.history.entries import Conversation, Entry
 from tailrace.core.history.mending import sanitize
 from tailrace.core.history.pieces import Json, Load, reachable
-from tailrace.core.history.rules import Api, Mode, Rules
+from tailrace.core.history.rules import Api, Mode, Notes, Rules
 from tailrace.core.items import ToolResult
 from tailrace.core.state import TaskNode
 
@@ -38,7 +38,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     can_think: bool = True
     """False where Anthropic refuses `thinking`: the calls that are answered began without it."""
     notes: list[str] = []
-    """What was asked for and could not be had, in words for a log."""
+    """What was left out, or asked for and could not be had, and why: for people to read."""
 
     def request(self) -> Json:
         """The fields of the request that a history decides."""
@@ -56,6 +56,7 @@ def history(
     *,
     task_id: str | None = None,
     model: str | None = None,
+    host: str | None = None,
     store: bool = True,
     load: Load = reachable,
 ) -> History:
@@ -63,58 +64,70 @@ def history(
 
     `chain` are the runs from the first to the current one, whose input is part of it. With
     `task_id` it is the history of that sub-agent, in the last run. `model` is the one that is asked
-    now: what another one sealed it could not read. `store` says whether the provider keeps
-    responses; where it doesn't, reasoning goes back sealed or not at all. `load` turns the URLs of
-    our own blobs into ones that the provider can load.
+    now and `host` where: what others sealed, these could not read. `store` says whether the
+    provider keeps responses; where it doesn't, reasoning goes back sealed or not at all. `load`
+    turns the URLs of our own blobs into ones that the provider can load.
     """
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]
     talk = Conversation()
     for task in tasks:
         if task is not None:
             talk.add(task)
-    notes: list[str] = []
+    notes = Notes()
+    load = notes.watch(load)
     if mode == "stored":
-        rules = Rules(api, mode, model, store, load)
-        found = _continued(talk, rules)
+        rules = Rules(api, mode, model, store, load, host)
+        found = _continued(talk, rules, notes)
         if isinstance(found, History):
             return found
-        notes.append(found)
+        if found:
+            notes.add(found)
         mode = "drop"
-    rules = Rules(api, mode, model, store, load)
+    rules = Rules(api, mode, model, store, load, host)
     if api == "openai_responses":
-        return History(api=api, mode=mode, items=openai_responses.render(talk, rules), notes=notes)
+        items = openai_responses.render(talk, rules, notes)
+        return History(api=api, mode=mode, items=items, notes=notes.all())
     if api == "openai_chat":
-        return History(api=api, mode=mode, items=openai_chat.render(talk, rules), notes=notes)
-    made = anthropic_messages.render(talk, rules)
+        items = openai_chat.render(talk, rules, notes)
+        return History(api=api, mode=mode, items=items, notes=notes.all())
+    made = anthropic_messages.render(talk, rules, notes)
     return History(
         api=api,
         mode=mode,
         items=made.messages,
         system=made.system,
         can_think=made.can_think,
-        notes=notes,
+        notes=notes.all(),
     )
 
 
-def _continued(talk: Conversation, rules: Rules) -> History | str:
+def _continued(talk: Conversation, rules: Rules, notes: Notes) -> History | str:
     """Only what the provider does not know yet; or why it has to be told everything."""
     if rules.api != "openai_responses":
         return f"{rules.api} keeps no state: the whole conversation is sent."
     if not rules.store:
         return "Nothing is stored without `store`: the whole conversation is sent."
     index = _last_answer(talk)
-    if index is None or not rules.owns(talk.entries[index]):
+    if index is None:
+        return ""  # nothing could be remembered yet
+    if not rules.owns(talk.entries[index]):
         return "The last answer is not the provider's: the whole conversation is sent."
     last = talk.entries[index]
     response = _finished_response(talk.last_task, last)
     if response is None:
         return "The last answer was cut short: the whole conversation is sent."
-    if any(half.response == response for half in openai_responses.halves(talk)):
-        return "The last answer has calls that nobody can answer: the whole conversation is sent."
     items = openai_responses.results(talk, rules, response)
+    if items is None:
+        return "The last answer has calls that nobody can answer: the whole conversation is sent."
     if index + 1 < len(talk.entries) or not items:
-        items += openai_responses.render(talk, rules, index + 1)
-    return History(api=rules.api, mode=rules.mode, items=items, previous_response_id=response)
+        items += openai_responses.render(talk, rules, notes, index + 1)
+    return History(
+        api=rules.api,
+        mode=rules.mode,
+        items=items,
+        previous_response_id=response,
+        notes=notes.all(),
+    )
 
 
 def _last_answer(talk: Conversation) -> int | None:

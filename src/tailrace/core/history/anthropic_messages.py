@@ -10,10 +10,14 @@ from __future__ import annotations
 from tailrace.core.history.entries import Called, Conversation, Entry, Kept, Said, Thought
 from tailrace.core.history.pieces import Json, Load, Piece, inline, is_blank, plain
 from tailrace.core.history.rules import (
+    FOREIGN,
     NO_MESSAGE,
+    NOT_WHOLE,
+    Notes,
     Rules,
     arguments_object,
     call_ids,
+    own_name,
     tool_name,
 )
 from tailrace.core.items import FilePart, ImageUrlPart
@@ -39,15 +43,16 @@ class Rendered:
         return not answering or self.messages[-2]["content"][0]["type"] in _THINKING
 
 
-def render(talk: Conversation, rules: Rules) -> Rendered:
+def render(talk: Conversation, rules: Rules, notes: Notes) -> Rendered:
     """The messages of a conversation."""
-    return _Messages(talk, rules).render()
+    return _Messages(talk, rules, notes).render()
 
 
 class _Messages:
-    def __init__(self, talk: Conversation, rules: Rules) -> None:
+    def __init__(self, talk: Conversation, rules: Rules, notes: Notes) -> None:
         self.talk = talk
         self.rules = rules
+        self.notes = notes
         self.turn = talk.turn
         self.calls = call_ids(talk.entries, rules)
         self.messages: list[Json] = []
@@ -96,10 +101,18 @@ class _Messages:
         elif isinstance(entry, Thought):
             block = None if entry.step in self.unsealed else _thinking(entry)
             self._add("assistant", [] if block is None else [block])
+            if block is None and self.rules.mode == "encrypted":
+                mine = self.rules.owns(entry) and self.rules.may_seal(entry)
+                why = "it came without a signature, or what followed it is lost"
+                self.notes.left_out("reasoning", why if mine else FOREIGN)
         elif isinstance(entry, Called) and not entry.by_provider:
             self._add("assistant", [self._use(entry)])
-        elif self.rules.owns(entry):
-            self._add("assistant", _raws(entry, is_last=is_last))
+        else:
+            mine = self.rules.owns(entry)
+            blocks = _raws(entry, is_last=is_last) if mine else []
+            self._add("assistant", blocks)
+            if not blocks:
+                self.notes.left_out(own_name(entry), NOT_WHOLE if mine else FOREIGN)
 
     def _say(self, entry: Said) -> None:
         if entry.role in ("system", "developer"):

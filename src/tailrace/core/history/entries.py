@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.core.history.inputs import Output, Use, read_input
+from tailrace.core.history.inputs import Approval, Output, Use, read_input
 from tailrace.core.history.pieces import Piece, block_pieces, is_blank
 from tailrace.core.items import (
     ContentPart,
@@ -93,6 +93,8 @@ class Called(Entry):
     kind: str = "function"
     by_provider: bool = False
     result: Result | None = None
+    answer: tuple[bool, str | None] | None = None
+    """What somebody said to a request of the provider's: whether it may, and why."""
 
     def outcome(self) -> Result:
         """The result, or word that there is none: no call may stay without."""
@@ -113,6 +115,7 @@ class Conversation:
         """The task of the model's last item among the entries."""
         self._step = 0
         self._calls: dict[str, Called] = {}
+        self._asked: dict[str, Called] = {}  # by the provider's own ids
 
     def add(self, task: TaskNode) -> None:
         """Read one more task: what it was asked, then what it did."""
@@ -134,7 +137,11 @@ class Conversation:
             if isinstance(given, Output):
                 call = self._calls.get(given.call_id)
                 if call is not None and call.result is None and not call.by_provider:
-                    call.result = Result(given.pieces, given.failed)
+                    call.result = Result(given.pieces, given.failed, given.raw)
+            elif isinstance(given, Approval):
+                call = self._calls.get(given.request_id) or self._asked.get(given.request_id)
+                if call is not None and call.answer is None:
+                    call.answer = (given.approved, given.reason)
             elif isinstance(given, Use):
                 if given.call_id not in self._calls:
                     self._keep(
@@ -154,6 +161,7 @@ class Conversation:
         self.entries.append(entry)
         if isinstance(entry, Called):
             self._calls[entry.call_id] = entry
+            self._asked[str(entry.origin.get("id"))] = entry
 
     def _add_items(self, task: TaskNode) -> None:
         self._step += 1
@@ -168,7 +176,8 @@ class Conversation:
             entry = self._read(task, node)
             known = last is not None and last.response and entry.response
             if last is not None:
-                split = last.response != entry.response if known else answered or not last.whole
+                apart = answered or not last.whole or (_asks(last) and not _asks(entry))
+                split = last.response != entry.response if known else apart
                 if split:
                     self._step += 1
                     entry.step = self._step
@@ -191,6 +200,15 @@ class Conversation:
                 else:
                     entry.whole = False
 
+        self._take_answers(task)
+
+    def _take_answers(self, task: TaskNode) -> None:
+        """What people answered while the task ran, to what the provider wanted to know."""
+        for request_id, answer in task.answers.items():
+            call = self._calls.get(answer.get("call_id", "")) or self._asked.get(request_id)
+            if call is not None:
+                call.answer = (answer.get("approved") is True, answer.get("reason"))
+
     def _read(self, task: TaskNode, node: ItemNode) -> Entry:
         item, private = node.item, node.private
         provider = private.get("provider")
@@ -208,7 +226,7 @@ class Conversation:
                 texts=_texts(node.texts),
                 encrypted=private.get("encrypted_content"),
                 signature=private.get("signature"),
-                model=task.facts.get("model"),
+                model=facts["origin"].get("model") or task.facts.get("model"),
             )
         if isinstance(item, ToolCall):
             return Called(
@@ -247,6 +265,11 @@ class Conversation:
             pieces.append(TextPart(text=f"Error: {said or 'the tool failed.'}"))
         call.result = Result(pieces, failed, node.private.get("raw"))
         return not call.by_provider
+
+
+def _asks(entry: Entry) -> bool:
+    """Whether the provider's answer ends here, until somebody has answered it."""
+    return isinstance(entry, Called) and entry.kind == "mcp_approval_request"
 
 
 def _texts(parts: dict[int, Any]) -> list[str]:

@@ -1,9 +1,10 @@
 """What a run was asked, in any of the shapes in which people ask.
 
 A string; a list of content parts; a message or a list of messages, as OpenAI's two APIs, Anthropic
-and the Vercel AI SDK write them. Outputs of tools that the client runs are among it. Reasoning and
-references to items are not read: whoever sends them back got them from here, and the log has the
-originals. Any other JSON is told to the model as JSON.
+and the Vercel AI SDK write them. Outputs of tools that the client runs are among it, and answers to
+what a provider wanted to know. Reasoning, references to items and the provider's own calls are not
+read: whoever sends them back got them from here, and the log has the originals. Any other JSON is
+told to the model as JSON.
 """
 
 from __future__ import annotations
@@ -40,12 +41,31 @@ class Output(msgspec.Struct, frozen=True):
     call_id: str
     pieces: list[Piece]
     failed: bool = False
+    raw: Json | None = None
+    """The output itself, where its type says how it goes back."""
 
 
-Given = Speech | Use | Output
+class Approval(msgspec.Struct, frozen=True):
+    """What somebody answers to a request of the provider's."""
+
+    request_id: str
+    approved: bool
+    reason: str | None = None
+
+
+Given = Speech | Use | Output | Approval
 
 _ROLES = ("user", "assistant", "system", "developer")
-_NOT_READ = ("reasoning", "item_reference", "thinking", "redacted_thinking")
+_TYPED = tuple(f"{one}_call_output" for one in ("shell", "local_shell", "apply_patch", "computer"))
+"""Outputs whose form says more than their words."""
+_NOT_READ = (
+    "reasoning",
+    "item_reference",
+    "thinking",
+    "redacted_thinking",
+    "mcp_list_tools",
+    "mcp_approval_request",
+)
 
 
 def read_input(value: Any) -> Iterator[Given]:
@@ -73,11 +93,13 @@ def _read(value: Any) -> Iterator[Given]:
     is_output = isinstance(kind, str) and kind.endswith(("_output", "tool_result"))
     if role == "tool" or is_output:
         yield from _output(value)
+    elif kind == "mcp_approval_response":
+        yield from _approval(value)
     elif kind in ("function_call", "custom_tool_call", "tool_call"):
         yield from _use(value)
     elif isinstance(role, str) and ("content" in value or "parts" in value):
         yield from _message(role if role in _ROLES else "user", value)
-    elif kind not in _NOT_READ:
+    elif kind not in _NOT_READ and not str(kind).endswith("_call"):
         yield from _split("user", [value])
 
 
@@ -86,7 +108,8 @@ def _message(role: str, value: Json) -> Iterator[Given]:
         # Of a message of the assistant that useChat sends back, the log has everything but what
         # the client's own tools gave.
         told = list(_split(role, value["parts"]))
-        yield from (one for one in told if role != "assistant" or isinstance(one, Output))
+        outputs = (one for one in told if isinstance(one, Output | Approval))
+        yield from outputs if role == "assistant" else told
         return
     content = value.get("content")
     yield from _split(role, content if isinstance(content, list) else [content])
@@ -128,15 +151,30 @@ def _use(value: Json) -> Iterator[Use]:
 
 
 def _output(value: Json) -> Iterator[Output]:
-    call_id = value.get("call_id") or value.get("tool_call_id") or value.get("tool_use_id")
+    names = ("call_id", "tool_call_id", "tool_use_id")
+    call_id = next((value[name] for name in names if value.get(name)), None)
+    if call_id is None and value.get("type") == "local_shell_call_output":
+        call_id = value.get("id")  # by OpenAI's types
     if isinstance(call_id, str):
         content = value.get("output", value.get("content"))
         pieces = [piece for part in _list(content) for piece in _pieces(part)]
-        yield Output(call_id, pieces, value.get("is_error") is True)
+        failed = value.get("is_error") is True or value.get("status") == "failed"
+        yield Output(call_id, pieces, failed, value if value.get("type") in _TYPED else None)
 
 
-def _client_output(part: Json) -> Iterator[Output]:
+def _approval(value: Json) -> Iterator[Approval]:
+    request_id, reason = value.get("approval_request_id"), value.get("reason")
+    if isinstance(request_id, str):
+        why = reason if isinstance(reason, str) else None
+        yield Approval(request_id, value.get("approve") is True, why)
+
+
+def _client_output(part: Json) -> Iterator[Output | Approval]:
     call_id, state = part["toolCallId"], part.get("state")
+    if state == "approval-responded" and isinstance(part.get("approval"), dict):
+        said = part["approval"]
+        known = {"approval_request_id": said.get("id"), "approve": said.get("approved")}
+        yield from _approval({**said, **known})
     if isinstance(call_id, str) and state in ("output-available", "output-error"):
         failed = state == "output-error"
         yield Output(call_id, _pieces(part.get("errorText" if failed else "output")), failed)
@@ -172,7 +210,7 @@ def _piece(part: Json) -> list[Piece]:
     refusal = part.get("refusal")
     if kind == "refusal" and isinstance(refusal, str):
         return [Refusal(refusal=refusal)]
-    if kind in ("image", "image_url", "input_image"):
+    if kind in ("image", "image_url", "input_image", "computer_screenshot"):
         url = _image_url(part)
         if url is not None:
             return [ImageUrlPart(image_url=ImageUrl(url=url))]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tailrace.core.history.entries import INTERRUPTED
 from tailrace.core.history.mending_messages import mend_anthropic, mend_chat
+from tailrace.core.history.openai_calls import APPROVAL, OUTPUTS, UNANSWERED
 from tailrace.core.history.pieces import Json
 from tailrace.core.history.rules import Api
 
@@ -27,6 +28,10 @@ _PREFIXES = {
 }
 _NAMED = {"function_call": "arguments", "custom_tool_call": "input"}
 """The calls of our own tools, and the field that holds what they are called with."""
+_ASKED = {APPROVAL: "id", "mcp_approval_response": "approval_request_id"}
+"""A request for an approval and its answer, and the field that holds the request's id."""
+_BARE = ("apply_patch_call_output", "tool_search_output", "program_output")
+"""Outputs that may come without `output`."""
 
 
 def sanitize(
@@ -39,17 +44,21 @@ def sanitize(
 ) -> list[Any]:
     """The list without what the provider would refuse it for; idempotent.
 
-    Each call gets exactly one result: open ones are closed with an error, results of no call are
-    taken out, duplicates too. Reasoning stays if it can still be read and what it led to follows
-    it: sealed, or (with `store`) in the last user turn; `drop` takes all of it out. `known_calls`
-    are the ids of calls that the provider knows through `previous_response_id`.
+    Each call gets exactly one result: open ones are closed with an error, or taken out where only
+    their own tool could say what came of them; requests for an approval are denied; results of no
+    call are taken out, duplicates too. Reasoning stays if it can still be read and what it led to
+    follows it: sealed, or (with `store`) in the last user turn; `drop` takes all of it out.
+    `known_calls` are the ids of calls and requests that the provider knows through
+    `previous_response_id`.
     """
     if api == "anthropic_messages":
         return mend_anthropic(list(items), keep_thinking=reasoning == "keep")
     if api == "openai_chat":
         return mend_chat(list(items))
     cleaned = _with_results(_readable(items), known_calls)
-    return _paired(cleaned, keep=reasoning == "keep", store=store)
+    cleaned = _paired(cleaned, keep=reasoning == "keep", store=store)
+    # Calls may have gone with their reasoning: then their results go too.
+    return _with_answers(_with_results(cleaned, known_calls), known_calls)
 
 
 def _kind(item: Json) -> str:
@@ -74,7 +83,11 @@ def _readable(items: Iterable[Any]) -> list[Json]:
         kind, ident = _kind(item), item.get("id")
         if kind == "message" and (item.get("role") not in _ROLES or not _says(item)):
             continue
+        if kind == "local_shell_call_output" and "call_id" not in item:
+            item = {**item, "call_id": ident}  # by OpenAI's types, its id is the call's
         if kind.endswith("_output") and not isinstance(item.get("call_id"), str):
+            continue
+        if kind in _ASKED and not isinstance(item.get(_ASKED[kind]), str):
             continue
         if kind == "reasoning" and not isinstance(item.get("summary"), list):
             item = {**item, "summary": []}
@@ -104,7 +117,8 @@ def _without_id(item: Json) -> Json:
 
 def _is_call(item: Json) -> bool:
     """Whether it waits for an output."""
-    if not _kind(item).endswith("_call") or not isinstance(item.get("call_id"), str):
+    waits = _kind(item).endswith("_call") or _kind(item) in OUTPUTS
+    if not waits or not isinstance(item.get("call_id"), str):
         return False
     return _kind(item) not in _NAMED or isinstance(item.get("name"), str)
 
@@ -116,8 +130,10 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
     for index, item in enumerate(items):
         if _is_call(item):
             calls.setdefault(item["call_id"], index)
-        elif _kind(item).endswith("_output") and "output" in item:
+        elif _kind(item).endswith("_output") and ("output" in item or _kind(item) in _BARE):
             outputs.setdefault((_kind(item), item["call_id"]), index)
+    # A program has its output when the calls that it made have theirs.
+    running = {_caller(item) for item in items if _is_call(item)}
     # A call that came by reference has an id that nobody can see.
     hidden = any(_kind(item) == "item_reference" for item in items)
     found: list[Json] = []
@@ -129,22 +145,67 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
             late = []
         if kind.endswith("_output"):
             call = calls.get(str(call_id))
-            answers = call is not None and call < index and f"{_kind(items[call])}_output" == kind
+            answers = call is not None and call < index and _output_of(items[call]) == kind
             expected = answers if call is not None else hidden or call_id in known
             if expected and outputs.get((kind, str(call_id))) == index:
                 found.append(item)
         elif _is_call(item):
             call_id = item["call_id"]
-            place = outputs.get((f"{kind}_output", call_id))
-            if calls[call_id] != index or (place is None and kind not in _NAMED):
+            place = outputs.get((_output_of(item), call_id))
+            waits = place is None and (kind in _NAMED or call_id in running)
+            if calls[call_id] != index or (place is None and not waits):
                 continue
             found.append(_with_arguments(item))
-            if place is None:
+            if place is None and kind in _NAMED:
                 late.append({"type": f"{kind}_output", "call_id": call_id, "output": INTERRUPTED})
-            elif place < index:
+            elif place is not None and place < index:
                 late.append(items[place])
         elif kind not in _NAMED:
             found.append(item)
+    return found + late
+
+
+def _output_of(call: Json) -> str:
+    return OUTPUTS.get(_kind(call), f"{_kind(call)}_output")
+
+
+def _caller(item: Json) -> Any:
+    """The program that made a call."""
+    caller = item.get("caller")
+    is_program = isinstance(caller, dict) and caller.get("type") == "program"
+    return caller.get("caller_id") if is_program and isinstance(caller, dict) else None
+
+
+def _with_answers(items: list[Json], known: Collection[str]) -> list[Json]:
+    """Every request for an approval with one answer, and nothing that speaks of one not there."""
+    answers: dict[Any, Json] = {}
+    for item in items:
+        if _kind(item) == "mcp_approval_response":
+            answers.setdefault(item["approval_request_id"], item)
+    there: set[Any] = {*known, None}
+    due: set[Any] = set(known)
+    found: list[Json] = []
+    late: list[Json] = []  # answers to what was asked in the answer that goes on
+    for item in items:
+        kind = _kind(item)
+        if not _is_model(item):
+            found += late
+            late = []
+        if kind == "mcp_approval_response":
+            if item["approval_request_id"] in due:
+                due.remove(item["approval_request_id"])
+                found.append(item)
+            continue
+        if kind == APPROVAL:
+            ident = item["id"]
+            there.add(ident)
+            denied = {"type": "mcp_approval_response", "approval_request_id": ident}
+            late.append(answers.get(ident, {**denied, "approve": False, "reason": UNANSWERED}))
+        elif kind == "program":
+            there.add(item.get("call_id"))
+        strange = {"approval_request_id": item.get("approval_request_id"), "caller": _caller(item)}
+        gone = [name for name, ident in strange.items() if ident not in there]
+        found.append({name: one for name, one in item.items() if name not in gone})
     return found + late
 
 

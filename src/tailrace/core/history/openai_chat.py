@@ -21,23 +21,26 @@ from tailrace.core.history.pieces import (
 )
 from tailrace.core.history.rules import (
     NO_MESSAGE,
+    Notes,
     Rules,
     arguments_object,
     call_ids,
+    own_name,
     tool_name,
 )
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
 
 
-def render(talk: Conversation, rules: Rules) -> list[Json]:
+def render(talk: Conversation, rules: Rules, notes: Notes) -> list[Json]:
     """The messages of a conversation."""
-    return _Messages(talk, rules).render() or [{"role": "user", "content": NO_MESSAGE}]
+    return _Messages(talk, rules, notes).render() or [{"role": "user", "content": NO_MESSAGE}]
 
 
 class _Messages:
-    def __init__(self, talk: Conversation, rules: Rules) -> None:
+    def __init__(self, talk: Conversation, rules: Rules, notes: Notes) -> None:
         self.talk = talk
         self.rules = rules
+        self.notes = notes
         self.turn = talk.turn
         self.calls = call_ids(talk.entries, rules)
         self.messages: list[Json] = []
@@ -60,6 +63,8 @@ class _Messages:
                     self._think(entry)
             elif isinstance(entry, Called) and not entry.by_provider:
                 self.called.append(entry)
+            else:
+                self.notes.left_out(own_name(entry), "chat completions have no place for it")
         self._end_answer()
         return self.messages
 
@@ -88,7 +93,8 @@ class _Messages:
         name = str(entry.origin.get("field", "reasoning_content"))
         self.answer[name] = self.answer.get(name, "") + "".join(entry.texts or entry.summary)
         details = entry.origin.get("reasoning_details")
-        if isinstance(details, list):  # sealed, as some routers pass it on
+        # Sealed, as some routers pass it on.
+        if isinstance(details, list) and self.rules.may_seal(entry):
             self.answer["reasoning_details"] = [*self.answer.get("reasoning_details", ()), *details]
 
     def _end_answer(self) -> None:

@@ -5,13 +5,19 @@ Its rules, learned the hard way:
 * a reasoning item goes back with what followed it, or not at all; without `encrypted_content` it
   is found only where the provider stores it, and only within the turn;
 * the provider remembers which reasoning a message or call came from, and refuses the id of one
-  without the other. The same item under another id is welcome.
+  without the other. The same item under another id is welcome;
+* a call of its shell, patch or computer tool waits for an output of its own type, and goes back as
+  it came, with that; where it cannot, it is told as a function's, which any model reads;
+* a request for an approval goes back with its answer, which is no where nobody gave one;
+* an item that has no name here goes back as it came within the turn, and in the mode `encrypted`.
+  A half of a pair never does.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tailrace.core.history.entries import (
     Called,
@@ -21,86 +27,138 @@ from tailrace.core.history.entries import (
     Said,
     Thought,
 )
+from tailrace.core.history.openai_calls import (
+    APPROVAL,
+    CALLS,
+    OUTPUTS,
+    approval_of,
+    caller_of,
+    output_of,
+    pairs,
+)
 from tailrace.core.history.pieces import Json, Load, Native, Piece, inline, joined, plain
-from tailrace.core.history.rules import NO_MESSAGE, Rules, call_ids, tool_name
+from tailrace.core.history.rules import (
+    FOREIGN,
+    NO_MESSAGE,
+    NOT_WHOLE,
+    Notes,
+    Rules,
+    call_ids,
+    own_name,
+    tool_name,
+)
 from tailrace.core.items import FilePart, ImageUrlPart, Refusal, TextPart
 
 API = "openai_responses"
 
 _ID = re.compile(r"(rs|msg|fc|ctc)_[A-Za-z0-9_-]{1,128}")
 _ROLES = ("user", "assistant", "system", "developer")
+_KNOWN = ({*OUTPUTS, *OUTPUTS.values(), "compaction"}) - {"program", "program_output"}
+"""The raw items of which it is known that they go back whole, after any number of turns."""
 
 
-def render(talk: Conversation, rules: Rules, start: int = 0) -> list[Json]:
+def render(talk: Conversation, rules: Rules, notes: Notes, start: int = 0) -> list[Json]:
     """The input items, from entry `start` on."""
-    return _Input(talk, rules).render(start) or [_message("user", [_text(NO_MESSAGE)])]
+    return _Input(talk, rules, notes).render(start) or [_message("user", [_text(NO_MESSAGE)])]
 
 
-def results(talk: Conversation, rules: Rules, response: str) -> list[Json]:
-    """What the calls of one response gave, under the provider's own ids of them."""
-    return [
-        _output(entry, str(entry.origin.get("call_id", entry.call_id)), rules.load)
-        for entry in talk.entries
-        if isinstance(entry, Called) and entry.response == response and not entry.by_provider
-    ]
-
-
-def halves(talk: Conversation) -> set[Entry]:
-    """The provider's items that are a call without its output, or the other way round.
-
-    The calls of its shell, patch and computer tools are kept as they came, and nobody here carries
-    them out. Without their outputs they are refused, as any call is.
-    """
-    calls: dict[tuple[str, Thought | None], Entry] = {}
-    found: set[Entry] = set()
+def results(talk: Conversation, rules: Rules, response: str) -> list[Json] | None:
+    """What one response waits for, under the provider's own ids; None if it cannot be given."""
+    items: list[Json | None] = []
     for entry in talk.entries:
-        raw = entry.raw if isinstance(entry, Kept) and isinstance(entry.raw, dict) else {}
-        kind, call_id = raw.get("type"), raw.get("call_id")
-        if not isinstance(kind, str) or not isinstance(call_id, str) or not call_id:
-            continue  # what the provider runs itself is answered already
-        # Both behind the same reasoning: so they go or stay together.
-        if kind.endswith("_call"):
-            found.add(entry)
-            calls[call_id, entry.behind] = entry
-        elif kind.endswith(("_call_output", "tool_search_output")):
-            call = calls.pop((call_id, entry.behind), None)
-            if call is not None:
-                found.remove(call)
-            else:
-                found.add(entry)
-    return found
+        if not isinstance(entry, Called) or entry.response != response:
+            continue
+        call_id = str(entry.origin.get("call_id", entry.call_id))
+        if entry.kind == APPROVAL:
+            items.append(approval_of(entry, str(entry.origin.get("id", call_id))))
+        elif entry.kind in CALLS and not entry.by_provider:
+            items.append(output_of(entry, call_id, rules.load))
+        elif not entry.by_provider:
+            items.append(_output(entry, call_id, rules.load))
+    given = [item for item in items if item is not None]
+    return given if len(given) == len(items) and not _is_torn(talk, response) else None
+
+
+def _is_torn(talk: Conversation, response: str) -> bool:
+    """Whether a response has calls among its raw items that nobody answered."""
+    return any(half.response == response for half in pairs(talk)[1])
 
 
 class _Input:
-    def __init__(self, talk: Conversation, rules: Rules) -> None:
+    def __init__(self, talk: Conversation, rules: Rules, notes: Notes) -> None:
         self.talk = talk
         self.rules = rules
+        self.notes = notes
         self.turn = talk.turn
-        self.halves = halves(talk)
         self.calls = call_ids(talk.entries, rules)
+        self.typed = self._typed()
+        both, halves = pairs(talk)
+        self.out = dict.fromkeys(halves, "it is a call without its output, or the other way round")
+        for index, entry in enumerate(talk.entries):
+            if (
+                isinstance(entry, Kept)
+                and not self._is_near(index)
+                and own_name(entry) not in _KNOWN
+            ):
+                self.out[entry] = "it is of an earlier turn, and nobody here knows what it needs"
+        self._settle()
+        # What is torn apart by reasoning that has to go, goes too; and more reasoning with it.
+        while torn := {
+            one
+            for pair in both
+            if len({self._is_intact(half) for half in pair}) > 1
+            for one in pair
+            if one not in self.out
+        }:
+            self.out |= dict.fromkeys(torn, "its other half cannot go back")
+            self._settle()
+        self.used: set[str] = set()
+        # The approvals and programs that are in the input, for the items that speak of them.
+        self.sent: set[Any] = set()
+
+    def _typed(self) -> dict[Called, Json]:
+        """The calls that can go back in the provider's own form, with their outputs."""
+        found: dict[Called, Json] = {}
+        for entry in self.talk.entries:
+            raw = entry.raw
+            if not isinstance(entry, Called) or entry.kind not in CALLS or entry.by_provider:
+                continue
+            if isinstance(raw, dict) and raw.get("type") == CALLS[entry.kind]:
+                call_id = self.calls[entry]
+                output = output_of(entry, call_id, self.rules.load)
+                if raw.get("call_id") == call_id and output is not None:
+                    found[entry] = output
+        return found
+
+    def _settle(self) -> None:
+        """Decide who has which id, and so which reasoning stays."""
         # An id that comes twice is refused: the first item that has it keeps it.
         self.owners: dict[str, Entry] = {}
-        for entry in talk.entries:
+        for entry in self.talk.entries:
             if (ident := self._own_id(entry)) is not None:
                 self.owners.setdefault(ident, entry)
         self.kept: set[Thought] = set()
-        for index in range(len(talk.entries) - 1, -1, -1):
-            entry = talk.entries[index]
+        for index in range(len(self.talk.entries) - 1, -1, -1):
+            entry = self.talk.entries[index]
             if isinstance(entry, Thought) and self._may_keep(entry, current=index >= self.turn):
                 self.kept.add(entry)
-        self.used: set[str] = set()
 
     def _own_id(self, entry: Entry) -> str | None:
         """The provider's id of an item, if it made it and takes it back."""
-        if not entry.whole or not self.rules.owns(entry) or entry in self.halves:
+        if not entry.whole or not self.rules.owns(entry) or entry in self.out:
             return None
-        if isinstance(entry, Kept) or (isinstance(entry, Called) and entry.by_provider):
+        if self._goes_raw(entry):
             raws = _raws(entry)
             ident = raws[-1].get("id") if raws else None
             return ident if isinstance(ident, str) else None
         ident = entry.origin.get("id")
         fits = isinstance(ident, str) and _ID.fullmatch(ident) and ident.startswith(_prefix(entry))
         return ident if fits else None
+
+    def _goes_raw(self, entry: Entry) -> bool:
+        if isinstance(entry, Called):
+            return entry.by_provider or entry in self.typed
+        return isinstance(entry, Kept)
 
     def _owns_id(self, entry: Entry) -> bool:
         ident = self._own_id(entry)
@@ -121,10 +179,13 @@ class _Input:
         """Whether an item can go back as it came, seen from its reasoning."""
         return self._owns_id(entry) and (entry.behind is None or entry.behind in self.kept)
 
+    def _is_near(self, index: int) -> bool:
+        """Whether things go back as they were: of the current turn, or all of them."""
+        return self.rules.mode == "encrypted" or index >= self.turn
+
     def _id_of(self, index: int, entry: Entry) -> Json:
         """The id of a message or call: the provider's where that is safe, else our own."""
-        as_it_was = self.rules.mode == "encrypted" or index >= self.turn
-        if as_it_was and self._is_intact(entry):
+        if self._is_near(index) and self._is_intact(entry) and not self._goes_raw(entry):
             return {"id": entry.origin["id"]}
         ours = entry.item_id
         fits = _ID.fullmatch(ours) and len(ours) <= 64 and ours.startswith(_prefix(entry))
@@ -144,20 +205,72 @@ class _Input:
             if index < start:
                 continue
             items += self._items(index, entry)
-            if isinstance(entry, Called) and not entry.by_provider:
-                outputs.append(_output(entry, self.calls[entry], self.rules.load))
+            if isinstance(entry, Called):
+                outputs += self._answers(index, entry)
         return items + outputs
 
     def _items(self, index: int, entry: Entry) -> Iterator[Json]:
         if isinstance(entry, Thought):
             if entry in self.kept:
                 yield _reasoning(entry)
+            elif self.rules.mode == "encrypted":
+                self.notes.left_out("reasoning", self._why_dropped(entry))
         elif isinstance(entry, Said):
             yield self._said(index, entry)
         elif isinstance(entry, Called) and not entry.by_provider:
-            yield {**self._id_of(index, entry), **_call(entry, self.calls[entry])}
+            if self._is_typed(index, entry):
+                yield entry.raw
+            else:
+                call = _call(entry, self.calls[entry])
+                yield {**self._id_of(index, entry), **call, **self._caller(entry)}
         elif self._is_intact(entry):
-            yield from _raws(entry)
+            yield from map(self._noted, _raws(entry))
+        else:
+            self.notes.left_out(own_name(entry), self._why(entry))
+
+    def _answers(self, index: int, entry: Called) -> Iterator[Json]:
+        """What a call waits for, behind all that its answer holds."""
+        if entry.kind == APPROVAL and entry.by_provider:
+            if self._is_intact(entry):
+                yield approval_of(entry, entry.raw["id"])
+        elif self._is_typed(index, entry):
+            yield self.typed[entry]
+        elif not entry.by_provider:
+            output = _output(entry, self.calls[entry], self.rules.load)
+            yield {**output, **self._caller(entry)}
+
+    def _is_typed(self, index: int, entry: Called) -> bool:
+        """Whether a call goes back in the provider's own form; else it is told as a function's."""
+        return entry in self.typed and self._is_near(index) and self._is_intact(entry)
+
+    def _caller(self, entry: Called) -> Json:
+        program = caller_of(entry)
+        return {"caller": entry.raw["caller"]} if program in self.sent else {}
+
+    def _noted(self, raw: Json) -> Json:
+        """The provider's item, without a word of a request that is not there."""
+        if raw["type"] == "program":
+            self.sent.add(raw.get("call_id"))
+        elif raw["type"] == APPROVAL:
+            self.sent.add(raw.get("id"))
+        elif "approval_request_id" in raw and raw["approval_request_id"] not in self.sent:
+            return {name: one for name, one in raw.items() if name != "approval_request_id"}
+        return raw
+
+    def _why(self, entry: Entry) -> str:
+        """Why an item of the provider's own does not go back."""
+        if not self.rules.owns(entry):
+            return FOREIGN
+        if not _raws(entry):
+            return NOT_WHOLE
+        return self.out.get(entry, "the reasoning that it came from cannot go back with it")
+
+    def _why_dropped(self, thought: Thought) -> str:
+        if not self.rules.owns(thought) or not self.rules.may_seal(thought):
+            return FOREIGN
+        if thought.encrypted is None:
+            return "it did not come sealed"
+        return "what followed it cannot go back with it"
 
     def _said(self, index: int, entry: Said) -> Json:
         role = entry.role if entry.role in _ROLES else "assistant"
@@ -181,7 +294,7 @@ def _prefix(entry: Entry) -> str:
 def _raws(entry: Entry) -> list[Json]:
     """The provider's own items of an entry; a later one with the same id is the fuller one."""
     raws = [entry.raw]
-    if isinstance(entry, Called):
+    if isinstance(entry, Called) and entry.by_provider and entry.kind != APPROVAL:
         if entry.result is None:
             return []
         raws.append(entry.result.raw)

@@ -31,14 +31,66 @@ class Rules(msgspec.Struct, frozen=True):
     model: str | None = None
     store: bool = True
     load: Load = reachable
+    host: str | None = None
 
     def owns(self, entry: Entry) -> bool:
-        """Whether the entry came from the API that is asked now."""
-        return entry.origin.get("api") == self.api
+        """Whether the entry came from whoever is asked now.
+
+        Several hosts speak one API, and none can read what another one sealed or named. A log that
+        tells no host is believed: it was written when there was one.
+        """
+        api, host = entry.origin.get("api"), entry.origin.get("host")
+        return api == self.api and (self.host is None or host is None or host == self.host)
 
     def may_seal(self, thought: Thought) -> bool:
         """Whether sealed reasoning can be read by the model that is asked now."""
         return self.model is None or thought.model is None or thought.model == self.model
+
+
+FOREIGN = "another provider or model made it, and only that one can read it"
+"""Why something does not go back to somebody else."""
+
+
+NOT_WHOLE = "it is not whole"
+
+
+def own_name(entry: Entry) -> str:
+    """What a provider calls an item of its own."""
+    kind = entry.raw.get("type") if isinstance(entry.raw, dict) else None
+    return str(kind or getattr(entry, "kind", "an item"))
+
+
+class Notes:
+    """What a history does not say, and why: each thing once, without numbers.
+
+    So the same gap has the same words in the next call, and need not be told again.
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[str, None] = {}
+
+    def add(self, note: str) -> None:
+        """Say something, once."""
+        self._said.setdefault(note)
+
+    def left_out(self, what: str, why: str) -> None:
+        """Say that something is not there."""
+        self.add(f"Left out of what the model reads: {what}, because {why}.")
+
+    def all(self) -> list[str]:
+        """Everything that was said."""
+        return list(self._said)
+
+    def watch(self, load: Load) -> Load:
+        """The same loader; what it cannot load is said."""
+
+        def loading(url: str) -> str | None:
+            found = load(url)
+            if found is None:
+                self.left_out("an image or file", "its provider could not load it from here")
+            return found
+
+        return loading
 
 
 NO_MESSAGE = "(no message)"

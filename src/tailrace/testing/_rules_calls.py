@@ -1,0 +1,181 @@
+"""OpenAI's rules for calls and what they wait for: an output of their own form, an approval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+
+class Refusal(NamedTuple):
+    """An error of OpenAI's."""
+
+    message: str
+    param: str | None = "input"
+    code: str | None = None
+    status: int = 400
+
+
+OUTPUT_OF = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "computer_call": "computer_call_output",
+    "shell_call": "shell_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "tool_search_call": "tool_search_output",
+    "program": "program_output",
+}
+"""What each call waits for; without a `call_id` it was the provider that ran it."""
+
+
+def kind_of(item: Json) -> str:
+    """An item's type; a message need not say that it is one."""
+    return str(item.get("type", "message"))
+
+
+def missing(place: str) -> Refusal:
+    """A field that has to be there."""
+    said = f"Missing required parameter: '{place}'."
+    return Refusal(said, place, "missing_required_parameter")
+
+
+def is_url(value: Any) -> bool:
+    """Whether an image can be loaded from it."""
+    return isinstance(value, str) and value.startswith(("https://", "http://", "data:image/"))
+
+
+# --- forms ---------------------------------------------------------------------------------------
+
+
+def form_errors(place: str, kind: str, item: Json) -> Iterator[Refusal]:
+    """What is wrong with an output that has a form of its own."""
+    output = item.get("output")
+    if kind == "shell_call_output":
+        if not isinstance(output, list):
+            yield _mistaken(f"{place}.output", "an array", output)
+            return
+        for index, part in enumerate(output):
+            for name in ("stdout", "stderr", "outcome"):
+                if not isinstance(part, dict) or part.get(name) is None:
+                    yield missing(f"{place}.output[{index}].{name}")
+    elif kind == "apply_patch_call_output":
+        if item["status"] not in ("completed", "failed"):
+            said = "Supported values are: 'completed' and 'failed'."
+            yield Refusal(f"Invalid value: '{item['status']}'. {said}", f"{place}.status")
+    elif kind == "local_shell_call_output":
+        if not isinstance(output, str):
+            yield _mistaken(f"{place}.output", "a string", output)
+    elif kind == "computer_call_output":
+        screen = output if isinstance(output, dict) else {}
+        if screen.get("type") != "computer_screenshot":
+            said = "Supported values are: 'computer_screenshot'."
+            yield Refusal(f"Invalid value: '{screen.get('type')}'. {said}", f"{place}.output")
+        elif not is_url(screen.get("image_url")) and screen.get("file_id") is None:
+            yield missing(f"{place}.output.image_url")
+
+
+def _mistaken(place: str, wanted: str, given: Any) -> Refusal:
+    got = type(given).__name__
+    said = f"Invalid type for '{place}': expected {wanted}, but got {got} instead."
+    return Refusal(said, place, "invalid_type")
+
+
+# --- pairs ---------------------------------------------------------------------------------------
+
+
+def pair_errors(items: list[Json], before: Any) -> Iterator[Refusal]:
+    """What waits in vain, and what nobody waits for; `before` is what the provider remembers."""
+    yield from _calls(items, before)
+    yield from _programs(items, before)
+    yield from _approvals(items, before)
+
+
+def _calls(items: list[Json], before: Any) -> Iterator[Refusal]:
+    """Each call with one output: of our tools, and of the provider's that somebody else runs."""
+    waiting: dict[str, Json] = {}
+    for item in before:
+        if _is_call(item):
+            waiting[item["call_id"]] = item
+        elif _is_output(item):
+            waiting.pop(_answered(item), None)
+    seen: set[str] = set(waiting)
+    called = {_caller(item) for item in [*before, *items]}
+    for item in items:
+        kind = kind_of(item)
+        if _is_call(item):
+            call_id = item["call_id"]
+            if call_id in seen:
+                yield Refusal(f"Duplicate function call found with call_id {call_id}.")
+            seen.add(call_id)
+            waiting[call_id] = item
+        elif _is_output(item):
+            call = waiting.pop(_answered(item), {"type": ""})
+            if kind != OUTPUT_OF.get(kind_of(call)):
+                words = kind.removesuffix("_output").replace("_", " ")
+                said = f"No tool call found for {words} output with call_id {_answered(item)}."
+                yield Refusal(said)
+            else:
+                yield from _unchecked(call, item)
+    for call_id, call in waiting.items():
+        # A program goes on when the calls that it made are answered.
+        if kind_of(call) != "program" or call_id not in called:
+            words = kind_of(call).replace("_", " ")
+            yield Refusal(f"No tool output found for {words} {call_id}.")
+
+
+def _is_call(item: Json) -> bool:
+    return kind_of(item) in OUTPUT_OF and isinstance(item.get("call_id"), str)
+
+
+def _is_output(item: Json) -> bool:
+    return kind_of(item) in OUTPUT_OF.values() and isinstance(_answered(item), str)
+
+
+def _answered(item: Json) -> Any:
+    """The call that an output is of; that of the local shell may be its `id`."""
+    is_local = kind_of(item) == "local_shell_call_output"
+    return item.get("call_id", item.get("id") if is_local else None)
+
+
+def _unchecked(call: Json, output: Json) -> Iterator[Refusal]:
+    """A computer goes on only when somebody has acknowledged what may be unsafe."""
+    pending = {check["id"] for check in call.get("pending_safety_checks") or ()}
+    known = {check["id"] for check in output.get("acknowledged_safety_checks") or ()}
+    if pending - known:
+        said = "The following safety checks have not been acknowledged: "
+        yield Refusal(said + ", ".join(sorted(pending - known)))
+
+
+def _caller(item: Json) -> Any:
+    caller = item.get("caller") or {}
+    return caller.get("caller_id") if caller.get("type") == "program" else None
+
+
+def _programs(items: list[Json], before: Any) -> Iterator[Refusal]:
+    """Whatever says that a program called it stands behind that program."""
+    known = {None, *(item.get("call_id") for item in before if kind_of(item) == "program")}
+    for item in items:
+        if kind_of(item) == "program":
+            known.add(item.get("call_id"))
+        elif _caller(item) not in known:
+            yield Refusal(f"No program found with call_id {_caller(item)}.")
+
+
+def _approvals(items: list[Json], before: Any) -> Iterator[Refusal]:
+    """Each request for an approval with one answer, and no answer to anything else."""
+    waiting = [item["id"] for item in before if kind_of(item) == "mcp_approval_request"]
+    asked = set(waiting)
+    for item in items:
+        kind, ident = kind_of(item), item.get("approval_request_id")
+        if kind == "mcp_approval_request":
+            asked.add(item["id"])
+            waiting.append(item["id"])
+        elif kind == "mcp_approval_response" and ident in waiting:
+            waiting.remove(ident)
+        elif kind == "mcp_approval_response" or (ident is not None and ident not in asked):
+            yield Refusal(f"No approval request found with id {ident}.")
+    if waiting:
+        said = "The following MCP approval requests do not have an approval: "
+        yield Refusal(said + ", ".join(waiting))
