@@ -499,3 +499,13 @@ def test_mending_takes_time_in_proportion() -> None:
         return time.thread_time() - start
 
     assert min(seconds(4000) for _ in range(3)) < 40 * min(seconds(400) for _ in range(3))
+
+
+def test_a_result_of_anothers_tool_is_no_result() -> None:
+    buy = {"type": "mcp_tool_use", "id": "m", "name": "buy", "input": {}}
+    said = {"type": "text", "text": "Hi"}
+    for kind, stays in (("mcp_tool_result", True), ("web_search_tool_result", False)):
+        result = {"type": kind, "tool_use_id": "m", "content": []}
+        given = [user(), {"role": "assistant", "content": [buy, result, said]}, user()]
+        mended = sanitize(given, "anthropic_messages")
+        assert (buy in mended[1]["content"]) == stays

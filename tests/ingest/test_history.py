@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.events import Private
+from tailrace.core.events import Private, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
 from tailrace.core.history import Api, History, history
 from tailrace.core.items import Message, TextPart, ToolCall
@@ -223,3 +223,94 @@ def test_what_the_tools_gave_is_told_once_for_each_call(path: Path) -> None:
         said = list(strings(history([book.state], asked).items))
         for call in calls_to_answer(book):
             assert said.count(f"Given for {call.call_id}.") == 1
+
+
+# --- several responses in a row -----------------------------------------------------------------
+
+
+def written(number: int, *items: Json) -> list[str]:
+    """A response of these items, as a stream."""
+    response = {"id": f"resp_{number}", "status": "completed", "output": list(items)}
+    events: list[Json] = [{"type": "response.created", "response": {"id": f"resp_{number}"}}]
+    for index, item in enumerate(items):
+        done = {"type": "response.output_item.done", "output_index": index, "item": item}
+        events.append(done)
+    events.append({"type": "response.completed", "response": response})
+    return [json.dumps(event) for event in events]
+
+
+CALLER = {"type": "program", "caller_id": "call_p"}
+THOUGHT: Json = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+LOOK: Json = {"type": "function_call", "name": "look", "arguments": "{}", "caller": CALLER}
+SAID: Json = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": "42", "annotations": []}],
+}
+PROGRAM = [
+    written(
+        1,
+        THOUGHT,
+        {"type": "program", "id": "cm_1", "call_id": "call_p", "code": "x"},
+        {**LOOK, "id": "fc_1", "call_id": "call_1"},
+    ),
+    written(2, {**LOOK, "id": "fc_2", "call_id": "call_2"}),
+    written(
+        3, {"type": "program_output", "id": "cmo_1", "call_id": "call_p", "result": "42"}, SAID
+    ),
+]
+ASKED: Json = {"name": "buy", "arguments": "{}", "server_label": "shop"}
+APPROVALS = [
+    written(1, THOUGHT, {"type": "mcp_approval_request", "id": "mcpr_1", **ASKED}),
+    written(2, {"type": "mcp_approval_request", "id": "mcpr_2", **ASKED}),
+]
+
+
+def recorded(name: str, *numbers: int) -> list[list[list[str]]]:
+    """The same as a provider really said it, where that is at hand."""
+    paths = {path.stem: path for path in recordings("openai-responses")}
+    names = [f"{name}.{number}" for number in numbers]
+    return [[lines(paths[one]) for one in names]] if set(names) <= paths.keys() else []
+
+
+def played(responses: list[list[str]]) -> Notebook:
+    """One run of several model calls; tools and people in between give what is wanted of them."""
+    book = Notebook(input="What is it?")
+    issued = Issued()
+    for events in responses:
+        for ident, output in _responses([json.loads(event) for event in events]):
+            issued.openai_response(ident, output)
+        ingest = OpenAIResponses(book)
+        for event in events:
+            ingest.feed(event)
+        task_id, requests = book.task_id, ingest.end().requests
+        if requests:
+            book.emit(TaskInputRequired(task_id=task_id, requests=requests))
+        for asked in requests:
+            book.emit(TaskInputReceived(task_id=task_id, request_id=asked.id, approved=True))
+        for call in calls_to_answer(book):
+            if call.call_id not in book.node.call_results:
+                ResultWriter(book, call.call_id).finish(Private(content=[TextPart(text="42")]))
+        for mode, store in product(MODES, (True, False)):
+            made = history([book.state], "openai_responses", mode, store=store)
+            error = refused(made, issued, store=store)
+            assert error is None, f"{mode}, {store}: {error.message}\n{made.request()}"
+    return book
+
+
+@pytest.mark.parametrize("responses", [PROGRAM, *recorded("programmatic-tool-calling", 1, 2, 3)])
+def test_a_program_is_carried_through_several_responses(responses: list[list[str]]) -> None:
+    book = played(responses)
+    items = history([book.state], "openai_responses", "encrypted", store=False).items
+    kinds = [item["type"] for item in items if item["type"] != "message"]
+    calls = ["function_call", "function_call_output"] * 2
+    assert kinds == ["reasoning", "program", *calls, "program_output"]
+    assert all("caller" in item for item in items if item["type"].startswith("function_call"))
+
+
+@pytest.mark.parametrize("responses", [APPROVALS, *recorded("openai-mcp-tool-approval", 1, 3)])
+def test_approvals_go_back_with_their_requests(responses: list[list[str]]) -> None:
+    items = history([played(responses).state], "openai_responses").items
+    kinds = [item["type"] for item in items if item["type"].startswith("mcp_approval")]
+    assert kinds == ["mcp_approval_request", "mcp_approval_response"] * 2

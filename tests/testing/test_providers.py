@@ -26,6 +26,30 @@ MSG = {
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 OUT = {"type": "function_call_output", "call_id": "c", "output": "15C"}
 SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "s", "action": {"commands": ["ls"]}}
+LOCAL = {"type": "local_shell_call", "id": "lsh_1", "call_id": "l", "action": {}}
+PATCH = {"type": "apply_patch_call", "id": "apc_1", "call_id": "p", "operation": {}}
+CLICK = {"type": "computer_call", "id": "cu_1", "call_id": "k", "action": {}}
+SCREEN = {
+    "type": "computer_call_output",
+    "call_id": "k",
+    "output": {"type": "computer_screenshot", "file_id": "file_1"},
+}
+PROGRAM = {"type": "program", "id": "cm_1", "call_id": "q", "code": "x"}
+MADE = {
+    "type": "function_call",
+    "call_id": "c",
+    "name": "f",
+    "arguments": "{}",
+    "caller": {"type": "program", "caller_id": "q"},
+}
+ASKS = {
+    "type": "mcp_approval_request",
+    "id": "mcpr_1",
+    "name": "buy",
+    "arguments": "{}",
+    "server_label": "shop",
+}
+GRANTS = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
 SHOWN = {"type": "shell_call_output", "id": "sho_1", "call_id": "s", "output": []}
 
 
@@ -34,6 +58,8 @@ def account() -> Issued:
     issued.openai_response("resp_1", [SEALED, MSG])
     issued.openai_response("resp_2", [{**CALL, "id": "fc_1"}])
     issued.openai_response("resp_3", [SHELL, SHOWN])
+    issued.openai_response("resp_4", [ASKS])
+    issued.openai_response("resp_5", [PROGRAM, MADE])
     return issued
 
 
@@ -51,6 +77,25 @@ def openai(*items: Any, **more: Any) -> ErrorBody | None:
         ([USER, CALL, OUT], {}),
         ([OUT], {"previous_response_id": "resp_2"}),
         ([USER, SHELL, SHOWN], {}),
+        ([USER, LOCAL, {"type": "local_shell_call_output", "id": "l", "output": "x"}], {}),
+        (
+            [USER, PATCH, {"type": "apply_patch_call_output", "call_id": "p", "status": "failed"}],
+            {},
+        ),
+        ([USER, CLICK, SCREEN], {}),
+        (
+            [
+                USER,
+                {**CLICK, "pending_safety_checks": [{"id": "sc_1"}]},
+                {**SCREEN, "acknowledged_safety_checks": [{"id": "sc_1"}]},
+            ],
+            {},
+        ),
+        ([USER, ASKS, GRANTS, {**ASKS, "type": "mcp_call", "id": "mcp_1"}], {}),
+        ([GRANTS], {"previous_response_id": "resp_4"}),
+        ([USER, PROGRAM, MADE, OUT], {}),
+        ([OUT], {"previous_response_id": "resp_5"}),
+        ([{**OUT, "caller": MADE["caller"]}], {"previous_response_id": "resp_5"}),
         ([USER], {"previous_response_id": "resp_3"}),
         (
             [
@@ -124,6 +169,65 @@ NOT_STORED = (
         ([USER], {"previous_response_id": "resp_2"}, "No tool output found for function call c."),
         ([USER, SHELL], {}, "No tool output found for shell call s."),
         ([USER, SHOWN], {}, "No tool call found for shell call output with call_id s."),
+        (
+            [USER, SHELL, {**OUT, "call_id": "s"}],
+            {},
+            "No tool call found for function call output with call_id s.",
+        ),
+        (
+            [USER, SHELL, {**SHOWN, "output": "ls"}],
+            {},
+            "Invalid type for 'input[2].output': expected an array, but got str instead.",
+        ),
+        (
+            [USER, SHELL, {**SHOWN, "output": [{"stdout": ""}]}],
+            {},
+            "Missing required parameter: 'input[2].output[0].stderr'.",
+        ),
+        (
+            [USER, LOCAL, {"type": "local_shell_call_output", "id": "l", "output": []}],
+            {},
+            "Invalid type for 'input[2].output': expected a string, but got list instead.",
+        ),
+        (
+            [USER, PATCH, {"type": "apply_patch_call_output", "call_id": "p", "status": "ok"}],
+            {},
+            "Invalid value: 'ok'. Supported values are: 'completed' and 'failed'.",
+        ),
+        (
+            [USER, CLICK, {"type": "computer_call_output", "call_id": "k", "output": "x"}],
+            {},
+            "Invalid value: 'None'. Supported values are: 'computer_screenshot'.",
+        ),
+        (
+            [USER, CLICK, {**SCREEN, "output": {"type": "computer_screenshot"}}],
+            {},
+            "Missing required parameter: 'input[2].output.image_url'.",
+        ),
+        (
+            [USER, {**CLICK, "pending_safety_checks": [{"id": "sc_1"}]}, SCREEN],
+            {},
+            "The following safety checks have not been acknowledged: sc_1",
+        ),
+        ([USER, PROGRAM], {}, "No tool output found for program q."),
+        ([USER, MADE, OUT], {}, "No program found with call_id q."),
+        (
+            [USER, ASKS],
+            {},
+            "The following MCP approval requests do not have an approval: mcpr_1",
+        ),
+        (
+            [USER],
+            {"previous_response_id": "resp_4"},
+            "The following MCP approval requests do not have an approval: mcpr_1",
+        ),
+        ([USER, GRANTS], {}, "No approval request found with id mcpr_1."),
+        ([USER, ASKS, GRANTS, GRANTS], {}, "No approval request found with id mcpr_1."),
+        (
+            [USER, {**ASKS, "type": "mcp_call", "approval_request_id": "mcpr_2"}],
+            {},
+            "No approval request found with id mcpr_2.",
+        ),
         (
             [USER],
             {"previous_response_id": "resp_9"},
@@ -218,6 +322,8 @@ USE = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 GOT = {"type": "tool_result", "tool_use_id": "1", "content": "15C"}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+BUY = {"type": "mcp_tool_use", "id": "m", "name": "buy", "server_name": "shop", "input": {}}
+BOUGHT = {"type": "mcp_tool_result", "tool_use_id": "m", "content": []}
 ON = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 
@@ -243,6 +349,7 @@ def anthropic(*messages: Any, **more: Any) -> ErrorBody | None:
         ([USER, a(THOUGHT, HI, SECOND, USE), u(GOT, HI)], ON),
         ([USER, a(THOUGHT, HI), USER], {}),
         ([USER, a(SEARCH, FOUND, HI), USER], {}),
+        ([USER, a(BUY, BOUGHT, HI), USER], {}),
         ([USER, a(SEARCH)], {}),
         ([USER, a(HI), USER], ON),
     ],
@@ -256,6 +363,22 @@ def test_what_anthropic_accepts(messages: list[Any], more: Any) -> None:
     ("messages", "message"),
     [
         ([], "messages: at least one message is required"),
+        (
+            [USER, a(BUY, {**FOUND, "tool_use_id": "m"}, HI), USER],
+            (
+                "messages.1.content.1: unexpected `tool_use_id` found in `web_search_tool_result` "
+                "blocks: m. Each `web_search_tool_result` block must have a corresponding "
+                "`server_tool_use` block before it."
+            ),
+        ),
+        (
+            [USER, a(SEARCH, {**BOUGHT, "tool_use_id": "s"}, HI), USER],
+            (
+                "messages.1.content.1: unexpected `tool_use_id` found in `mcp_tool_result` blocks: "
+                "s. Each `mcp_tool_result` block must have a corresponding `mcp_tool_use` block "
+                "before it."
+            ),
+        ),
         ([a(HI), USER], 'messages: first message must use the "user" role'),
         ([{"role": "system", "content": "S"}], 'messages: first message must use the "user" role'),
         (

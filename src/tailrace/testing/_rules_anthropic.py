@@ -210,12 +210,15 @@ def _server_tools(turn: _Turn, *, is_final: bool) -> Iterator[str]:
         ident = block.value.get("tool_use_id")
         if block.kind in _SERVER_CALLS:
             waiting[block.value.get("id")] = block
-        elif _is_server_result(block) and waiting.pop(ident, None) is None:
+        elif _is_server_result(block):
             needed = "mcp_tool_use" if block.kind.startswith("mcp") else "server_tool_use"
-            yield (
-                f"{block.place}: unexpected `tool_use_id` found in `{block.kind}` blocks: {ident}. "
-                f"Each `{block.kind}` block must have a corresponding `{needed}` block before it."
-            )
+            call = waiting.pop(ident, None)
+            if call is None or call.kind != needed:
+                yield (
+                    f"{block.place}: unexpected `tool_use_id` found in `{block.kind}` blocks: "
+                    f"{ident}. Each `{block.kind}` block must have a corresponding `{needed}` "
+                    "block before it."
+                )
     if not is_final:
         for ident, block in waiting.items():
             name = block.value.get("name")

@@ -143,7 +143,9 @@ def _server_tools(blocks: list[Json], *, is_last: bool) -> list[Json]:
         if block["type"] in _SERVER_CALLS:
             calls.setdefault(block["id"], index)
         elif _is_server_result(block) and block["tool_use_id"] in calls:
-            results.setdefault(block["tool_use_id"], index)
+            by_mcp = blocks[calls[block["tool_use_id"]]]["type"] == "mcp_tool_use"
+            if by_mcp == (block["type"] == "mcp_tool_result"):
+                results.setdefault(block["tool_use_id"], index)
     found = []
     for index, block in enumerate(blocks):
         if block["type"] in _SERVER_CALLS:

@@ -66,7 +66,8 @@ def results(talk: Conversation, rules: Rules, response: str) -> list[Json] | Non
     """What one response waits for, under the provider's own ids; None if it cannot be given."""
     items: list[Json | None] = []
     for entry in talk.entries:
-        if not isinstance(entry, Called) or entry.response != response:
+        # Two hosts may use the same names.
+        if not isinstance(entry, Called) or entry.response != response or not rules.owns(entry):
             continue
         call_id = str(entry.origin.get("call_id", entry.call_id))
         if entry.kind == APPROVAL:
@@ -76,12 +77,12 @@ def results(talk: Conversation, rules: Rules, response: str) -> list[Json] | Non
         elif not entry.by_provider:
             items.append(_output(entry, call_id, rules.load))
     given = [item for item in items if item is not None]
-    return given if len(given) == len(items) and not _is_torn(talk, response) else None
+    return given if len(given) == len(items) and not _is_torn(talk, rules, response) else None
 
 
-def _is_torn(talk: Conversation, response: str) -> bool:
+def _is_torn(talk: Conversation, rules: Rules, response: str) -> bool:
     """Whether a response has calls among its raw items that nobody answered."""
-    return any(half.response == response for half in pairs(talk)[1])
+    return any(half.response == response and rules.owns(half) for half in pairs(talk)[1])
 
 
 class _Input:
