@@ -479,3 +479,40 @@ def test_the_validator_takes_what_a_history_answers() -> None:
     made = history([run.state], OPENAI, "stored")
     assert check_openai_responses(made.request(), issued) is None
     assert len(made.items) == 5
+
+
+def test_stored_gives_nothing_for_what_the_provider_ran_itself() -> None:
+    run = Run()
+    found = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    run.result(run.call("ws_1", executor="provider", kind="web_search", raw=found))
+    run.result(run.call("fc_1"), TextPart(text="15C"))
+    run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), run.private())
+    assert kinds(history([run.state], OPENAI, "stored").items) == ["function_call_output"]
+
+
+def test_an_answer_to_something_else_changes_nothing() -> None:
+    run = Run()
+    run.say("msg_1", "Which city?")
+    answer(run, "city", None, value="Paris")
+    assert kinds(sent([run])) == ["message", "message"]
+    assert sent([Run([{"type": "mcp_call", **ASKS}, {"role": "user", "content": " "}])]) == (
+        sent([Run(None)])
+    )
+
+
+def test_a_failed_tools_pictures_are_told_to_anthropic_in_words() -> None:
+    run = Run()
+    writer = ResultWriter(run, run.call("fc_1"))
+    error = ErrorInfo(code="x", message="No.")
+    writer.fail(error, ev.Private(content=[SCREEN, TextPart(text="Half of it.")]))
+    [block] = sent([run], ANTHROPIC)[2]["content"]
+    assert block["is_error"] is True
+    texts = ["[image]", "Half of it.", "Error: No."]
+    assert block["content"] == [{"type": "text", "text": text} for text in texts]
+
+
+def test_a_result_that_says_nothing_is_a_result() -> None:
+    run = Run()
+    run.result(run.call("fc_1"), TextPart(text=""))
+    [block] = sent([run], ANTHROPIC)[2]["content"]
+    assert block == {"type": "tool_result", "tool_use_id": "call_fc_1"}

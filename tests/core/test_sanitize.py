@@ -509,3 +509,18 @@ def test_a_result_of_anothers_tool_is_no_result() -> None:
         given = [user(), {"role": "assistant", "content": [buy, result, said]}, user()]
         mended = sanitize(given, "anthropic_messages")
         assert (buy in mended[1]["content"]) == stays
+
+
+def test_of_an_error_only_the_words_are_kept() -> None:
+    use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    picture = {"type": "image", "source": {"type": "url", "url": "https://a.example/a.png"}}
+    said = {"type": "text", "text": "No."}
+    for content in ([picture, said], [said], "No."):
+        result = {"type": "tool_result", "tool_use_id": "t", "is_error": True, "content": content}
+        given = [
+            user(),
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result]},
+        ]
+        [mended] = sanitize(given, "anthropic_messages")[2]["content"]
+        assert mended["content"] == (content if content == "No." else [said])

@@ -322,6 +322,7 @@ USE = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 GOT = {"type": "tool_result", "tool_use_id": "1", "content": "15C"}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+PICTURE = {"type": "image", "source": {"type": "url", "url": "https://a.example/a.png"}}
 BUY = {"type": "mcp_tool_use", "id": "m", "name": "buy", "server_name": "shop", "input": {}}
 BOUGHT = {"type": "mcp_tool_result", "tool_use_id": "m", "content": []}
 ON = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
@@ -363,6 +364,13 @@ def test_what_anthropic_accepts(messages: list[Any], more: Any) -> None:
     ("messages", "message"),
     [
         ([], "messages: at least one message is required"),
+        (
+            [USER, a(USE), u({**GOT, "is_error": True, "content": [PICTURE]})],
+            (
+                "messages.2.content.0.tool_result: all content must be type `text` if `is_error` "
+                "is true"
+            ),
+        ),
         (
             [USER, a(BUY, {**FOUND, "tool_use_id": "m"}, HI), USER],
             (

@@ -97,6 +97,8 @@ def _block(place: str, role: str, block: Any) -> Iterator[str]:
             yield from _block(f"{place}.tool_result.content.{at}", role, inner)
             if inner.get("type") == "text" and not inner["text"]:
                 yield "messages: text content blocks must be non-empty"
+            elif inner.get("type") != "text" and block.get("is_error") is True:
+                yield f"{place}.tool_result: all content must be type `text` if `is_error` is true"
     elif kind == "image":
         yield from _image(place, block.get("source"))
     elif kind == "thinking" and not isinstance(block.get("signature"), str):

@@ -137,7 +137,9 @@ class _Messages:
 
     def _result(self, entry: Called) -> Json:
         outcome = entry.outcome()
-        content = [b for piece in outcome.pieces for b in content_blocks(piece, self.rules.load)]
+        # With `is_error`, words are all that is taken.
+        load = _nothing if outcome.failed else self.rules.load
+        content = [b for piece in outcome.pieces for b in content_blocks(piece, load)]
         block: Json = {"type": "tool_result", "tool_use_id": self.calls[entry]}
         if content:
             block["content"] = content
@@ -206,6 +208,10 @@ def _raws(entry: Entry, *, is_last: bool) -> list[Json]:
     if whole and isinstance(entry, Kept) and raws[0]["type"].endswith(("tool_use", "tool_result")):
         return []  # a call that nothing could read, or a result that no call waits for: refused
     return raws if whole else []
+
+
+def _nothing(_url: str) -> None:
+    """A loader for where no picture has a place."""
 
 
 def _text(text: str) -> Json:

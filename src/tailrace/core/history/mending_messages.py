@@ -65,13 +65,22 @@ def _regrouped(messages: list[tuple[str, list[Any]]]) -> list[tuple[str, list[An
 
 def _blocks(blocks: list[Any], *, keep_thinking: bool) -> list[Json]:
     return [
-        block
+        _worded(block)
         for block in blocks
         if isinstance(block, dict)
         and isinstance(block.get("type"), str)
         and not is_empty(block)
         and _is_sound(block, keep_thinking=keep_thinking)
     ]
+
+
+def _worded(block: Json) -> Json:
+    """A block; of an error only the words, because nothing else is taken with it."""
+    content = block.get("content")
+    if block.get("is_error") is not True or not isinstance(content, list):
+        return block
+    words = [one for one in content if isinstance(one, dict) and one.get("type") == "text"]
+    return block if words == content else {**block, "content": words}
 
 
 def _is_sound(block: Json, *, keep_thinking: bool) -> bool:
