@@ -72,12 +72,16 @@ def test_a_result_goes_back_in_the_form_of_its_call(kind: str, given: Any, outpu
     run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), run.private())
     made = history([run.state], OPENAI, "stored")
     assert (made.previous_response_id, made.items) == ("resp_1_1", [expected])
-    # In a later turn, and for everybody else, it is a function like any other.
+    # Where its reasoning is gone, and for everybody else, it is a function like any other.
     later = sent([run, Run("And?", 2)])
     assert kinds(later)[1:3] == ["function_call", "function_call_output"]
     assert later[1]["name"] == kind
     assert later[1]["id"].startswith("fc_")
     assert sent([run, Run("And?", 2)], mode="encrypted")[2:4] == [raw, expected]
+    alone = Run()
+    call, raw = typed(alone, kind)
+    alone.result(call, given)
+    assert sent([alone, Run("And?", 2)])[1:3] == [raw, expected]
     assert sent([run], ANTHROPIC)[1]["content"][0]["name"] == kind
     assert sent([run], CHAT)[1]["tool_calls"][0]["function"]["name"] == kind
 

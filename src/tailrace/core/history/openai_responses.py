@@ -207,7 +207,7 @@ class _Input:
                 continue
             items += self._items(index, entry)
             if isinstance(entry, Called):
-                outputs += self._answers(index, entry)
+                outputs += self._answers(entry)
         return items + outputs
 
     def _items(self, index: int, entry: Entry) -> Iterator[Json]:
@@ -219,7 +219,7 @@ class _Input:
         elif isinstance(entry, Said):
             yield self._said(index, entry)
         elif isinstance(entry, Called) and not entry.by_provider:
-            if self._is_typed(index, entry):
+            if self._is_typed(entry):
                 yield entry.raw
             else:
                 call = _call(entry, self.calls[entry])
@@ -229,20 +229,20 @@ class _Input:
         else:
             self.notes.left_out(own_name(entry), self._why(entry))
 
-    def _answers(self, index: int, entry: Called) -> Iterator[Json]:
+    def _answers(self, entry: Called) -> Iterator[Json]:
         """What a call waits for, behind all that its answer holds."""
         if entry.kind == APPROVAL and entry.by_provider:
             if self._is_intact(entry):
                 yield approval_of(entry, entry.raw["id"])
-        elif self._is_typed(index, entry):
+        elif self._is_typed(entry):
             yield self.typed[entry]
         elif not entry.by_provider:
             output = _output(entry, self.calls[entry], self.rules.load)
             yield {**output, **self._caller(entry)}
 
-    def _is_typed(self, index: int, entry: Called) -> bool:
+    def _is_typed(self, entry: Called) -> bool:
         """Whether a call goes back in the provider's own form; else it is told as a function's."""
-        return entry in self.typed and self._is_near(index) and self._is_intact(entry)
+        return entry in self.typed and self._is_intact(entry)
 
     def _caller(self, entry: Called) -> Json:
         program = caller_of(entry)
