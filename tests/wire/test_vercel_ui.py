@@ -449,7 +449,7 @@ def test_a_call_of_ours_streams_its_input_and_has_its_output() -> None:
     about = {"providerMetadata": {"tailrace": {"kind": "mcp", "server_label": "math"}}}
     shown = [one for one in said(story)[2:] if not one.get("transient")]
     whole = [
-        {"type": "tool-input-start", **named},
+        {"type": "tool-input-start", **named, **about},
         {"type": "tool-input-available", **named, "input": {"a": 1}, **about},
         {"type": "tool-output-available", **ours, "output": [{"type": "text", "text": "2"}]},
     ]

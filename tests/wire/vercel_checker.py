@@ -213,6 +213,8 @@ class UiReader:
         else:
             part["type"] = "tool-" + chunk["toolName"]
         part |= {k: chunk[k] for k in ("providerExecuted", "inputEncoding") if k in chunk}
+        if "providerMetadata" in chunk:
+            part["callProviderMetadata"] = chunk["providerMetadata"]
         self._calls[chunk["toolCallId"]] = part
         self.parts.append(part)
 

@@ -300,16 +300,22 @@ def tool_fields(call: ToolCall) -> Json:
     return fields
 
 
+def tool_kind(call: ToolCall) -> Json:
+    """What kind of call it is, where it is none of a function: known when it begins."""
+    if call.kind == "function":
+        return {}
+    about = {"kind": call.kind}
+    if call.server_label is not None:
+        about["server_label"] = call.server_label
+    return {"providerMetadata": {"tailrace": about}}
+
+
 def tool_input(call: ToolCall, arguments: str, *, carried_out: bool = False) -> Frame:
     """The whole input of a completed call, or that it is none."""
     fields = tool_fields(call)
     if carried_out:
         fields["providerExecuted"] = True
-    if call.kind != "function":
-        about = {"kind": call.kind}
-        if call.server_label is not None:
-            about["server_label"] = call.server_label
-        fields["providerMetadata"] = {"tailrace": about}
+    fields |= tool_kind(call)
     value: Any = arguments
     if call.kind != "custom":  # whose input is free text
         try:

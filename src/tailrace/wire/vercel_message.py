@@ -316,7 +316,9 @@ def _call_of(node: ItemNode) -> tuple[ToolCall, str]:
 
 def _call(node: ItemNode, call: ToolCall) -> list[Frame]:
     """A call as far as it is."""
-    extra = {"inputEncoding": "text"} if call.kind == "custom" else {}
+    extra = chunks.tool_kind(call)
+    if call.kind == "custom":
+        extra["inputEncoding"] = "text"
     frames = [chunk("tool-input-start", **chunks.tool_fields(call), **extra)]
     done = [] if node.is_open else call_done(node)
     _, arguments = _call_of(node)
