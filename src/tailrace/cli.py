@@ -150,7 +150,7 @@ class _ConvertCommand(typer.core.TyperCommand):
             f"Formats to convert from: {', '.join(source_names())}.\n\n"
             f"Formats to convert to: {', '.join(target_names())}; jsonl is one event a line, "
             "json the final object.\n\n"
-            "The others are only written: they do not say enough to be read back."
+            "What is not among the first is only written; the events of jsonl are read as task."
         )
         super().format_help(ctx, formatter)
 

@@ -111,7 +111,7 @@ def test_mistakes_are_one_clear_sentence_and_exit_2(tmp_path: Path) -> None:
     for arguments, words in (
         (["--from", "morse", "--to", "task"], "'morse' cannot be read"),
         (["--from", "task", "--to", "morse"], "'morse' cannot be written"),
-        (["--from", "vercel-ui", "--to", "task"], "only written"),
+        (["--from", "json", "--to", "task"], "only written"),
         (["--from", "task", "--to", "json", str(tmp_path / "none")], "No such file"),
         (["--from", "task", "--to", "json", str(tmp_path)], "directory"),
         (["--from", "task"], "--to"),

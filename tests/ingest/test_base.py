@@ -152,5 +152,18 @@ def test_a_notebook_gives_out_ids_and_checks_every_event() -> None:
     call.finish()
 
 
+def test_a_notebook_finds_a_free_call_id_also_where_a_stream_took_the_next_one() -> None:
+    book = Notebook("run_1")
+    for ident in [*(f"call_1_{number}" for number in range(40)), "call_1_0"]:
+        ArgumentsWriter(book, "tool", call_id=ident).finish()
+    assert len(book.node.calls) == 41
+    ArgumentsWriter(book, "tool", call_id=book.new_id("call")).finish()
+    assert book.free_call_id("call_1_0") not in book.node.calls
+    taken = f"call_1_{book.state.sequence_number + 4}"
+    ArgumentsWriter(book, "tool", call_id=taken).finish()
+    assert book.new_id("call") == taken
+    assert book.free_call_id(taken) == taken + "_"
+
+
 def test_calls_are_ours_to_carry_out_when_nobody_says_otherwise() -> None:
     assert server_tools("weather") == "server"

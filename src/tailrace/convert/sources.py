@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from tailrace.convert.pieces import Piece
+from tailrace.convert.pieces import STOP, Piece
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_INTEGER, decode_event
 from tailrace.core.errors import (
@@ -55,6 +55,10 @@ class Source(Protocol):
         """What a piece says; `StreamError` if it is none."""
         ...
 
+    def stop(self) -> None:
+        """The stream says `[DONE]`; its end follows."""
+        ...
+
     def end(self, error: StreamError | None) -> Iterator[Told]:
         """What the end of the stream, or the error that ended it, says."""
         ...
@@ -71,9 +75,17 @@ class ProviderSource:
     A call that waits for approvals leaves the run waiting for them.
     """
 
-    def __init__(self, make: Callable[[Sink, ExecutorOf], Ingest], run_id: str) -> None:
+    def __init__(
+        self,
+        make: Callable[[Sink, ExecutorOf], Ingest],
+        run_id: str,
+        *,
+        facts_of: Callable[[str], dict[str, Any]] | None = None,
+    ) -> None:
+        """`facts_of` the first event are what the run begins with, its id (`task_id`) included."""
         self._make = make
         self._run_id = run_id
+        self._facts_of = facts_of or _facts
         self._begun: tuple[Notebook, Ingest] | None = None
         self.error: StreamError | None = None
 
@@ -87,6 +99,9 @@ class ProviderSource:
         book, ingest = self._begin(piece.data)
         ingest.feed(piece.data)
         yield from _written(book)
+
+    def stop(self) -> None:
+        """Nothing: a provider says how its answer ended before that."""
 
     def end(self, error: StreamError | None) -> Iterator[Told]:
         """The run's end. What a provider said to the end stands, whatever followed it."""
@@ -110,9 +125,24 @@ class ProviderSource:
     def _begin(self, first: str = "") -> tuple[Notebook, Ingest]:
         """With the first event, because it mostly says who answers, and when it began to."""
         if self._begun is None:
-            book = Notebook(self._run_id, **_facts(first))
+            try:
+                facts = self._facts_of(first)
+            except StreamError:
+                facts = {}
+            book = Notebook(facts.pop("task_id", self._run_id), **facts)
             self._begun = book, self._make(book, _whoever_reads)
         return self._begun
+
+
+class MessageSource(ProviderSource):
+    """A stream whose own end may be no more than `[DONE]`: the message of a UI.
+
+    Backends that write its chunks by hand often leave out `finish`, and their clients do not mind.
+    """
+
+    def stop(self) -> None:
+        """Tell the reader, who knows whether something is missing."""
+        self._begin()[1].feed(STOP)
 
 
 def _written(book: Notebook) -> Iterator[Told]:
@@ -123,10 +153,7 @@ def _written(book: Notebook) -> Iterator[Told]:
 
 def _facts(first: str) -> dict[str, Any]:
     """The model and the time that a provider's first event names, wherever it has them."""
-    try:
-        event = read_json(first)
-    except StreamError:
-        return {}
+    event = read_json(first)
     facts: dict[str, Any] = {}
     for holder in (event, event.get("response"), event.get("message")):
         if isinstance(holder, dict):
@@ -178,6 +205,9 @@ class TaskSource:
             raw = msgspec.json.encode({**msgspec.json.decode(raw), "sequence_number": number})
             event = msgspec.structs.replace(event, sequence_number=number)
         return [ev.Recorded(event, raw, self._epoch)]
+
+    def stop(self) -> None:
+        """Nothing: what a run's log does not say has not happened."""
 
     def end(self, error: StreamError | None) -> Iterator[Told]:
         """Nothing is added to a run that is somebody else's."""

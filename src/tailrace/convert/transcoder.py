@@ -7,13 +7,15 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, M
 from functools import partial
 
 from tailrace.convert.pieces import STOP, Piece, Pieces
-from tailrace.convert.sources import ProviderSource, Source, TaskSource, Told
+from tailrace.convert.sources import MessageSource, ProviderSource, Source, TaskSource, Told
 from tailrace.convert.targets import LinesTarget, ObjectTarget, Target, WireTarget
 from tailrace.core.errors import StreamError, StreamTooLarge, UnknownFormat
 from tailrace.core.fold import State
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.openai_chat import OpenAIChat
 from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ingest.run_events import RunEvents, run_facts
+from tailrace.ingest.vercel_ui import VercelUi, message_facts
 from tailrace.wire.formats import FORMATS
 
 _SOURCES: Mapping[str, Callable[[str], Source]] = {
@@ -21,6 +23,8 @@ _SOURCES: Mapping[str, Callable[[str], Source]] = {
     "openai-chat": partial(ProviderSource, OpenAIChat),
     "anthropic-messages": partial(ProviderSource, AnthropicMessages),
     "task": TaskSource,
+    "run": partial(ProviderSource, RunEvents, facts_of=run_facts),
+    "vercel-ui": partial(MessageSource, VercelUi, facts_of=message_facts),
 }
 _FOR_PEOPLE: Mapping[str, Callable[[], Target]] = {"jsonl": LinesTarget, "json": ObjectTarget}
 
@@ -43,8 +47,8 @@ class Transcoder:
             send(transcoder.feed(chunk))
         send(transcoder.end())
 
-    `run_id` names the run that a provider's stream becomes; our own have a name. `jsonl` says that
-    the source is JSON lines also where its first byte does not.
+    `run_id` names the run that a stream without a name becomes, such as a provider's. `jsonl` says
+    that the source is JSON lines also where its first byte does not.
 
     A source that is cut or broken is no exception: the target ends as its readers expect, saying
     so, and `error` tells. What is held is the answer as folded so far, never the stream.
@@ -81,6 +85,7 @@ class Transcoder:
             for piece in cut():
                 text = piece.data.strip()
                 if text == STOP:
+                    self._source.stop()
                     is_last = True
                     break
                 if text:
@@ -152,6 +157,8 @@ async def _one_by_one(stream: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
 
 def _unreadable(name: str) -> str:
     known = f"there is {_listed(source_names())}"
+    if name == "jsonl":
+        return f"'jsonl' is only written under that name: its events are read as 'task'; {known}."
     if name in target_names():
         return f"{name!r} is only written: it does not say enough to be read back; {known}."
     return f"{name!r} cannot be read; {known}."

@@ -319,6 +319,7 @@ class ArgumentsWriter(Growing):
     ) -> None:
         super().__init__()
         self._sink = sink
+        self.name = name
         self.call_id = sink.free_call_id(call_id) if call_id else sink.new_id("call")
         self.id = sink.new_id("fc")
         self._facts: dict[str, Any] = {

@@ -48,10 +48,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     `completed`: the model said what it had to say, calls included. `incomplete`: it was stopped,
     and `reason` says by what (`max_output_tokens`, `content_filter`, `pause_turn`, …). `failed`:
     the provider reported an error. `cut`: the stream ended without saying so; the call may be made
-    again.
+    again. `cancelled`: somebody stopped it, which only streams of whole runs tell.
     """
 
-    status: Literal["completed", "incomplete", "failed", "cut"]
+    status: Literal["completed", "incomplete", "failed", "cancelled", "cut"]
     reason: str | None = None
     error: ErrorInfo | None = None
     requests: list[InputRequest] = []
@@ -230,7 +230,15 @@ class Notebook(Sink):
 
     def free_call_id(self, wanted: str) -> str:
         """`wanted`, unless the run has such a call."""
-        return self.new_id("call") if wanted in self.node.calls else wanted
+        if not self._has_call(wanted):
+            return wanted
+        ident = self.new_id("call")
+        while self._has_call(ident):  # a stream may have chosen it before us
+            ident += "_"
+        return ident
+
+    def _has_call(self, call_id: str) -> bool:
+        return any(call_id in task.calls for task in self.state.tasks.values())
 
     def knows(self, number: int) -> bool:
         """Nobody issued a reference here."""
@@ -246,6 +254,8 @@ class Notebook(Sink):
             last = ev.TaskFailed(task_id=self._task_id, error=error)
         elif outcome.status == "completed":
             last = ev.TaskCompleted(task_id=self._task_id)
+        elif outcome.status == "cancelled":
+            last = ev.TaskCancelled(task_id=self._task_id, reason=outcome.reason)
         else:
             last = ev.TaskIncomplete(task_id=self._task_id, reason=outcome.reason or "cut")
         for event in closing.ending(self.node, last):

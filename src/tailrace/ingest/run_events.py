@@ -1,0 +1,393 @@
+"""The run envelope as a source: `{type, threadId, runId, data}`, ours or another backend's.
+
+    run.started  run.finished  run.error
+    step.start   step.finish
+    text.start   text.delta    text.end       correlated by `messageId`
+    tool.start   tool.args     tool.end  tool.result     by `toolCallId`
+
+A tool's arguments come whole, so a call is whole when they have come; one whose arguments never
+come is not made, unless its result shows that it was. What the run used stands in `text.end` as the
+sum so far, which is how we write it; a count that falls shows that its writer counts each message
+by itself.
+
+The envelope has no reasoning, no pictures and no word for a pause or a cancel: see `wire.run`.
+After `run.gap` the run is told again from its beginning, so what is known already is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.codec import MAX_INTEGER
+from tailrace.core.errors import MalformedEvent
+from tailrace.core.items import Data, ErrorInfo, File, Text, Usage
+from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter, Sink, TextWriter
+from tailrace.ingest.base import ExecutorOf, Outcome, read_json, server_tools
+
+API = "run"
+
+Json = dict[str, Any]
+
+_COUNTS = (("input_tokens", "inputTokens"), ("output_tokens", "outputTokens"))
+_AMOUNTS = (("cost", "cost"), ("latency_ms", "latencyMs"))
+_LITE = (None, "unknown")
+"""The `result_type` of an answer that is nothing but its text."""
+
+
+def run_facts(first: str) -> Json:
+    """Which run a stream tells of, as its first event has it."""
+    event = read_json(first)
+    run_id, thread_id = event.get("runId"), event.get("threadId")
+    if not isinstance(run_id, str) or not run_id:
+        return {}
+    facts: Json = {"task_id": run_id}
+    if isinstance(thread_id, str) and thread_id != run_id:
+        facts["thread_id"] = thread_id
+    return facts
+
+
+class RunEvents:
+    """Reads one run, event by event.
+
+    Its tools are the backend's own, whatever their names: it sends their results.
+    """
+
+    def __init__(self, sink: Sink, _executor_of: ExecutorOf = server_tools) -> None:
+        self._sink = sink
+        self._run_id: str | None = None
+        self._messages: dict[str, _Told] = {}
+        self._calls: dict[str, _Call] = {}
+        self._steps: list[tuple[int, str]] = []
+        self._step_count = 0
+        self._attempt = 1
+        self._used: dict[str, float] = {}
+        self._has_output = False
+        self._is_partial = False
+        self._failure: Json = {}
+        self._outcome: Outcome | None = None
+
+    def feed(self, data: str | bytes) -> None:
+        """Take the next event. Nothing of a run follows its end, but another run may."""
+        event = read_json(data)
+        self._refuse_another_run(event.get("runId"))
+        if self._outcome is not None:
+            return
+        kind, body = event.get("type"), event.get("data")
+        take = self._TAKE.get(kind) if isinstance(kind, str) else None
+        if take is None or not take(self, body if isinstance(body, dict) else {}):
+            name = kind if isinstance(kind, str) else ""
+            raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=name)
+            self._sink.emit(raw, ev.Private(raw=event))
+
+    def end(self) -> Outcome:
+        """Close what is open, and say how the run ended."""
+        outcome = self._outcome or Outcome(status="cut")
+        for told in self._messages.values():
+            told.message.finish("incomplete")
+        for call in self._calls.values():
+            call.writer.finish("incomplete")
+        return outcome
+
+    def _refuse_another_run(self, run_id: Any) -> None:
+        if not isinstance(run_id, str) or not run_id:
+            return
+        if self._run_id is None:
+            self._run_id = run_id
+        elif run_id != self._run_id:
+            raise MalformedEvent("Another run begins here; convert one run at a time.")
+
+    # --- the run ---------------------------------------------------------------------------------
+
+    def _started(self, _data: Json) -> bool:
+        return True
+
+    def _finished(self, _data: Json) -> bool:
+        status: Any = "incomplete" if self._is_partial else "completed"
+        self._outcome = Outcome(status=status, reason="incomplete" if self._is_partial else None)
+        return True
+
+    def _error(self, data: Json) -> bool:
+        message = _text(data.get("message")) or "The run failed."
+        code = _text(data.get("code"))
+        if not code and self._failure.get("message") == message:
+            code = _text(self._failure.get("code"))
+        if code == "cancelled":
+            self._outcome = Outcome(status="cancelled", reason=message)
+        else:
+            error = ErrorInfo(code=code or "run_error", message=message)
+            self._outcome = Outcome(status="failed", error=error)
+        return True
+
+    def _step_start(self, data: Json) -> bool:
+        name = data.get("stepName")
+        if not isinstance(name, str):
+            return False
+        event = ev.StepStarted(task_id=self._sink.task_id, step_index=self._step_count, name=name)
+        self._sink.emit(event)
+        self._steps.append((self._step_count, name))
+        self._step_count += 1
+        return True
+
+    def _step_finish(self, data: Json) -> bool:
+        name = data.get("stepName")
+        # One end may stand for several: a step ends with those inside of it.
+        if not any(name == one for _, one in reversed(self._steps)):
+            return False
+        ended = None
+        while ended != name:
+            index, ended = self._steps.pop()
+            self._sink.emit(ev.StepFinished(task_id=self._sink.task_id, step_index=index))
+        return True
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def _text_start(self, data: Json) -> bool:
+        ident = data.get("messageId")
+        if not isinstance(ident, str):
+            return False
+        if ident in self._messages:
+            self._messages[ident].begin_again()
+        else:
+            self._messages[ident] = _Told(self._sink)
+        return True
+
+    def _text_delta(self, data: Json) -> bool:
+        ident, piece = data.get("messageId"), data.get("delta")
+        if not isinstance(ident, str) or not isinstance(piece, str):
+            return False
+        told = self._messages.get(ident)
+        if told is None:
+            told = self._messages[ident] = _Told(self._sink)
+        left = told.add(piece)
+        if left:
+            # Not told again, but another text under the id of one that is over.
+            told = self._messages[ident] = _Told(self._sink)
+            told.add(left)
+        return True
+
+    def _text_end(self, data: Json) -> bool:
+        ident = data.get("messageId")
+        if not isinstance(ident, str):
+            return False
+        output = data.get("workerAgentOutput")
+        output = output if isinstance(output, dict) else {}
+        answer = _text(output.get("answer"))
+        told = self._messages.get(ident)
+        if told is None or told.is_another(answer):
+            told = self._messages[ident] = _Told(self._sink)
+        if not told.message.is_open:
+            return True
+        told.fill(answer)
+        is_rich = _is_rich(output)
+        is_whole = is_rich or output.get("status") not in ("failed", "partial_success")
+        self._is_partial = not is_whole
+        kept = {"api": API, "id": ident, "stage": data.get("stage"), "output": output}
+        private = ev.Private(provider={name: one for name, one in kept.items() if one})
+        told.message.finish("completed" if is_whole else "incomplete", private)
+        if is_rich and not self._has_output:
+            self._has_output = True
+            task_id = self._sink.task_id
+            self._sink.emit(ev.StructuredOutputDone(task_id=task_id, value=output))
+        if not is_whole:
+            self._note_failure(output.get("error"), told.message)
+        self._note_usage(data)
+        return True
+
+    def _note_failure(self, error: Any, message: MessageWriter) -> None:
+        self._failure = error if isinstance(error, dict) else {}
+        if self._failure.get("code") == "interrupted":
+            # Another answer follows in its place; see `wire.run_outputs`.
+            self._attempt += 1
+            event = ev.TaskAttempt(
+                task_id=self._sink.task_id,
+                attempt=self._attempt,
+                reason="interrupted",
+                superseded=[message.id],
+            )
+            self._sink.emit(event)
+            self._failure, self._is_partial = {}, False
+
+    def _note_usage(self, data: Json) -> None:
+        said: dict[str, float] = {}
+        for ours, theirs in (*_COUNTS, *_AMOUNTS):
+            value: Any = data.get(theirs)
+            if _is_amount(value) and (isinstance(value, int) or (ours, theirs) in _AMOUNTS):
+                said[ours] = value
+        model = data.get("model")
+        if not said:
+            return
+        if all(said.get(name, 0) >= before for name, before in self._used.items()):
+            more = {name: value - self._used.get(name, 0) for name, value in said.items()}
+        else:
+            more = said
+        self._used = said
+        if any(more.values()):
+            named = model if isinstance(model, str) and model else None
+            usage = Usage(model=named, **more)  # type: ignore[arg-type]  # counts are integers
+            self._sink.emit(ev.TaskUsage(task_id=self._sink.task_id, usage=usage))
+
+    # --- tools -----------------------------------------------------------------------------------
+
+    def _tool_start(self, data: Json) -> bool:
+        return self._call_of(data) is not None
+
+    def _call_of(self, data: Json) -> _Call | None:
+        ident, name = data.get("toolCallId"), data.get("toolName")
+        if not isinstance(ident, str) or not ident:
+            return None
+        if ident not in self._calls:
+            if not isinstance(name, str) or not name:
+                return None
+            self._calls[ident] = _Call(self._sink, ident, name)
+        return self._calls[ident]
+
+    def _tool_args(self, data: Json) -> bool:
+        call, args = self._call_of(data), data.get("args")
+        if call is None:
+            return False
+        if isinstance(args, dict):
+            call.complete(args)
+        return True
+
+    def _tool_result(self, data: Json) -> bool:
+        output = data.get("toolAgentOutput")
+        if not isinstance(output, dict):
+            return False
+        named = {"toolCallId": output.get("tool_call_id"), "toolName": output.get("tool_name")}
+        call = self._call_of({**named, **{k: v for k, v in data.items() if v}})
+        if call is None:
+            return False
+        args = output.get("tool_call_args")
+        # It was carried out, so it was whole, whether or not somebody tells its arguments.
+        call.complete(args if isinstance(args, dict) else None)
+        call.answer(output)
+        return True
+
+    _TAKE: ClassVar[dict[str, Callable[[RunEvents, Json], bool]]] = {
+        "run.started": _started,
+        "run.finished": _finished,
+        "run.error": _error,
+        "step.start": _step_start,
+        "step.finish": _step_finish,
+        "text.start": _text_start,
+        "text.delta": _text_delta,
+        "text.end": _text_end,
+        "tool.start": _tool_start,
+        "tool.args": _tool_args,
+        "tool.end": _tool_start,
+        "tool.result": _tool_result,
+    }
+    """What takes each event; it says whether it knew what to do."""
+
+
+class _Told:
+    """A message, and how much of it was told again after a gap."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.message = MessageWriter(sink)
+        self._text: TextWriter | None = None
+        self._again: int | None = None  # how far
+
+    def begin_again(self) -> None:
+        """Its start came a second time: its text may do so as well."""
+        self._again = 0
+
+    def add(self, piece: str) -> str:
+        """More of the text; what is left of it if the message is over and had another text."""
+        before, at = "", self._again
+        if at is not None:
+            known = self._said[at : at + len(piece)]
+            if known and piece.startswith(known):
+                at, piece = at + len(known), piece[len(known) :]
+            before = self._said[:at]
+            self._again = None if piece else at
+        if piece and self.message.is_open:
+            self._open().add(piece)
+            return ""
+        return before + piece if piece else ""
+
+    @property
+    def _said(self) -> str:
+        return "" if self._text is None else self._text.text
+
+    def is_another(self, answer: str) -> bool:
+        """Whether a message that began again, but did not stream, has another answer."""
+        is_over = not self.message.is_open and self._again == 0
+        return is_over and bool(answer) and answer != self._said
+
+    def fill(self, answer: str) -> None:
+        """The whole answer, for writers who do not stream it."""
+        if answer and not self._said:
+            self._open().add(answer)
+
+    def _open(self) -> TextWriter:
+        if self._text is None:
+            self._text = self.message.text_block()
+        return self._text
+
+
+class _Call:
+    """A call with what came of it."""
+
+    def __init__(self, sink: Sink, ident: str, name: str) -> None:
+        self._sink = sink
+        self.writer = ArgumentsWriter(sink, name, call_id=ident, executor="server")
+        self._has_result = False
+
+    def complete(self, args: Json | None) -> None:
+        """The arguments, whole; None where nobody tells them."""
+        if self.writer.is_open:
+            text = "" if args is None else msgspec.json.encode(args).decode()
+            self.writer.arguments_done(text)
+            self.writer.finish()
+
+    def answer(self, output: Json) -> None:
+        """What the tool gave; the first answer stands."""
+        if self._has_result:
+            return
+        self._has_result = True
+        result = ResultWriter(self._sink, self.writer.call_id)
+        summary = _text(output.get("result_summary"))
+        is_failed = output.get("status") == "failed"
+        if summary and not is_failed:
+            result.whole(Text(text=summary))
+        attachments = output.get("attachments")
+        for one in attachments if isinstance(attachments, list) else ():
+            if (file := _attachment(one)) is not None:
+                result.whole(file)
+        if output.get("ui_hints"):
+            result.whole(Data(data=output["ui_hints"], name="ui_hints"))
+        private = ev.Private(provider={"api": API, "output": output})
+        if is_failed:
+            result.fail(ErrorInfo(code="tool_error", message=summary), private)
+        else:
+            result.finish(private)
+
+
+def _attachment(raw: Any) -> File | None:
+    if not isinstance(raw, dict) or not isinstance(raw.get("url"), str):
+        return None
+    fields = {name: raw[name] for name in ("bucket", "path") if isinstance(raw.get(name), str)}
+    mime_type = _text(raw.get("mime_type")) or "application/octet-stream"
+    return File(url=raw["url"], mime_type=mime_type, **fields)
+
+
+def _is_rich(output: Json) -> bool:
+    """Whether an answer says more than its text: the agent's own structured output."""
+    result_type = output.get("result_type")
+    return result_type not in _LITE or any(
+        output.get(name) for name in ("key_points", "suggested_actions", "ui_hints")
+    )
+
+
+def _is_amount(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= MAX_INTEGER
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

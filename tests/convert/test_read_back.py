@@ -1,0 +1,267 @@
+"""Golden traces told as `vercel-ui` and as `run`, and read back: people see the same run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tailrace.core.errors import StreamCut
+from tailrace.core.fold import State
+from tailrace.core.view import client_view
+from tailrace.testing.wire import as_recorded
+from tailrace.wire import run, vercel_ui
+from tests.convert import essence
+from tests.convert.streams import converted, data_of, ended, frames_of
+from tests.convert.test_task_source import LOGS, every_log
+from tests.node import run_node
+from tests.traces import Trace
+from tests.wire.vercel_checker import UiReader, responses_of
+
+Json = dict[str, Any]
+Says = dict[tuple[str, str], Any]
+
+NOT_ANSWERED = "The run ended before this tool did."
+LOST = "The tool was interrupted."
+URL = '{"end_index": 5, "start_index": 0, "type": "url_citation", "url": "/"}'
+CITED = '{"end_index": 10, "reference_id": 1, "start_index": 6, "type": "reference_to_block"}'
+FILE = '{"file_id": "f", "type": "file_citation"}'
+
+# What the format itself tells otherwise than the view does.
+UI_SAYS: Says = {
+    # A call of ours without a result is told as one that failed: nobody will answer it.
+    ("json_arguments_split_in_escape", "results"): [("open", "failed", NOT_ANSWERED)] * 2,
+    # Of a reasoning that has both, the raw text, because it came first.
+    ("reasoning_raw_and_summary", "thoughts"): [
+        "Hmm, Paris. Capital of France.",
+        "Second thought.",
+        "Nothing more to look up.",
+    ],
+    # A marker of a known number is a citation, also where its writer has made none of it.
+    ("defaults_spelt_out", "said"): [("text", "found [^1]", [CITED, URL, FILE], None)],
+}
+LIVE_SAYS: Says = {
+    # A result was told before it was superseded, and what was completed cannot be taken back.
+    ("superseded_container", "results"): [("ask_for_help", "failed", LOST)],
+    # What happens while the run waits is told when it goes on.
+    ("input_required", "said"): [],
+    ("input_required", "requests"): [("input", "Which size?"), ("input", "Which colour?")],
+}
+REPLAY_SAYS: Says = {
+    # It has no result any more, and the run is over.
+    ("superseded_container", "results"): [("ask_for_help", "failed", NOT_ANSWERED)],
+    # A failed result is told before its sub-agents, and does not name them.
+    ("superseded_container", "tasks"): [],
+    ("cancelled_with_children", "tasks"): [],
+}
+SAYS_LESS_AT_FIRST = (
+    "cancelled_with_children",
+    "input_required",
+    "recovered_attempt",
+    "superseded_container",
+)
+"""Joined in the middle, these tell what is taken back or told otherwise later."""
+
+
+def state_of(trace: Trace, count: int | None = None) -> State:
+    state = State()
+    for event, _ in trace.events[:count]:
+        state.absorb(event)
+    return state
+
+
+def last_response(frames: list[bytes]) -> bytes:
+    """What a client holds in the end: after a pause the whole message is told again."""
+    responses = responses_of(frames)
+    return responses[-1].encode() if responses else b"".join(frames)
+
+
+def told_as_ui(trace: Trace, joined_after: int = 0) -> bytes:
+    """What a client gets that joins after so many events."""
+    encoder, frames = vercel_ui.FORMAT.open(state_of(trace, joined_after))
+    for one in as_recorded([event for event, _ in trace.events[joined_after:]]):
+        frames += encoder.encode(one)
+    return last_response(frames)
+
+
+def compare(trace: Trace, source: bytes, says: Says) -> None:
+    view = json.loads(converted(source, "vercel-ui", "json"))
+    shown, wanted = essence.of_ui(view), essence.of_ui(client_view(state_of(trace)))
+    for name, value in wanted.items():
+        assert shown[name] == says.get((trace.name, name), value), name
+
+
+@every_log
+def test_a_ui_message_read_back_is_the_run(trace: Trace) -> None:
+    compare(trace, told_as_ui(trace), UI_SAYS | LIVE_SAYS)
+
+
+@every_log
+def test_a_ui_message_that_is_replayed_reads_back_as_the_run(trace: Trace) -> None:
+    count = len(trace.events)
+    compare(trace, told_as_ui(trace, count), UI_SAYS | REPLAY_SAYS)
+    places = range(1, count) if trace.name not in SAYS_LESS_AT_FIRST else ()
+    for joined_after in places:
+        compare(trace, told_as_ui(trace, joined_after), UI_SAYS | REPLAY_SAYS)
+
+
+# --- the run envelope ----------------------------------------------------------------------------
+
+RUN_SAYS: Says = {
+    # Two blocks that stream at once are one text in order of arrival.
+    ("streamed_text", "texts"): [
+        'Once uponline 1\n a time.line 2\r\n\ttab, "quotes", back\\slash, \u2028 and \x7fWhole.'
+    ],
+    ("superseded_container", "results"): [("ask_for_help", False, "Asking.", [])],
+}
+
+
+def told_as_run(trace: Trace) -> bytes:
+    encoder = run.FORMAT.at(State())
+    frames = [encoder.encode(one) for one in as_recorded([event for event, _ in trace.events])]
+    return run.FORMAT.preamble + b"".join(frame for one in frames for frame in one)
+
+
+def compare_run(trace: Trace, source: bytes, says: Says) -> None:
+    view = json.loads(converted(source, "run", "json"))
+    shown, wanted = essence.of_run(view), essence.of_run(client_view(state_of(trace)))
+    for name, value in wanted.items():
+        assert shown[name] == says.get((trace.name, name), value), name
+
+
+@every_log
+def test_a_run_read_back_is_the_run(trace: Trace) -> None:
+    compare_run(trace, told_as_run(trace), RUN_SAYS)
+
+
+@every_log
+def test_a_run_that_is_told_again_after_a_gap_is_written_once(trace: Trace) -> None:
+    for count in range(2, len(trace.events)):
+        state = state_of(trace, count)
+        encoder = run.FORMAT.at(State())
+        frames = []
+        for one in as_recorded([event for event, _ in trace.events[: count // 2]]):
+            frames += encoder.encode(one)
+        frames.append(run.FORMAT.gap(state, 1, "trimmed"))
+        encoder, opened = run.FORMAT.open(state)
+        frames += opened
+        for one in as_recorded([event for event, _ in trace.events[count:]]):
+            frames += encoder.encode(one)
+        told = data_of(converted(b"".join(frames), "run", "run"))
+        starts = [one["data"]["messageId"] for one in told if one["type"] == "text.start"]
+        assert len(starts) == len(set(starts))
+        once = json.loads(converted(told_as_run(trace), "run", "json"))
+        twice = json.loads(converted(b"".join(frames), "run", "json"))
+        if trace.name not in RETOLD_OTHERWISE:
+            assert texts_and_calls(twice) == texts_and_calls(once)
+
+
+RETOLD_OTHERWISE = ("provider_retry", "recovered_attempt", "superseded_container", "streamed_text")
+"""A replay leaves out what was superseded, and tells blocks that streamed at once one by one."""
+
+
+def texts_and_calls(view: Json) -> Json:
+    shown = essence.of_run(view)
+    return {name: sorted(map(repr, shown[name])) for name in ("texts", "calls", "results")}
+
+
+# --- there and back again ------------------------------------------------------------------------
+
+
+@every_log
+def test_a_ui_message_converted_to_itself_is_the_same_message(trace: Trace) -> None:
+    source = told_as_ui(trace)
+    again = converted(source, "vercel-ui", "vercel-ui")
+    before, after = UiReader(), UiReader()
+    first, second = shown_parts(before, source), shown_parts(after, again)
+    assert after.ending == before.ending
+    if trace.name not in TOLD_OTHERWISE:
+        assert first == second
+    once_more = converted(again, "vercel-ui", "vercel-ui")
+    assert shown_parts(UiReader(), once_more) == shown_parts(UiReader(), again)
+
+
+TOLD_OTHERWISE = ("cancelled_with_children", "superseded_container")
+"""A result that was cut is told as failed; one that was taken back stays (see above)."""
+
+
+def shown_parts(reader: UiReader, stream: bytes) -> list[str]:
+    """The parts of a message as people see them, ids left out."""
+    reader.read(frames_of(as_first(stream)))
+    return shown(reader.parts)
+
+
+def shown(parts: list[Json]) -> list[str]:
+    return sorted(json.dumps(one, sort_keys=True) for part in parts if (one := shown_part(part)))
+
+
+def as_first(stream: bytes) -> bytes:
+    """A response after a pause for a client that does not have the message yet."""
+    return stream.replace(b'"reset-step"', b'"start-step"', b'"start-step"' not in stream)
+
+
+def shown_part(part: Json) -> Json:
+    """One part without ids and citations: those are compared above."""
+    if part["type"].startswith("source-"):
+        return {}
+    if part["type"] == "data-task-item":
+        blocks = [
+            {k: v for k, v in block.items() if k != "annotations"}
+            for block in part["data"].get("block_list", ())
+        ]
+        part = {**part, "data": {**part["data"], "block_list": blocks, "id": ""}}
+    return {k: v for k, v in part.items() if k not in ("id", "citations")}
+
+
+def test_the_ai_sdk_reads_a_converted_message_as_it_reads_the_message() -> None:
+    sources = [as_first(told_as_ui(trace)) for trace in LOGS]
+    again = [converted(source, "vercel-ui", "vercel-ui") for source in sources]
+    runs = json.dumps([[one.decode()] for one in [*sources, *again]])
+    read = json.loads(run_node(["vercel_read.mjs"], stdin=runs, timeout=120))
+    for trace, first, second in zip(LOGS, read[: len(LOGS)], read[len(LOGS) :], strict=True):
+        assert first["errors"] == second["errors"]
+        if trace.name not in TOLD_OTHERWISE:
+            assert shown(first["message"]["parts"]) == shown(second["message"]["parts"])
+
+
+# --- framing and names ---------------------------------------------------------------------------
+
+HELLO = next(trace for trace in LOGS if trace.name == "hello")
+
+
+def test_a_stream_may_be_json_lines() -> None:
+    for from_, source in (("vercel-ui", told_as_ui(HELLO)), ("run", told_as_run(HELLO))):
+        told = [line[6:] for line in source.split(b"\n") if line.startswith(b"data: ")]
+        assert converted(b"\n".join(told), from_, "jsonl") == converted(source, from_, "jsonl")
+
+
+def test_a_run_keeps_its_own_name_and_one_without_gets_the_one_that_is_given() -> None:
+    for from_, source in (("vercel-ui", told_as_ui(HELLO)), ("run", told_as_run(HELLO))):
+        named = json.loads(converted(source, from_, "json", run_id="run_9"))
+        assert named["task_id"] == client_view(state_of(HELLO))["task_id"]
+        nameless = json.loads(converted(b"data: {}\n\n", from_, "json", run_id="run_9"))
+        assert nameless["task_id"] == "run_9"
+
+
+def test_done_completes_a_message_that_says_nothing_of_its_end() -> None:
+    text = b'data: {"type":"text-delta","id":"0","delta":"Hi"}\n\n'
+    for last, status, is_cut in (
+        (b"", "incomplete", True),
+        (b"data: [DONE]\n\n", "completed", False),
+    ):
+        out, transcoder = ended(text + last, "vercel-ui", "json")
+        assert json.loads(out)["status"] == status
+        assert isinstance(transcoder.error, StreamCut) == is_cut
+
+
+def test_of_a_threads_stream_one_run_is_read() -> None:
+    second = told_as_run(HELLO).replace(b'"runId":"', b'"runId":"other_')
+    for from_, source in (
+        ("run", told_as_run(HELLO) + second),
+        ("vercel-ui", told_as_ui(HELLO).replace(b"data: [DONE]\n\n", b"") * 2),
+    ):
+        if from_ == "vercel-ui":
+            head, _, tail = source.rpartition(b'"task_id":"')
+            source = head + b'"task_id":"other_' + tail
+        out, transcoder = ended(source, from_, "json")
+        assert json.loads(out)["status"] == "completed"
+        assert "one run at a time" in str(transcoder.error)
