@@ -67,7 +67,10 @@ def test_both_see_the_same_after_every_event(reducer: Reducer, run: Run, resume:
         state.apply(event, private)
         assert seen == client_view(state)
     assert answer["whole"] == whole_object(state)
-    assert answer["saved"] == as_json(saved(state, private=True))
+    ours = as_json(saved(state, private=True))
+    for task in ours["tasks"]:
+        task.pop("answers", None)  # for the history of the next call, which no client makes
+    assert answer["saved"] == ours
 
 
 @given(legal_runs(), st.data())

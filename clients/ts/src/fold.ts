@@ -114,7 +114,7 @@ function foldInto(run: Run, task: Task, event: Exclude<RunEvent, TaskCreated>): 
     case "task.attempt": {
       task.attempt = event.attempt;
       const named = new Set(event.superseded ?? []);
-      for (const item of task.items.values()) if (named.has(item.head.id)) item.superseded = true;
+      for (const item of task.items.values()) if (named.delete(item.head.id)) item.superseded = true;
       return true;
     }
     case "task.completed":

@@ -158,8 +158,8 @@ def _ended(task: TaskNode, _event: Any) -> None:
         _require(child.ended, "children-first", f"child {child.task_id} is still {child.status}")
     for node in task.items.values():
         _require(not node.is_open, "items-closed", f"item {node.item.id} is still open")
-    for step in task.steps.values():
-        _require(not step.is_open, "steps-closed", f"step {step.name} is still open")
+    if task.open_steps:
+        _refuse("steps-closed", f"step {task.steps[task.open_steps[-1]].name} is still open")
 
 
 def _output_once(task: TaskNode, _event: Any) -> None:
@@ -171,10 +171,8 @@ def _step_started(task: TaskNode, event: ev.StepStarted) -> None:
 
 
 def _step_finished(task: TaskNode, event: ev.StepFinished) -> None:
-    innermost = [index for index, step in task.steps.items() if step.is_open][-1:]
-    _require(
-        innermost == [event.step_index], "step-innermost", f"step {event.step_index} is not it"
-    )
+    is_innermost = task.open_steps[-1:] == [event.step_index]
+    _require(is_innermost, "step-innermost", f"step {event.step_index} is not it")
 
 
 def _tool_started(task: TaskNode, event: ev.ToolCallStarted) -> None:

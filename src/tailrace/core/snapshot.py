@@ -189,6 +189,8 @@ def _restore_task(state: State, shown: Json) -> None:
         index = step.get("step_index", place)
         task.steps[index] = Step(step["name"], step["depth"])
         task.steps[index].is_open = step["status"] == "in_progress"
+        if task.steps[index].is_open:
+            task.open_steps.append(index)
     task.notices = shown.get("notices", [])
     task.progress = shown.get("progress")
     for entry in shown.get("imports", ()):

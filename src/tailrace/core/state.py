@@ -219,6 +219,7 @@ class TaskNode:
         "items",
         "notices",
         "numbers",
+        "open_steps",
         "parent",
         "private",
         "progress",
@@ -265,6 +266,7 @@ class TaskNode:
         # its end. What is learnt of an item only afterwards, as its usage, is learnt until then.
         self.settling: int | None = None
         self.steps: dict[int, Step] = {}
+        self.open_steps: list[int] = []
         self.notices: list[dict[str, Any]] = []
         self.progress: dict[str, Any] | None = None
         self.imports: dict[int, tuple[str, int]] = {}

@@ -51,9 +51,9 @@ def _in_progress(_state: State, task: TaskNode, _event: ev.TaskInProgress) -> bo
 def _attempt(_state: State, task: TaskNode, event: ev.TaskAttempt) -> bool:
     task.attempt = event.attempt
     task.settling = None
-    named = set(event.superseded)
-    for node in task.items.values():
-        if node.item.id in named:
+    for item_id in event.superseded:
+        node = task.item_ids.get(item_id)
+        if node is not None:
             node.superseded = True
     return True
 
@@ -130,8 +130,8 @@ def _structured_output(_state: State, task: TaskNode, event: ev.StructuredOutput
 def _step_started(_state: State, task: TaskNode, event: ev.StepStarted) -> bool:
     if event.step_index in task.steps:
         return False
-    depth = sum(step.is_open for step in task.steps.values())
-    task.steps[event.step_index] = Step(event.name, depth)
+    task.steps[event.step_index] = Step(event.name, len(task.open_steps))
+    task.open_steps.append(event.step_index)
     task.settling = None
     return True
 
@@ -141,6 +141,7 @@ def _step_finished(_state: State, task: TaskNode, event: ev.StepFinished) -> boo
     if step is None or not step.is_open:
         return False
     step.is_open = False
+    task.open_steps.remove(event.step_index)
     task.settling = None
     return True
 
