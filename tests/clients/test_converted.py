@@ -6,9 +6,7 @@ What a client shows is compared with what plain concatenation finds in the recor
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
+from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
 from tests.ingest.anthropic_oracle import Letter, told_by
 from tests.ingest.streams import lines, recordings
@@ -25,45 +24,17 @@ ANTHROPIC = recordings("anthropic-messages")
 CHAT = recordings("chat-completions")
 
 
-class Answers(ThreadingHTTPServer):
-    """Answers every request with the same stream."""
-
-    stream = b""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
-
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Answers
-
-    def do_POST(self) -> None:  # the name that the standard library calls
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        self.wfile.write(self.server.stream)
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def answers() -> Iterator[Answers]:
-    with Answers() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with answering() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def read_by_openai(answers: Answers, stream: bytes) -> Response:
     """The response that openai-python ends up with."""
     answers.stream = stream
-    url = f"http://127.0.0.1:{answers.server_port}/v1"
     final: Response | None = None
-    with OpenAI(base_url=url, api_key="test", max_retries=0) as client:
+    with OpenAI(base_url=f"{answers.url}/v1", api_key="test", max_retries=0) as client:
         for event in client.responses.create(model="m", input="?", stream=True):
             if event.type in ("response.completed", "response.incomplete", "response.failed"):
                 final = event.response
