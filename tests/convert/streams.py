@@ -13,6 +13,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tests.ingest.streams import lines, recordings
+from tests.wire.anthropic_checker import MessageReader
 from tests.wire.chat_checker import ChatReader
 from tests.wire.openai_checker import Reader
 from tests.wire.vercel_checker import UiReader
@@ -99,6 +100,12 @@ def _ui(stream: bytes) -> Any:
     return reader
 
 
+def _messages(stream: bytes) -> Any:
+    reader = MessageReader().read(frames_of(stream))
+    assert reader.is_done, "the message has no end"
+    return reader
+
+
 def _run(stream: bytes) -> Any:
     told = data_of(stream)
     assert told[0]["type"] == "run.started"
@@ -120,4 +127,5 @@ _READ: dict[str, Callable[[bytes], Any]] = {
     "openai-chat": _chat,
     "vercel-ui": _ui,
     "run": _run,
+    "anthropic-messages": _messages,
 }

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.wire import openai_chat, openai_responses, run, task, vercel_ui
+from tailrace.wire import (
+    anthropic_messages,
+    openai_chat,
+    openai_responses,
+    run,
+    task,
+    vercel_ui,
+)
 from tailrace.wire.base import Format
 
 FORMATS: Mapping[str, Format] = {
@@ -14,6 +21,7 @@ FORMATS: Mapping[str, Format] = {
         run.FORMAT,
         openai_responses.FORMAT,
         openai_chat.FORMAT,
+        anthropic_messages.FORMAT,
         vercel_ui.FORMAT,
     )
 }

@@ -160,13 +160,18 @@ def begun(task: TaskNode, key: Key) -> Json:
 def _begun_call(item: ToolCall) -> Json:
     shown: Json = {"id": item.id, "status": "in_progress", "name": item.name}
     if not is_client(item):
-        label = item.server_label or ("tailrace" if item.kind == "function" else item.kind)
+        label = server_name(item)
         extra = {"server_label": label, "arguments": "", "output": None, "error": None}
         return {"type": "mcp_call", **shown, **extra}
     shown["call_id"] = item.call_id
     if item.kind == "custom":
         return {"type": "custom_tool_call", **shown, "input": ""}
     return {"type": "function_call", **shown, "arguments": ""}
+
+
+def server_name(item: ToolCall) -> str:
+    """The server that carries a call out, for APIs in which it has to have a name."""
+    return item.server_label or ("tailrace" if item.kind == "function" else item.kind)
 
 
 def item_json(sources: Sources, task: TaskNode, key: Key) -> Json:

@@ -61,12 +61,18 @@ _TASK_FIELDS = (
 
 def chunk(kind: str, /, **fields: Any) -> Frame:
     """One chunk as a frame."""
-    raw = encode_json({"type": kind, **fields})
-    # The client's parser throws on keys that could pollute a prototype, which ends the stream; a
-    # model or a tool may well have written one.
+    return b"data: %b\n\n" % tame(encode_json({"type": kind, **fields}))
+
+
+def tame(raw: bytes) -> bytes:
+    """JSON that the AI SDK's parser takes.
+
+    It throws on keys that could pollute a prototype, which ends the stream; a model or a tool may
+    well have written one.
+    """
     if b'"__proto__":' in raw or b'"constructor":' in raw:
-        raw = encode_json(_tamed(msgspec.json.decode(raw)))
-    return b"data: %b\n\n" % raw
+        return encode_json(_tamed(msgspec.json.decode(raw)))
+    return raw
 
 
 def _tamed(value: Any) -> Any:
