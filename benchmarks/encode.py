@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
+from anthropic.types import RawContentBlockDeltaEvent
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseTextDeltaEvent
 from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
@@ -25,7 +26,7 @@ from benchmarks.harness import Contender, Pace, Table, Target, at_most, measure
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.fold import State
-from tailrace.wire import openai_chat, openai_responses, task, vercel_ui
+from tailrace.wire import anthropic_messages, openai_chat, openai_responses, task, vercel_ui
 from tailrace.wire.base import Format
 
 SIZES = (1_000, 10_000, 100_000)
@@ -316,7 +317,47 @@ def _pydantic_ai_pipeline(events: list[Any]) -> None:
     asyncio.run(drained())
 
 
-# --- both ----------------------------------------------------------------------------------------
+# --- Anthropic's Messages ------------------------------------------------------------------------
+
+
+class TextPiece(msgspec.Struct, tag="text_delta", tag_field="type"):
+    """The text in Anthropic's event."""
+
+    text: str
+
+
+class MessagesDelta(msgspec.Struct, tag="content_block_delta", tag_field="type"):
+    """Anthropic's event."""
+
+    index: int
+    delta: TextPiece
+
+
+def _messages_structs(count: int) -> list[MessagesDelta]:
+    return [MessagesDelta(0, TextPiece(piece)) for piece in traffic.pieces(count)]
+
+
+def _messages_limit(structs: list[MessagesDelta]) -> list[bytes]:
+    out: list[bytes] = []
+    for struct in structs:
+        data = _encode(struct)
+        out.append(b"event: content_block_delta\ndata: %b\n\n" % data)
+    return out
+
+
+def _anthropic_models(count: int) -> list[RawContentBlockDeltaEvent]:
+    return [
+        RawContentBlockDeltaEvent.model_validate(msgspec.to_builtins(struct))
+        for struct in _messages_structs(count)
+    ]
+
+
+def _anthropic_dump(models: list[RawContentBlockDeltaEvent]) -> None:
+    for model in models:
+        f"event: {model.type}\ndata: {model.model_dump_json()}\n\n".encode()
+
+
+# --- all of them ----------------------------------------------------------------------------------
 
 
 def _other(wire: Format) -> Contender:
@@ -388,8 +429,22 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         ],
         pace,
     )
+    messages = _other_table(
+        anthropic_messages.FORMAT,
+        _messages_structs,
+        _messages_limit,
+        [Contender("anthropic SDK, model_dump_json", _anthropic_models, _anthropic_dump)],
+        pace,
+    )
     targets = [
         at_most(f"{table.title}, to the limit", bound, table.worst("tailrace", "limit"))
-        for table, bound in ((native, 2), (built, 2), (responses, 6), (chat, 6), (ui, 6))
+        for table, bound in (
+            (native, 2),
+            (built, 2),
+            (responses, 6),
+            (chat, 6),
+            (messages, 6),
+            (ui, 6),
+        )
     ]
-    return [native, built, responses, chat, ui], targets
+    return [native, built, responses, chat, messages, ui], targets
