@@ -315,6 +315,14 @@ def test_of_a_summary_and_raw_thinking_what_came_first_is_shown() -> None:
     assert ended(run).texts("thinking") == ["Raw.", "Sum."]
 
 
+def test_raw_thinking_may_come_whole() -> None:
+    run = Script().begin().item(Reasoning(id="rs_7_0"), 0)
+    where: Any = {"item_id": "rs_7_0", "output_index": 0, "text_index": 0}
+    run.add(ev.ReasoningTextDone, **where, item=Text(text="Hmm."))
+    events = events_of(flat(encoded(FORMAT, run.events)))
+    assert events[2]["delta"] == {"type": "thinking_delta", "thinking": "Hmm."}
+
+
 def test_thinking_that_nobody_may_see_and_empty_texts_are_no_blocks() -> None:
     run = Script().begin().reasoning(0).reasoning(1, "")
     run.message(2, Text(text=""), Text(text="Hello!"))
