@@ -115,11 +115,15 @@ class Server:
                 received.append(data)
         return b"".join(received)
 
-    def read_bytes(self, path: str, size: int) -> None:
-        """The first bytes of a stream that does not end."""
+    def read_until(self, path: str, mark: bytes) -> None:
+        """A stream that does not end, up to some bytes that it holds once."""
+        tail = b""
         with self.open(path) as connection:
-            while size > 0:
-                size -= len(connection.recv(1 << 18))
+            while mark not in tail:
+                data = connection.recv(1 << 18)
+                if not data:
+                    raise RuntimeError(f"{path} ended before {mark!r}")
+                tail = tail[-len(mark) :] + data
 
 
 def read_all(connections: Sequence[socket.socket]) -> tuple[list[int], float]:
