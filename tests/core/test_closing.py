@@ -9,7 +9,17 @@ from hypothesis import given
 from tailrace.core import events as ev
 from tailrace.core.closing import ending
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo, Image, ImageUrl, Message, Reasoning, Refusal, Text
+from tailrace.core.items import (
+    ErrorInfo,
+    Image,
+    ImageUrl,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from tailrace.core.view import client_view
 from tailrace.testing.runs import Run, legal_runs
 
@@ -81,3 +91,28 @@ def test_every_kind_of_open_part_is_closed_as_far_as_it_came() -> None:
         {"type": "image", "image_url": {"url": "data:,half"}},
     ]
     assert output[1]["summary"] == [{"type": "text", "text": "half a thou"}]
+
+
+def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent() -> None:
+    state = State()
+    call = ToolCall(id="fc", call_id="call_1", name="helper")
+    events: list[ev.Event] = [
+        ev.TaskCreated(task_id=R),
+        ev.TaskInProgress(task_id=R),
+        ev.OutputItemAdded(task_id=R, output_index=0, item=call),
+        ev.ArgumentsDone(task_id=R, item_id="fc", output_index=0, arguments="{}"),
+        ev.OutputItemDone(task_id=R, output_index=0, item=call),
+        ev.OutputItemAdded(task_id=R, output_index=1, item=ToolResult(id="fco", call_id="call_1")),
+        ev.TextDone(
+            task_id=R, item_id="fco", output_index=1, block_index=0, item=Text(text="so far")
+        ),
+        ev.TaskCreated(task_id="call_1", parent_task_id=R, call_id="call_1"),
+        ev.TaskInProgress(task_id="call_1"),
+    ]
+    for number, event in enumerate(events, 1):
+        state.apply(ev.recorded(event, number))
+    output = end(state, ev.TaskCancelled(task_id=R))["output"]
+    assert (output[1]["status"], output[1]["error"]["code"]) == ("failed", "interrupted")
+    child = client_view(state, "call_1")
+    assert (child["task_id"], child["status"]) == ("call_1", "cancelled")
+    assert "output" in child

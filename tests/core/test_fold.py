@@ -351,3 +351,13 @@ def test_traces_are_there() -> None:
     folder = Path(__file__).parents[2] / "conformance" / "traces"
     assert len(TRACES) == len(list(folder.iterdir()))
     assert len(TRACES) >= 25
+
+
+def test_a_citation_of_a_text_that_is_not_there_changes_nothing() -> None:
+    state = State()
+    state.absorb(ev.TaskCreated(task_id="r"))
+    before = save(state)
+    cited = it.UrlCitation(url="https://a.b", start_index=0, end_index=1)
+    where: Any = {"task_id": "r", "item_id": "m", "output_index": 0, "block_index": 0}
+    assert not state.absorb(ev.AnnotationAdded(**where, annotation_index=0, annotation=cited))
+    assert msgspec.json.decode(save(state))["tasks"] == msgspec.json.decode(before)["tasks"]

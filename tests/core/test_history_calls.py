@@ -456,6 +456,10 @@ def test_every_reason_has_its_words() -> None:
     paused = Run(api=ANTHROPIC)
     paused.call("srvtoolu_1", executor="provider", raw={"type": "server_tool_use", "id": "s"})
     assert "server_tool_use, because it is not whole" in notes(paused, ANTHROPIC)[0]
+    foreign = Run(api=ANTHROPIC)
+    foreign.call("srvtoolu_1", executor="provider", kind="web_search", raw={"type": "x", "id": "s"})
+    foreign.say("msg_1", "Hello.")
+    assert "another provider" in notes(foreign)[0]
     picture = [{"type": "image", "image_url": {"url": "/blobs/1"}}]
     assert "image or file" in history([Run(picture).state], OPENAI).notes[0]
     torn = Run()

@@ -145,6 +145,7 @@ def test_what_is_shown_only_ever_grows_into_the_whole_value(text: str) -> None:
         ('{"city": "', {"city": ""}),
         ('{"city": "Pa', {"city": "Pa"}),
         ('{"city": "Pa\\', {"city": "Pa"}),
+        ('{"city": "Pa\\n\\"', {"city": 'Pa\n"'}),
         ('{"city": "Pa\\u00', {"city": "Pa"}),
         ('{"city": "Pa\\u00e9', {"city": "Paé"}),
         ('{"city": "\\ud83d', {"city": ""}),

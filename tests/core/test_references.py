@@ -516,6 +516,14 @@ def test_text_outside_the_pool_is_made_harmless_too_and_so_are_file_names() -> N
         text("[\\^1]", None, [ESCAPED]),
         FilePart(url="[^1]", name="[\\^1].pdf", tags=[ESCAPED]),
     ]
+    assert unwrap(admitted.content) == [text("[^1]"), FilePart(url="[^1]", name="[^1].pdf")]
+
+
+def test_a_mark_on_a_part_that_needs_none_is_taken_off() -> None:
+    bare = FilePart(url="https://a.b/c.pdf")
+    assert unwrap([FilePart(url=bare.url, tags=[ESCAPED, "mine"])]) == [
+        FilePart(url=bare.url, tags=["mine"])
+    ]
 
 
 def test_a_tool_cannot_pass_its_parts_off_as_ours() -> None:

@@ -524,3 +524,9 @@ def test_of_an_error_only_the_words_are_kept() -> None:
         ]
         [mended] = sanitize(given, "anthropic_messages")[2]["content"]
         assert mended["content"] == (content if content == "No." else [said])
+
+
+def test_a_result_that_names_no_call_is_left_out() -> None:
+    for call_id in (5, None):
+        result = {"type": "function_call_output", "call_id": call_id, "output": "x"}
+        assert sanitize([user(), result]) == [user()]

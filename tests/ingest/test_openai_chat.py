@@ -467,6 +467,14 @@ def test_parts_of_the_content_may_be_anything() -> None:
 # --- what has no name ----------------------------------------------------------------------------
 
 
+def test_reasoning_that_stands_only_in_its_details_is_shown() -> None:
+    details = [{"type": "reasoning.text", "text": "Let me see."}]
+    (reasoning,) = items(chunk({"reasoning_details": details}))
+    assert "Let me see." in json.dumps(
+        {name: value for name, value in reasoning.items() if name != "private"}
+    )
+
+
 @pytest.mark.parametrize(
     "delta",
     [

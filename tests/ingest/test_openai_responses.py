@@ -440,6 +440,12 @@ def test_a_message_in_other_backends_words_is_a_message(content: Any) -> None:
         done(0, {**message(), "content": content}),
     )
     assert texts(item) == ["Hello"]
+    cited = {"type": "url_citation", "url": "https://a.b", "start_index": 0, "end_index": 2}
+    [item] = output(
+        text("Hi"),
+        event("content_part.done", **place, part={**part, "text": "Hi", "annotations": [cited]}),
+    )
+    assert [one["url"] for one in item["block_list"][0]["annotations"]] == ["https://a.b"]
     refusal = {"type": "refusal", "refusal": "No", "annotations": []}
     [item] = output(event("content_part.done", **place, part=refusal))
     assert texts(item) == ["No"]

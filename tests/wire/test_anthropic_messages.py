@@ -756,6 +756,14 @@ def test_a_run_that_waits_for_the_client_s_tool_asks_for_it() -> None:
     assert closed(waiting(scripts.client_call())).stop_reason == "tool_use"
 
 
+def test_a_client_s_call_that_was_not_told_yet_is_not_asked_for() -> None:
+    run = waiting(Script().begin().call(0, "send_mail", "{}"))
+    run.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
+    reader = closed(run.call(2, "pick_color", "{}", executor="client"))
+    assert [block["type"] for block in reader.content] == ["mcp_tool_use"]
+    assert reader.stop_reason == "pause_turn"
+
+
 def test_a_stream_that_is_open_while_its_run_waits_goes_on_after_the_answer() -> None:
     run = waiting(Script().begin().call(0, "send_mail", "{}"))
     run.add(ev.TaskInputReceived, request_id="apr_1", approved=True)

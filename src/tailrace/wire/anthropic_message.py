@@ -115,23 +115,27 @@ def ended(state: State) -> list[Frame]:
     return stopped(state, _STOPPED.get(root.reason or "", _SHORT))
 
 
-def paused(state: State) -> list[Frame]:
-    """The end of a stream whose run waits: for the client's own tools, or for people."""
+def paused(state: State, untold: list[ItemNode]) -> list[Frame]:
+    """The end of a stream whose run waits: for the client's own tools, or for people.
+
+    A call that is `untold`, because something before it is not over, is none that it could make.
+    """
     root = state.root
     assert root is not None
-    return stopped(state, "tool_use" if _waits_for_client(root) else "pause_turn")
+    return stopped(state, "tool_use" if _waits_for_client(root, untold) else "pause_turn")
 
 
 def _answered(root: TaskNode) -> str:
-    if _waits_for_client(root):
+    if _waits_for_client(root, []):
         return "tool_use"
     said = [node for node in root.output() if isinstance(node.item, Message)]
     return "refusal" if said and _refuses(said[-1]) else "end_turn"
 
 
-def _waits_for_client(root: TaskNode) -> bool:
+def _waits_for_client(root: TaskNode, untold: list[ItemNode]) -> bool:
     return any(
         is_client(node.item)
+        and node not in untold
         and node.item.status == "completed"
         and node.item.call_id not in root.call_results  # type: ignore[union-attr]  # a ToolCall
         for node in root.output()

@@ -140,11 +140,12 @@ class MessagesEncoder:
             return []
         if root is None or root.status != "input_required":
             return [message.failed(ErrorInfo(code="cut", message=reason))]
+        paused = message.paused(self._state, [block.node for block in self._queue])
         if self._head is None:
-            return message.paused(self._state)
+            return paused
         if not isinstance(self._queue[0], TextBlock):
             return [message.failed(message.CUT_CALL)]
-        return [*self._end_of_block(), *message.paused(self._state)]
+        return [*self._end_of_block(), *paused]
 
     def _encode_other(self, event: Any) -> list[Frame]:
         fitted = self._state.absorb(event)
