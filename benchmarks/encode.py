@@ -337,8 +337,14 @@ def _messages_structs(count: int) -> list[MessagesDelta]:
     return [MessagesDelta(0, TextPiece(piece)) for piece in traffic.pieces(count)]
 
 
+_BLOCK_START = (
+    b"event: content_block_start\n"
+    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
+)
+
+
 def _messages_limit(structs: list[MessagesDelta]) -> list[bytes]:
-    out: list[bytes] = []
+    out = [_BLOCK_START]  # a block is told from its first piece on
     for struct in structs:
         data = _encode(struct)
         out.append(b"event: content_block_delta\ndata: %b\n\n" % data)
