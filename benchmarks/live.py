@@ -231,6 +231,7 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
             contenders["tailrace, a paced run that goes on"] = _timed(
                 partial(ours.read_until, f"/runs/{alive}/events", last)
             )
+        ours.settle()
         times[count] = _raced(title, count, 5 if count > 100_000 else 15, contenders)
     table = Table(
         title,
@@ -272,6 +273,7 @@ def _snapshot_join(limits: Server, ours: Server, rounds: int) -> tuple[Table, li
             "limit: the state's bytes": _timed(partial(limits.read, f"/joined?bytes={size}")),
             "tailrace": _timed(partial(ours.read, path)),
         }
+        ours.settle()
         times[count] = _raced(title, count, 3 * rounds, contenders)
     table = Table(
         title,
@@ -292,7 +294,7 @@ def _fan_out(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Tar
     def limit() -> float:
         path = f"/crowd?count={SHOWN}&people={PEOPLE}"
         streams = [limits.open(path) for _ in range(PEOPLE - 1)]
-        time.sleep(0.5)
+        limits.settle()
         start = time.perf_counter()
         streams.append(limits.open(path))
         return _all_read(streams) - start
@@ -300,11 +302,12 @@ def _fan_out(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Tar
     def product() -> float:
         run_id = ours.start(count=SHOWN, rate=0, wait=True)
         streams = [ours.open(f"/runs/{run_id}/events") for _ in range(PEOPLE)]
-        time.sleep(0.5)
+        ours.settle()  # everybody is in
         start = time.perf_counter()
         ours.post(f"/runs/{run_id}/input", {"go": True})
         return _all_read(streams) - start
 
+    ours.settle()
     contenders = {"limit: a shared log": limit, "tailrace": product}
     times = _raced(title, SHOWN, rounds, contenders)
     table = Table(

@@ -48,6 +48,9 @@ MEMORY = ":memory:"
 EVENTS_AT_ONCE = 10_000
 """How many events of a run one look at its state brings at most."""
 
+PACK_PAUSE = 0.005
+"""How long others have the threads to themselves between two packs of a run that is joined."""
+
 EXPIRED_AT_ONCE = 1000
 """How many runs one call of `expired` names at most; the next call names the next."""
 
@@ -240,6 +243,7 @@ class SqliteLog:
             row = await self._reader.call(job)
             if row is not None:
                 await self._writer.call(partial(batches_of.put_pack, row=row))
+            await asyncio.sleep(PACK_PAUSE)
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Keep only the final state of an ended run."""
