@@ -182,7 +182,8 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
     try:
         async with asyncio.timeout(30):
             run_id = await runs.start("talker", {})
-            assert await joined.get() < 8
+            rows = await joined.get()
+            assert rows < (await runs.info(run_id)).last_seq - 4  # some were written meanwhile
             go_on.set()
             async for _ in runs.follow(run_id):
                 pass
