@@ -28,26 +28,29 @@ from tailrace.ports import (
     NewRun,
     RunInfo,
     Snapshot,
-    Trimmed,
 )
 from tailrace.stores import postgres_sql as sql
 from tailrace.stores.postgres_pool import Pool, split_url
 from tailrace.stores.postgres_schema import DEFAULT_SCHEMA, checked, in_schema, migrate
-from tailrace.stores.rows import Row, joined, packs, row_of, verify
+from tailrace.stores.rows import (
+    EVENTS_AT_ONCE,
+    READ_BYTES,
+    Row,
+    joined,
+    lines_in,
+    packs,
+    row_of,
+    trimmed,
+    verify,
+)
 
 T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which an operation waits for a server that went away."""
 
-EVENTS_AT_ONCE = 10_000
-"""How many events of a run one look at its state brings at most."""
-
 EXPIRED_AT_ONCE = 1_000
 """How many runs retention is told of in one answer; the next one names more."""
-
-READ_BYTES = 8 * 1024 * 1024
-"""How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
 
 SLOW_EVENTS = 150
 """From here on events are decoded in a thread: the loop has other readers to serve."""
@@ -213,8 +216,8 @@ class PostgresStore:
         if not rows or rows[0]["first_seq"] > after + 1:
             found = await self.info(run_id)
             if found is not None and after < found.trimmed_to:
-                raise _trimmed(found)
-        return _lines(run_id, after, rows)
+                raise trimmed(run_id, found.trimmed_to)
+        return [lines_in(run_id, after, *row) for row in rows]
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
@@ -301,7 +304,7 @@ class PostgresStore:
             rows = []
             if seen < last:
                 if seen < info.trimmed_to:
-                    raise _trimmed(info)
+                    raise trimmed(run_id, info.trimmed_to)
                 limit = min(last - seen, EVENTS_AT_ONCE)
                 rows = await db.fetch(self._sql(sql.READ), run_id, seen, limit, READ_BYTES)
             epoch = await db.fetchval(self._sql(sql.EPOCH), run_id, last)
@@ -311,7 +314,8 @@ class PostgresStore:
         if found is None:
             return None
         info, state, rows, epoch = found
-        lines = _lines(run_id, state.seq if state is not None else 0, rows)
+        seen = state.seq if state is not None else 0
+        lines = [lines_in(run_id, seen, *row) for row in rows]
         return Basis(info, state, await _decoded(lines), epoch)
 
     async def repack(self, run_id: str) -> None:
@@ -526,22 +530,7 @@ def _info(row: Any) -> RunInfo:
     return RunInfo(**dict(row.items()))
 
 
-def _lines(run_id: str, after: int, rows: list[Any]) -> list[Lines]:
-    found: list[Lines] = []
-    for first_seq, last_seq, epoch, public, checksum in rows:
-        verify(run_id, first_seq, public, checksum)
-        found.append(Lines(first_seq, last_seq, epoch, public).after(after))
-    return found
-
-
 async def _decoded(found: list[Lines]) -> list[Recorded]:
     if sum(one.last_seq - one.first_seq + 1 for one in found) < SLOW_EVENTS:
         return decode_lines(found)
     return await asyncio.to_thread(decode_lines, found)
-
-
-def _trimmed(info: RunInfo) -> Trimmed:
-    return Trimmed(
-        f"The events of run {info.run_id} up to {info.trimmed_to} are no longer kept; read its"
-        " final state instead."
-    )

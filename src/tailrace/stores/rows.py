@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.core.errors import StorageError
 from tailrace.core.lines import Lines, framed, place
+from tailrace.ports import Trimmed
+
+READ_BYTES = 8 * 1024 * 1024
+"""How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
+
+EVENTS_AT_ONCE = 10_000
+"""How many events of a run one look at its state brings at most."""
 
 PACKED_BYTES = 256 * 1024
 """How large joined rows get: few rows to replay a run, little to skip for a cursor in one."""
@@ -54,6 +61,22 @@ def verify(run_id: str, first_seq: int, stored: bytes, checksum: int | None) -> 
             f"The log of run {run_id} is damaged at event {first_seq}: its checksum does not fit."
             " Restore the database from a backup."
         )
+
+
+def lines_in(run_id: str, after: int, *columns: Any) -> Lines:
+    """The events after a number in a row that holds some, of which it has read these columns:
+    first and last number, epoch, public part and its checksum."""
+    lines = Lines(*columns[:-1])
+    verify(run_id, lines.first_seq, lines.raw, columns[-1])
+    return lines.after(after)
+
+
+def trimmed(run_id: str, up_to: int) -> Trimmed:
+    """What a reader is told who comes too late."""
+    return Trimmed(
+        f"The events of run {run_id} up to {up_to} are no longer kept; read its final state"
+        " instead."
+    )
 
 
 def row_of(

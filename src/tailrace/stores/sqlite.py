@@ -40,13 +40,11 @@ from tailrace.ports import (
 from tailrace.stores import sqlite_batches as batches_of
 from tailrace.stores import sqlite_blobs as blobs_of
 from tailrace.stores import sqlite_queue as queue_of
+from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite_schema import Synchronous, connect
 from tailrace.stores.sqlite_threads import Checkpointer, Worker
 
 MEMORY = ":memory:"
-
-EVENTS_AT_ONCE = 10_000
-"""How many events of a run one look at its state brings at most."""
 
 PACK_PAUSE = 0.005
 """How long others have the threads to themselves between two packs of a run that is joined."""

@@ -14,16 +14,22 @@ import apsw
 
 from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.lines import Lines
-from tailrace.ports import Batch, Trimmed
+from tailrace.ports import Batch
 from tailrace.stores import sqlite_blobs as blobs_of
-from tailrace.stores.rows import Row, joined, packs, row_of, verify
+from tailrace.stores.rows import (
+    READ_BYTES,
+    Row,
+    joined,
+    lines_in,
+    packs,
+    row_of,
+    trimmed,
+    verify,
+)
 from tailrace.stores.sqlite_threads import attempt
 
 AT_ONCE = 32
 """How many runs' batches one statement writes."""
-
-READ_BYTES = 8 * 1024 * 1024
-"""How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
 
 
 def _row_of(batch: Batch) -> Row:
@@ -163,18 +169,16 @@ def read_lines(db: apsw.Connection, run_id: str, after: int, limit: int) -> list
     """Events after `after`, row by row until there are enough."""
     known = db.execute("select trimmed_to from runs where run_id = ?", (run_id,)).fetchone()
     if known is not None and known[0] > after:
-        raise Trimmed(
-            f"The events of run {run_id} up to {known[0]} are no longer kept; its final state is."
-        )
+        raise trimmed(run_id, known[0])
     found: list[Lines] = []
     count = size = 0
     columns = "first_seq, last_seq, epoch, public, checksum"
     with closing(_rows(db, columns, run_id, after)) as rows:
-        for first_seq, last_seq, epoch, public, checksum in rows:
-            verify(run_id, first_seq, public, checksum)
-            found.append(Lines(first_seq, last_seq, epoch, public).after(after))
-            count += last_seq - max(after, first_seq - 1)
-            size += len(public)
+        for row in rows:
+            lines = lines_in(run_id, after, *row)
+            found.append(lines)
+            count += lines.last_seq - lines.first_seq + 1
+            size += len(row[3])  # as it was read: some of it may be skipped
             if count >= limit or size >= READ_BYTES:
                 break
     return found
