@@ -36,11 +36,13 @@ from tailrace.core.items import (
 )
 from tailrace.testing.runs import Run, legal_runs
 from tailrace.testing.wire import as_recorded, check_wire, encoded
+from tailrace.wire.parts import DELTAS
 from tailrace.wire.vercel_chunks import image_type
-from tailrace.wire.vercel_ui import _DELTAS, _ENCODE, FORMAT
+from tailrace.wire.vercel_ui import _ENCODE, FORMAT
 from tests.node import run_node
 from tests.traces import TRACES
-from tests.wire.vercel_checker import Json, UiReader, chunks_of, responses_of
+from tests.wire.frames import chunks_of
+from tests.wire.vercel_checker import Json, UiReader, responses_of
 from tests.wire.vercel_story import PNG, RUN, Story, full_story, text_block
 
 
@@ -1197,7 +1199,7 @@ def test_every_event_is_thought_of() -> None:
         ev.ToolCallStarted,  # the SDK has no such state
         ev.RawEvent,
     }
-    assert set(_ENCODE) | set(_DELTAS) | elsewhere == set(ev.KNOWN)
+    assert set(_ENCODE) | set(DELTAS) | elsewhere == set(ev.KNOWN)
 
 
 # --- as a whole ----------------------------------------------------------------------------------

@@ -41,24 +41,13 @@ from tailrace.wire.anthropic_blocks import Block, Live, TextBlock, blocks_of, pa
 from tailrace.wire.anthropic_message import frame
 from tailrace.wire.base import Cursor, Frame
 from tailrace.wire.openai_items import Sources
+from tailrace.wire.parts import PARTS
 
 _json = msgspec.json.Encoder().encode
 
 _ITEMS = (ev.OutputItemAdded, ev.OutputItemDone)
-_PARTS: dict[type[Any], tuple[str, str]] = {
-    ev.SummaryItemAdded: ("parts", "summary_index"),
-    ev.SummaryItemDone: ("parts", "summary_index"),
-    ev.ReasoningTextAdded: ("texts", "text_index"),
-    ev.ReasoningTextDone: ("texts", "text_index"),
-    ev.TextAdded: ("parts", "block_index"),
-    ev.TextDone: ("parts", "block_index"),
-    ev.RefusalAdded: ("parts", "block_index"),
-    ev.RefusalDone: ("parts", "block_index"),
-    ev.ImageAdded: ("parts", "block_index"),
-    ev.ImageDone: ("parts", "block_index"),
-    ev.FileDone: ("parts", "block_index"),
-}
-"""The events that may bring a new part: its list, and the name of its index."""
+_PARTS = {kind: place for kind, place in PARTS.items() if kind not in (ev.ImageDelta, ev.DataDone)}
+"""The events that may bring a new part: its index, and the list that it is in."""
 
 
 class MessagesEncoder:
@@ -183,8 +172,8 @@ class MessagesEncoder:
         if kind in _ITEMS:
             found = blocks_of(root, root.items[event.output_index])
         elif kind in _PARTS:
-            list_, index = _PARTS[kind]
-            found = part_block(root.items[event.output_index], list_, getattr(event, index))
+            index_of, list_ = _PARTS[kind]
+            found = part_block(root.items[event.output_index], list_, index_of(event))
         else:
             return ()
         return [block for block in found if block.at == self._state.position]

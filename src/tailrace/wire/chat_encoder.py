@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +18,7 @@ from tailrace.wire.chat_chunks import Chunks, failure
 from tailrace.wire.chat_texts import Place, TextLane, has_text, parts_of
 from tailrace.wire.openai_items import Sources, is_client, is_cut, result_of
 from tailrace.wire.openai_object import INCOMPLETE_CALL
+from tailrace.wire.parts import DELTAS, PARTS
 
 INTERRUPTED = ErrorInfo(
     code="interrupted",
@@ -30,23 +30,10 @@ _FINISH_REASONS = {
     "length": "length",
     "content_filter": "content_filter",
 }
-_DELTAS: dict[type[Any], Callable[[Any], int]] = {
-    ev.TextDelta: attrgetter("block_index"),
-    ev.RefusalDelta: attrgetter("block_index"),
-    ev.SummaryTextDelta: attrgetter("summary_index"),
-    ev.ReasoningTextDelta: attrgetter("text_index"),
-    ev.ArgumentsDelta: lambda _event: 0,
-}
-_PARTS: dict[type[Any], tuple[Callable[[Any], int], str]] = {
-    ev.TextAdded: (attrgetter("block_index"), "parts"),
-    ev.TextDone: (attrgetter("block_index"), "parts"),
-    ev.RefusalAdded: (attrgetter("block_index"), "parts"),
-    ev.RefusalDone: (attrgetter("block_index"), "parts"),
-    ev.FileDone: (attrgetter("block_index"), "parts"),
-    ev.SummaryItemAdded: (attrgetter("summary_index"), "parts"),
-    ev.SummaryItemDone: (attrgetter("summary_index"), "parts"),
-    ev.ReasoningTextAdded: (attrgetter("text_index"), "texts"),
-    ev.ReasoningTextDone: (attrgetter("text_index"), "texts"),
+_PARTS = {
+    kind: place
+    for kind, place in PARTS.items()
+    if kind not in (ev.ImageAdded, ev.ImageDelta, ev.ImageDone, ev.DataDone)
 }
 """What brings or ends a part of a text lane: its index, and the list that it is in."""
 _ITEMS = (ev.OutputItemAdded, ev.OutputItemDone, ev.ArgumentsDone)
@@ -108,7 +95,7 @@ class ChatEncoder:
         if self._is_over:
             return []
         kind = event.__class__
-        index_of = _DELTAS.get(kind)
+        index_of = DELTAS.get(kind)
         if index_of is None:
             return self._encode_other(event, kind)
         if not self._state.absorb(event) or event.task_id != self._task_id:
@@ -185,11 +172,8 @@ class ChatEncoder:
         root = self._state.root
         if root is None or event.task_id != root.task_id:
             return False
-        named = set(event.superseded)
-        return any(
-            node.id in named and not node.superseded and _is_told(node)
-            for node in root.items.values()
-        )
+        named = (root.item_ids.get(item_id) for item_id in event.superseded)
+        return any(node is not None and not node.superseded and _is_told(node) for node in named)
 
     def _told_by(self, event: Any, kind: type[Any]) -> tuple[Lane, str] | None:
         """The text so far that an event repeats as it is in the end. Only strangers change it."""

@@ -26,7 +26,6 @@ Three decisions keep every stream true whatever happens to the run:
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 from tailrace.core import events as ev
@@ -39,6 +38,7 @@ from tailrace.core.snapshot import fork
 from tailrace.core.state import Part, TaskNode, TextNode, part_number
 from tailrace.wire import vercel_chunks as chunks
 from tailrace.wire.base import Cursor, Frame
+from tailrace.wire.parts import DELTAS, PARTS
 from tailrace.wire.vercel_chunks import DONE, channel, chunk, encode_json, live_id, part_id
 from tailrace.wire.vercel_message import (
     RESET_STEP,
@@ -68,7 +68,7 @@ class UiEncoder:
         """The chunks of the next event."""
         event: Any = recorded.event
         kind = event.__class__
-        index_of = _DELTAS.get(kind)
+        index_of = DELTAS.get(kind)
         if index_of is None:
             return self._encode_other(event, kind)
         if not self._state.absorb(event):
@@ -189,8 +189,8 @@ def _item_done(message: UiMessage, task: TaskNode, event: ev.OutputItemDone) -> 
 
 def _part(message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
     """A part that was added, replaced or finished."""
-    index_name, store = _PARTS[event.__class__]
-    node, index = task.items[event.output_index], getattr(event, index_name)
+    index_of, store = PARTS[event.__class__]
+    node, index = task.items[event.output_index], index_of(event)
     part: Part = getattr(node, store)[index]
     is_new = part.at == message.state.position
     if channel(node) is not getattr(node, store):
@@ -208,29 +208,7 @@ def _part(message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
     return message.block(task, node, index, part)
 
 
-_DELTAS: dict[type[Any], Callable[[Any], int]] = {
-    ev.TextDelta: attrgetter("block_index"),
-    ev.SummaryTextDelta: attrgetter("summary_index"),
-    ev.ReasoningTextDelta: attrgetter("text_index"),
-    ev.RefusalDelta: attrgetter("block_index"),
-    ev.ArgumentsDelta: lambda _event: 0,
-}
 _TEXTS: dict[type[Any], str] = {ev.ReasoningTextDelta: "texts"}
-_PARTS: dict[type[Any], tuple[str, str]] = {
-    ev.SummaryItemAdded: ("summary_index", "parts"),
-    ev.SummaryItemDone: ("summary_index", "parts"),
-    ev.ReasoningTextAdded: ("text_index", "texts"),
-    ev.ReasoningTextDone: ("text_index", "texts"),
-    ev.TextAdded: ("block_index", "parts"),
-    ev.TextDone: ("block_index", "parts"),
-    ev.ImageAdded: ("block_index", "parts"),
-    ev.ImageDelta: ("block_index", "parts"),
-    ev.ImageDone: ("block_index", "parts"),
-    ev.RefusalAdded: ("block_index", "parts"),
-    ev.RefusalDone: ("block_index", "parts"),
-    ev.DataDone: ("block_index", "parts"),
-    ev.FileDone: ("block_index", "parts"),
-}
 _ENCODE: dict[type[Any], Callable[[UiMessage, TaskNode, Any], list[Frame]]] = {
     ev.TaskCreated: _life,
     ev.TaskInProgress: _life,
@@ -247,7 +225,7 @@ _ENCODE: dict[type[Any], Callable[[UiMessage, TaskNode, Any], list[Frame]]] = {
     ev.ReferenceImported: _imported,
     ev.OutputItemAdded: _item_added,
     ev.OutputItemDone: _item_done,
-    **dict.fromkeys(_PARTS, _part),
+    **dict.fromkeys(PARTS, _part),
 }
 
 
