@@ -43,13 +43,6 @@ def client(answers: Answers) -> Iterator[Anthropic]:
         yield client
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("served") / "runs.db")
-    yield server
-    server.kill()
-
-
 def stream_of(events: list[Any]) -> bytes:
     """A run's stream to its end, or closed where the log stops, with pings in between."""
     encoder, sent = FORMAT.at(State()), [FORMAT.heartbeat]

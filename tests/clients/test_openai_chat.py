@@ -7,7 +7,7 @@ server sends for a run.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,8 +29,9 @@ from tests.node import run_node
 from tests.serving import Served
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
-from tests.wire.chat_checker import ChatReader, chunks_of
+from tests.wire.chat_checker import ChatReader
 from tests.wire.chat_runs import frames_of, joined, state_of
+from tests.wire.frames import chunks_of
 from tests.wire.openai_scripts import ANSWER, Script
 
 LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
@@ -179,13 +180,6 @@ class Following(httpx.BaseTransport):
 
     def close(self) -> None:
         self._http.close()
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("served") / "runs.db")
-    yield server
-    server.kill()
 
 
 def test_a_run_of_the_real_server_is_followed_to_its_end(served: Served) -> None:

@@ -32,13 +32,6 @@ def client(serving: Serving) -> Iterator[OpenAI]:
         yield client
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("served") / "runs.db")
-    yield server
-    server.kill()
-
-
 def dumped(response: Any) -> Any:
     # `parsed` is what the helper adds; an error's code is one that the types do not list.
     with warnings.catch_warnings(action="ignore"):

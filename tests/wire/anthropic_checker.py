@@ -13,6 +13,8 @@ from typing import Any, get_args
 from anthropic.types.beta import BetaRawMessageStreamEvent
 from pydantic import BaseModel
 
+from tests.wire.frames import events_of
+
 Json = dict[str, Any]
 
 _EVENTS: dict[str, type[BaseModel]] = {
@@ -31,19 +33,6 @@ _EMPTY: dict[str, Json] = {
     "tool_use": {"input": {}},
 }
 _WHOLE = ("mcp_tool_use", "mcp_tool_result")
-
-
-def events_of(frames: list[bytes]) -> list[Json]:
-    """The JSON of each frame, which has exactly an `event:` and a `data:` line."""
-    found = []
-    for frame in frames:
-        assert frame.count(b"\n") == 3, frame
-        name, data, *rest = frame.split(b"\n")
-        assert rest == [b"", b""], frame
-        value = json.loads(data.removeprefix(b"data: "))
-        assert name == f"event: {value['type']}".encode(), frame
-        found.append(value)
-    return found
 
 
 def _extras(model: Any) -> None:

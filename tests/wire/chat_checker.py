@@ -13,23 +13,13 @@ from typing import Any
 
 from openai.types.chat import ChatCompletionChunk
 
+from tests.wire.frames import chunks_of
+
 Json = dict[str, Any]
 
 _HEAD = ("id", "object", "created", "model")
 _FINISH_REASONS = ("stop", "length", "content_filter", "tool_calls")
 _TEXTS = ("content", "refusal", "reasoning_content")
-
-
-def chunks_of(frames: Iterable[bytes]) -> list[Any]:
-    """The value of each frame, which is one `data:` line; `[DONE]` as itself."""
-    found = []
-    for frame in frames:
-        assert frame.startswith(b"data: "), frame
-        assert frame.endswith(b"\n\n"), frame
-        assert frame.count(b"\n") == 2, frame
-        data = frame[6:-2].decode()
-        found.append(data if data == "[DONE]" else json.loads(data))
-    return found
 
 
 class ChatReader:

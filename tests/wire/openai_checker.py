@@ -12,6 +12,8 @@ from typing import Any, get_args
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 
+from tests.wire.frames import events_of
+
 Json = dict[str, Any]
 
 _EVENTS: dict[str, type[BaseModel]] = {
@@ -37,19 +39,6 @@ _ARGUMENTS = {
     "response.mcp_call_arguments": ("mcp_call", "arguments"),
 }
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
-
-
-def events_of(frames: list[bytes]) -> list[Json]:
-    """The JSON of each frame, which has exactly an `event:` and a `data:` line."""
-    found = []
-    for frame in frames:
-        assert frame.count(b"\n") == 3, frame
-        name, data, *rest = frame.split(b"\n")
-        assert rest == [b"", b""], frame
-        value = json.loads(data.removeprefix(b"data: "))
-        assert name == f"event: {value['type']}".encode(), frame
-        found.append(value)
-    return found
 
 
 def check_response(body: Json) -> None:

@@ -35,7 +35,8 @@ from tailrace.testing.wire import as_recorded, check_wire, encoded
 from tailrace.wire.anthropic_messages import FORMAT
 from tests.traces import TRACES
 from tests.wire import openai_scripts as scripts
-from tests.wire.anthropic_checker import MessageReader, events_of
+from tests.wire.anthropic_checker import MessageReader
+from tests.wire.frames import events_of
 from tests.wire.openai_scripts import ANSWER, RUN, Script, cite, picture
 
 Json = dict[str, Any]

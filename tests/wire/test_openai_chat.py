@@ -35,8 +35,9 @@ from tailrace.testing.wire import as_recorded, check_wire, is_log
 from tailrace.wire.openai_chat import FORMAT
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
-from tests.wire.chat_checker import ChatReader, chunks_of
+from tests.wire.chat_checker import ChatReader
 from tests.wire.chat_runs import check, frames_of, joined, state_of
+from tests.wire.frames import chunks_of
 from tests.wire.openai_scripts import RUN, Script, picture
 
 LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]

@@ -36,7 +36,8 @@ from tailrace.testing.wire import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import FORMAT, response_id, response_object
 from tests.wire import openai_scripts as scripts
-from tests.wire.openai_checker import Reader, check_response, events_of
+from tests.wire.frames import events_of
+from tests.wire.openai_checker import Reader, check_response
 from tests.wire.openai_scripts import ANSWER, PNG, RUN, Script, picture
 
 SCRIPTS = [

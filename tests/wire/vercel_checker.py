@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from tests.wire.frames import chunks_of
+
 Json = dict[str, Any]
 
 _TOOL = "toolCallId toolName"
@@ -44,18 +46,6 @@ _NULLABLE = ("data", "input", "output")
 _FINISH_REASONS = ("stop", "length", "content-filter", "tool-calls", "other")
 _ALWAYS_TRANSIENT = ("data-delta", "data-block", "data-step", "data-notice", "data-progress")
 _ENDS = ("finish", "error", "abort")
-
-
-def chunks_of(frames: Iterable[bytes]) -> list[Any]:
-    """The value of each frame, which is one `data:` line; `[DONE]` as itself."""
-    found = []
-    for frame in frames:
-        assert frame.startswith(b"data: "), frame
-        assert frame.endswith(b"\n\n"), frame
-        assert frame.count(b"\n") == 2, frame
-        data = frame[6:-2].decode()
-        found.append(data if data == "[DONE]" else json.loads(data))
-    return found
 
 
 def responses_of(frames: list[bytes]) -> list[str]:

@@ -1,0 +1,17 @@
+"""What several clients are tried with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.serving import Served
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The product, in a process of its own."""
+    server = Served(tmp_path_factory.mktemp("served") / "runs.db")
+    yield server
+    server.kill()
