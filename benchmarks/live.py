@@ -255,10 +255,13 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
 def _last_id(one: Server, run_id: str, count: int) -> bytes:
     """Follow a run that does not end until all its deltas have come; the last one's `id` line."""
     with one.open(f"/runs/{run_id}/events") as connection:
-        data = b""
-        while data.count(b"task.text.delta") < count or not data.endswith(b"\n\n\r\n"):
-            data += connection.recv(1 << 18)
-    return data[data.rindex(b"id: ") :].partition(b"\n")[0] + b"\n"
+        last, found, word = b"", 0, b"task.text.delta"
+        while found < count or not last.endswith(b"\n\n\r\n"):
+            last = last[-4096:]
+            before = last.count(word)
+            last += connection.recv(1 << 18)
+            found += last.count(word) - before
+    return last[last.rindex(b"id: ") :].partition(b"\n")[0] + b"\n"
 
 
 def _snapshot_join(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Target]]:

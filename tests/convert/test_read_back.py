@@ -83,10 +83,10 @@ def told_as_ui(trace: Trace, joined_after: int = 0) -> bytes:
     return last_response(frames)
 
 
-def compare(trace: Trace, source: bytes, says: Says) -> None:
-    view = json.loads(converted(source, "vercel-ui", "json"))
-    shown, wanted = essence.of_ui(view), essence.of_ui(client_view(state_of(trace)))
-    for name, value in wanted.items():
+def compare(trace: Trace, source: bytes, says: Says, told_as: str = "vercel-ui") -> None:
+    essence_of = essence.of_run if told_as == "run" else essence.of_ui
+    shown = essence_of(json.loads(converted(source, told_as, "json")))
+    for name, value in essence_of(client_view(state_of(trace))).items():
         assert shown[name] == says.get((trace.name, name), value), name
 
 
@@ -121,16 +121,9 @@ def told_as_run(trace: Trace) -> bytes:
     return run.FORMAT.preamble + b"".join(frame for one in frames for frame in one)
 
 
-def compare_run(trace: Trace, source: bytes, says: Says) -> None:
-    view = json.loads(converted(source, "run", "json"))
-    shown, wanted = essence.of_run(view), essence.of_run(client_view(state_of(trace)))
-    for name, value in wanted.items():
-        assert shown[name] == says.get((trace.name, name), value), name
-
-
 @every_log
 def test_a_run_read_back_is_the_run(trace: Trace) -> None:
-    compare_run(trace, told_as_run(trace), RUN_SAYS)
+    compare(trace, told_as_run(trace), RUN_SAYS, "run")
 
 
 @every_log

@@ -12,8 +12,9 @@ from typing import Any
 from tailrace.core import sse
 from tailrace.core.codec import decode_event, decode_private, encode_event, encode_private
 from tailrace.core.errors import StreamError
+from tailrace.core.events import RawEvent
 from tailrace.core.fold import State
-from tailrace.core.view import whole_object
+from tailrace.core.view import client_view, whole_object
 from tailrace.ingest.base import Ingest, Notebook, Outcome
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "recordings"
@@ -48,6 +49,36 @@ def ingested(make: Make, events: list[str]) -> tuple[Notebook, Outcome]:
 def shown(book: Notebook) -> dict[str, Any]:
     """The task's object, private parts included."""
     return whole_object(book.state)
+
+
+def items(book: Notebook) -> list[dict[str, Any]]:
+    """The items that clients are shown, without ids and what is always so; what was written is
+    read back on the way."""
+    found = []
+    for item in client_view(book.state)["output"]:
+        item.pop("id")
+        item.pop("role", None)
+        found.append(item)
+    check_readable(book)
+    return found
+
+
+def raw_types(book: Notebook) -> list[str]:
+    """The types of the events that were kept raw."""
+    return [event.event_type for event, _ in book.take() if isinstance(event, RawEvent)]
+
+
+def check_breaks_nothing(make: Make, events: list[Any]) -> None:
+    """However odd the events are, what was read before them stands, and the task ends."""
+    book = Notebook()
+    ingest = make(book)
+    for event in events:
+        try:
+            ingest.feed(json.dumps(event))
+        except StreamError:
+            break
+    book.conclude(ingest.end())
+    check_readable(book)
 
 
 def check_readable(book: Notebook) -> None:

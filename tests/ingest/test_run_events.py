@@ -10,11 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.core.errors import MalformedEvent, StreamError
+from tailrace.core.errors import MalformedEvent
 from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.ingest.run_events import RunEvents, run_facts
-from tests.ingest.streams import check_readable, lines, recordings
+from tests.ingest.streams import (
+    check_breaks_nothing,
+    check_readable,
+    items,
+    lines,
+    raw_types,
+    recordings,
+)
 
 Json = dict[str, Any]
 
@@ -43,12 +50,7 @@ def view(*events: Any) -> Json:
 
 
 def output(*events: Any) -> list[Json]:
-    found = []
-    for item in view(*events)["output"]:
-        item.pop("id")
-        item.pop("role", None)
-        found.append(item)
-    return found
+    return items(ended(*events)[0])
 
 
 def texts(*events: Any) -> list[str]:
@@ -60,8 +62,7 @@ def texts(*events: Any) -> list[str]:
 
 
 def raw_of(*events: Any) -> list[str]:
-    book, _ = ended(*events)
-    return [event.event_type for event, _ in book.take() if hasattr(event, "event_type")]
+    return raw_types(ended(*events)[0])
 
 
 START, FINISHED = event("run.started"), event("run.finished")
@@ -367,12 +368,4 @@ def spoilt(draw: st.DrawFn) -> list[Json]:
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(spoilt())
 def test_no_stream_breaks_the_reader(events: list[Json]) -> None:
-    book = Notebook()
-    ingest = RunEvents(book)
-    for one in events:
-        try:
-            ingest.feed(json.dumps(one))
-        except StreamError:
-            break
-    book.conclude(ingest.end())
-    check_readable(book)
+    check_breaks_nothing(RunEvents, events)

@@ -10,11 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.core.errors import MalformedEvent, StreamError
+from tailrace.core.errors import MalformedEvent
 from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.ingest.vercel_ui import VercelUi, message_facts
-from tests.ingest.streams import check_readable, lines, recordings
+from tests.ingest.streams import (
+    check_breaks_nothing,
+    check_readable,
+    items,
+    lines,
+    raw_types,
+    recordings,
+)
 from tests.node import run_node
 
 Json = dict[str, Any]
@@ -43,19 +50,11 @@ def view(*chunks: Any) -> Json:
 
 
 def output(*chunks: Any) -> list[Json]:
-    """The items, without ids and what is always so."""
-    found = []
-    for item in view(*chunks)["output"]:
-        item.pop("id")
-        item.pop("role", None)
-        found.append(item)
-    return found
+    return items(ended(*chunks)[0])
 
 
 def raw_of(*chunks: Any) -> list[str]:
-    """The types of the chunks that were kept raw."""
-    book, _ = ended(*chunks)
-    return [event.event_type for event, _ in book.take() if hasattr(event, "event_type")]
+    return raw_types(ended(*chunks)[0])
 
 
 def text(ident: str, *pieces: str, kind: str = "text", **fields: Any) -> list[Json]:
@@ -1029,12 +1028,4 @@ def spoilt(draw: st.DrawFn) -> list[Json]:
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(spoilt())
 def test_no_stream_breaks_the_reader(chunks: list[Json]) -> None:
-    book = Notebook()
-    ingest = VercelUi(book)
-    for chunk in chunks:
-        try:
-            ingest.feed(json.dumps(chunk))
-        except StreamError:
-            break
-    book.conclude(ingest.end())
-    check_readable(book)
+    check_breaks_nothing(VercelUi, chunks)
