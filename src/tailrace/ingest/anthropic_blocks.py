@@ -20,8 +20,11 @@ from tailrace.core.writers import (
     Sink,
 )
 from tailrace.ingest.anthropic_texts import Texts
+from tailrace.ingest.anthropic_unread import COMPACTED
 from tailrace.ingest.anthropic_values import (
+    MOST_TOKENS,
     Json,
+    count_of,
     decoded,
     keepable,
     more_than,
@@ -127,6 +130,7 @@ class _ThinkingBlock:
         self._start = block
         self._writer = ReasoningWriter(answer.sink)
         self._signature = block.get("signature")
+        self._estimate: int | None = None
         self._think(block.get("thinking"))
 
     def _think(self, piece: Any) -> bool:
@@ -137,6 +141,9 @@ class _ThinkingBlock:
     def delta(self, delta: Json) -> bool:
         kind = delta.get("type")
         if kind == "thinking_delta":
+            if estimate := count_of(delta, "estimated_tokens"):
+                # All that is told of thinking that is not shown. Many of them are too many.
+                self._estimate = min((self._estimate or 0) + estimate, MOST_TOKENS)
             return self._think(delta.get("thinking"))
         if kind == "signature_delta" and isinstance(delta.get("signature"), str):
             # Whole each time, as Anthropic's SDKs read it: the last one stands.
@@ -144,17 +151,22 @@ class _ThinkingBlock:
             return True
         return False
 
-    def stop(self) -> None:
+    def _close(self, status: Status) -> None:
         signature = self._signature if isinstance(self._signature, str) else None
         raw: Json | None = None
         if more_than(self._start, "thinking", "signature"):
             thinking = "".join(part.text for part in self._writer.summaries)
             raw = {**self._start, "thinking": thinking, "signature": signature}
-        private = self._answer.private(signature=signature or None, raw=raw)
-        self._writer.finish("completed", private)
+        private = self._answer.private(
+            {"estimated_tokens": self._estimate}, signature=signature or None, raw=raw
+        )
+        self._writer.finish(status, private)
+
+    def stop(self) -> None:
+        self._close("completed")
 
     def cut(self) -> None:
-        self._writer.finish("incomplete", self._answer.private())
+        self._close("incomplete")
 
 
 class _RedactedBlock:
@@ -168,16 +180,19 @@ class _RedactedBlock:
     def delta(self, _delta: Json) -> bool:
         return False
 
-    def stop(self) -> None:
+    def _close(self, status: Status) -> None:
         private = self._answer.private(
             {"type": "redacted_thinking"},
             encrypted_content=self._start["data"],
             raw=self._start if more_than(self._start, "data") else None,
         )
-        self._writer.finish("completed", private)
+        self._writer.finish(status, private)
+
+    def stop(self) -> None:
+        self._close("completed")
 
     def cut(self) -> None:
-        self._writer.finish("incomplete", self._answer.private({"type": "redacted_thinking"}))
+        self._close("incomplete")
 
 
 # --- calls -------------------------------------------------------------------------------------
@@ -240,12 +255,10 @@ class _CallBlock:
 
     def complete(self, text: str, arguments: Json) -> None:
         """Close the call with these arguments, which may be carried out."""
-        raw: Json | None = None
-        if self._by_provider or more_than(self._start, "id", "name", "input"):
-            raw = {**self._start, "input": arguments}
-            if not keepable(arguments):
-                # Numbers that JavaScript cannot hold: the item's own arguments have them exactly.
-                del raw["input"]
+        raw = self._raw({**self._start, "input": arguments})
+        if raw is not None and not keepable(arguments):
+            # Numbers that JavaScript cannot hold: the item's own arguments have them exactly.
+            del raw["input"]
         self._writer.arguments_done(text)
         self._writer.finish("completed", self._private(raw))
         if self._id is not None and self._by_provider:
@@ -253,7 +266,12 @@ class _CallBlock:
 
     def cut(self) -> None:
         self._answer.has_broken_call = True
-        self._writer.finish("incomplete", self._private(None))
+        self._writer.finish("incomplete", self._private(self._raw(self._start)))
+
+    def _raw(self, block: Json) -> Json | None:
+        """The block, if the item alone does not give it back."""
+        is_more = self._by_provider or more_than(self._start, "id", "name", "input")
+        return block if is_more else None
 
     def _private(self, raw: Json | None) -> ev.Private:
         renamed = self._id if self._id != self._writer.call_id else None
@@ -343,8 +361,11 @@ class _RawBlock:
         elif kind == "citations_delta":
             self._citations.append(delta.get("citation"))
             return True
-        elif kind in ("signature_delta", "compaction_delta"):
-            self._block.update((name, one) for name, one in delta.items() if name != "type")
+        elif kind == "signature_delta" and isinstance(delta.get("signature"), str):
+            self._block["signature"] = delta["signature"]
+            return True
+        elif kind == "compaction_delta":
+            self._block.update((name, delta[name]) for name in COMPACTED if name in delta)
             return True
         return False
 

@@ -15,7 +15,8 @@ from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, Refusal, Usage
 from tailrace.core.writers import MessageWriter, Sink
 from tailrace.ingest.anthropic_blocks import API, Answer, OpenBlock, open_block
-from tailrace.ingest.anthropic_values import Json, keepable
+from tailrace.ingest.anthropic_unread import NO_FACTS, unread
+from tailrace.ingest.anthropic_values import Json, count_of, keepable
 from tailrace.ingest.base import (
     ExecutorOf,
     Outcome,
@@ -24,6 +25,7 @@ from tailrace.ingest.base import (
     read_json,
     server_tools,
 )
+from tailrace.ingest.leftovers import Leftovers
 
 _STOPPED = {"max_tokens": "max_output_tokens"}
 """Stop reasons that have another name here."""
@@ -48,6 +50,7 @@ class _TextPiece(_Piece, tag="text_delta"):
 
 class _ThinkingPiece(_Piece, tag="thinking_delta"):
     thinking: str
+    estimated_tokens: None = None
 
 
 class _ArgumentsPiece(_Piece, tag="input_json_delta"):
@@ -102,6 +105,11 @@ class AnthropicMessages:
     is `failed` with Anthropic's own code (`overloaded_error`, …). Without `message_stop` the stream
     was `cut`; so it was if the model waits for a call that came broken (`incomplete_call`).
 
+    Fields of an event that are not named here, outside of its block or message, are kept in a
+    `task.raw` beside it: privately the event without what was taken. What each delta of a block
+    says alike is kept once; Bedrock's padding is not. The tokens that hidden thinking is said to
+    have taken so far are added up (`provider.estimated_tokens`).
+
     A stream may hold several messages, one after the other. A second start of the same message is
     ignored; another message's start cuts the one before it short.
     """
@@ -109,6 +117,7 @@ class AnthropicMessages:
     def __init__(self, sink: Sink, executor_of: ExecutorOf = server_tools) -> None:
         self._sink = sink
         self._answer = Answer(sink, executor_of)
+        self._leftovers = Leftovers(sink, API)
         self._open: dict[int | None, OpenBlock] = {}
         self._begun: tuple[int | None, Json] | None = None  # the block start that came just now
         self._stage: Literal["before", "live", "whole"] = "before"
@@ -161,8 +170,10 @@ class AnthropicMessages:
             raise MalformedEvent("The provider sent an event that nests too deep to be kept.")
         read = self._read.get(kind)
         if self._error is not None or read is None or not read(event):
-            raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind)
+            raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind[:200])
             self._sink.emit(raw, ev.Private(raw=event))
+        elif rest := unread(event):
+            self._leftovers.keep(kind, _index(event), rest)
 
     def end(self) -> Outcome:
         """Close what is open, and say how the call ended."""
@@ -197,6 +208,9 @@ class AnthropicMessages:
             return False
         if self._stage == "live":
             if message.get("id") == self._facts.get("id"):
+                if message.get("content"):
+                    return False
+                self._learn(message)
                 self._count(message.get("usage"))
                 return True
             self._close(whole=False)
@@ -239,6 +253,7 @@ class AnthropicMessages:
         before = self._open.pop(index, None)
         if before is not None:
             before.cut()
+        self._leftovers.forget(index)
         self._open[index] = self._started(block)
         self._begun = (index, block)
         return True
@@ -259,24 +274,28 @@ class AnthropicMessages:
         delta, usage = event.get("delta"), event.get("usage")
         if self._stage != "live" or not (isinstance(delta, dict) or isinstance(usage, dict)):
             return False
-        self._learn({**event, **(delta if isinstance(delta, dict) else {})})
-        self._count(usage)
+        self._change(event)
         return True
-
-    def _learn(self, facts: Json) -> None:
-        """More about the message. What is null says nothing, so what was said before stands."""
-        told = ("type", "delta", "usage", "id", "content")
-        self._facts.update(
-            (name, one) for name, one in facts.items() if one is not None and name not in told
-        )
 
     def _message_stop(self, event: Json) -> bool:
         if self._stage != "live":
             return False
-        self._learn(event)  # Bedrock's metrics
+        self._change(event)  # Bedrock's metrics
         self._close(whole=True)
         self._stage = "whole"
         return True
+
+    def _change(self, event: Json) -> None:
+        delta = event.get("delta")
+        self._learn(event)
+        self._learn(delta if isinstance(delta, dict) else {})
+        self._count(event.get("usage"))
+
+    def _learn(self, facts: Json) -> None:
+        """More about the message. What is null says nothing, so what was said before stands."""
+        self._facts.update(
+            (name, one) for name, one in facts.items() if one is not None and name not in NO_FACTS
+        )
 
     def _failed(self, event: Json) -> bool:
         error = event.get("error")
@@ -317,15 +336,15 @@ class AnthropicMessages:
     def _report_usage(self) -> None:
         model, details = self._facts.get("model"), self._usage.get("output_tokens_details")
         tier, container = self._usage.get("service_tier"), self._facts.get("container")
-        read = _number(self._usage, "cache_read_input_tokens")
-        written = _number(self._usage, "cache_creation_input_tokens")
+        read = count_of(self._usage, "cache_read_input_tokens")
+        written = count_of(self._usage, "cache_creation_input_tokens")
         usage = Usage(
             model=model if isinstance(model, str) else None,
-            input_tokens=_number(self._usage, "input_tokens") + read + written,
-            output_tokens=_number(self._usage, "output_tokens"),
+            input_tokens=count_of(self._usage, "input_tokens") + read + written,
+            output_tokens=count_of(self._usage, "output_tokens"),
             cached_input_tokens=read,
             cache_write_tokens=written,
-            reasoning_tokens=_number(details, "thinking_tokens"),
+            reasoning_tokens=count_of(details, "thinking_tokens"),
             cost=cost_of(self._usage),
             service_tier=tier if isinstance(tier, str) else None,
         )
@@ -345,9 +364,3 @@ def _index(event: Json) -> int | None:
     """Which block an event is about; all that have no number are one."""
     index = event.get("index")
     return index if type(index) is int else None
-
-
-def _number(counts: Any, name: str) -> int:
-    """A count, if it is one: at most what can be added up and still be exact."""
-    count = counts.get(name) if isinstance(counts, dict) else None
-    return count if type(count) is int and 0 <= count < 2**48 else 0

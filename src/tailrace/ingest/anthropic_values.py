@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -21,6 +21,9 @@ from tailrace.core.items import (
 )
 
 Json = dict[str, Any]
+
+MOST_TOKENS = 2**48
+"""Counts beyond this are none: so many of those below can be added up and still be exact."""
 
 
 def visible(value: Any) -> Any:
@@ -114,3 +117,14 @@ def _image_url(source: Any) -> str | None:
     if isinstance(data, str) and isinstance(mime, str):
         return f"data:{mime};base64,{data}"
     return url if isinstance(url, str) else None
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether this is a number of tokens that can be added up."""
+    return type(value) is int and 0 <= value < MOST_TOKENS
+
+
+def count_of(counts: Any, name: str) -> int:
+    """A count, if it is one."""
+    count = counts.get(name) if isinstance(counts, dict) else None
+    return count if is_count(count) else 0

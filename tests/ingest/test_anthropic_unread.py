@@ -1,0 +1,259 @@
+"""Fields of Anthropic's events that nobody knows: kept wherever they stand, and once."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tailrace.core import events as ev
+from tailrace.core.view import client_view
+from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.base import Ingest, Notebook
+from tailrace.ingest.leftovers import Leftovers
+from tests.ingest.streams import lines, recordings, shown
+from tests.ingest.test_anthropic_cases import HELLO, START, STOP, begun, block, more, stopped
+
+Json = dict[str, Any]
+
+
+def leftovers(*events: Json) -> list[Json]:
+    """What was kept raw of these events, which have to be understood."""
+    book = Notebook()
+    fed(AnthropicMessages(book), list(events))
+    kept: list[Json] = []
+    for event, private in book.take():
+        if isinstance(event, ev.RawEvent):
+            assert private is not None
+            assert isinstance(private.raw, dict)
+            assert private.raw["type"] == event.event_type
+            kept.append(private.raw)
+    return kept
+
+
+def fed(ingest: Ingest, events: list[Json]) -> Ingest:
+    for event in events:
+        ingest.feed(json.dumps(event))
+    return ingest
+
+
+class Marked:
+    """A copy of a value with one more field in each of its objects, none named like another."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        name = f"x_{len(self.names)}_"
+        self.names.append(name)
+        # What a call's pieces say stands for the input that it began with.
+        inner = {key: one if key == "input" else self(one) for key, one in value.items()}
+        return {**inner, name: {"odd": [1, None]}}
+
+
+@pytest.mark.parametrize("path", recordings("anthropic-messages"), ids=lambda path: path.stem)
+def test_what_nobody_knows_is_kept_wherever_it_stands(path: Path) -> None:
+    whole = [json.loads(line) for line in lines(path)]
+    for count in (len(whole), len(whole) * 2 // 3, len(whole) // 2, 3, 2):
+        marked, book = Marked(), Notebook()
+        book.conclude(fed(AnthropicMessages(book), [marked(one) for one in whole[:count]]).end())
+        kept = [private.raw for _, private in book.take() if private is not None]
+        written = msgspec.json.encode(kept).decode()
+        assert [name for name in marked.names if name not in written] == []
+
+
+@pytest.mark.parametrize("path", recordings("anthropic-messages"), ids=lambda path: path.stem)
+def test_what_is_known_is_read_as_if_nothing_stood_beside_it(path: Path) -> None:
+    whole = [json.loads(line) for line in lines(path)]
+    plain, stamped = Notebook(), Notebook()
+    fed(AnthropicMessages(plain), whole).end()
+    fed(AnthropicMessages(stamped), [stamp(event) for event in whole]).end()
+    assert said(stamped) == said(plain)
+
+
+def said(book: Notebook) -> Any:
+    """What clients see, but for ids, which count the events."""
+    view = client_view(book.state)
+    ids = ("id", "call_id")
+    items = [{key: one for key, one in item.items() if key not in ids} for item in view["output"]]
+    return items, view.get("usage")
+
+
+def stamp(event: Json) -> Json:
+    delta = event.get("delta")
+    inner = {"delta": {**delta, "region": "eu"}} if isinstance(delta, dict) else {}
+    return {**event, **inner, "region": "eu"}
+
+
+# --- which, and how often ------------------------------------------------------------------------
+
+
+def test_the_rest_says_what_it_was_about() -> None:
+    odd = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}
+    odd["delta"]["token"] = 17  # type: ignore[index]
+    assert leftovers(
+        {**START, "trace": "t"},
+        {"type": "ping", "cost": None, "at": 5},
+        {**begun(0, type="text", text="", lang="en"), "seq": 2},
+        {**odd, "seq": 3},
+        {**stopped(0), "seq": 4},
+    ) == [
+        {"type": "message_start", "trace": "t"},
+        {"type": "ping", "at": 5},
+        {"type": "content_block_start", "index": 0, "seq": 2},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "token": 17},
+            "seq": 3,
+        },
+        {"type": "content_block_stop", "index": 0, "seq": 4},
+    ]
+
+
+def test_what_each_delta_says_is_kept_once_a_block_until_it_changes() -> None:
+    def stamped(index: int, host: str) -> Json:
+        return {**more(index, "text_delta", text="a"), "host": host}
+
+    first = block(0, *[stamped(0, "a")] * 5, *[stamped(0, "b")] * 5, type="text")
+    second = block(1, *[stamped(1, "b")] * 5, type="text")
+    again = block(0, *[stamped(0, "b")] * 5, type="text")
+    kept = leftovers(START, *first, *second, *again)
+    assert [(one["index"], one["host"]) for one in kept] == [(0, "a"), (0, "b"), (1, "b"), (0, "b")]
+
+
+def test_of_a_thousand_places_the_first_are_forgotten() -> None:
+    book = Notebook()
+    kept = Leftovers(book, "somewhere")
+    book.take()
+    for place in [*range(1000), 999, 0]:
+        kept.keep("news", place, {"x": 1})
+    assert len(book.take()) == 1001
+
+
+def test_bedrocks_padding_is_no_news() -> None:
+    padded = [{**more(0, "text_delta", text="a"), "p": "abcdefghij"[:n]} for n in range(9)]
+    assert leftovers(START, *block(0, *padded, type="text")) == []
+    odd = {**more(0, "text_delta", text="a"), "p": "pad"}
+    assert [one["p"] for one in leftovers(START, *block(0, odd, type="text"))] == ["pad"]
+
+
+def test_tokens_of_hidden_thinking_are_added_up() -> None:
+    told = [50, None, 50, 100, 0]
+    pieces = [more(0, "thinking_delta", thinking="", estimated_tokens=one) for one in told]
+    events = [START, *block(0, *pieces, type="thinking", thinking="", signature="")]
+    assert leftovers(*events) == []
+    book = Notebook()
+    fed(AnthropicMessages(book), events)
+    assert shown(book)["output"][0]["private"]["provider"]["estimated_tokens"] == 200
+
+
+@pytest.mark.parametrize("count", ["many", -1, 2**50])
+def test_tokens_that_cannot_be_added_up_are_kept(count: Any) -> None:
+    piece = more(0, "thinking_delta", thinking="", estimated_tokens=count)
+    (kept,) = leftovers(START, *block(0, piece, type="thinking"))
+    assert kept["delta"] == {"type": "thinking_delta", "estimated_tokens": count}
+
+
+def test_more_tokens_than_can_be_added_up_are_the_most() -> None:
+    piece = more(0, "thinking_delta", thinking="", estimated_tokens=2**48 - 1)
+    book = Notebook()
+    fed(AnthropicMessages(book), [START, *block(0, *[piece] * 100, type="thinking")])
+    assert shown(book)["output"][0]["private"]["provider"]["estimated_tokens"] == 2**48
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_message_may_say_things_twice_or_in_odd_ways() -> None:
+    change = {
+        "type": "message_delta",
+        "id": "evt_1",
+        "usage": "much",
+        "container": {"id": "outer"},
+        "model": "claude-x",
+        "delta": {"type": "end", "stop_reason": "end_turn", "container": {"id": "inner"}},
+    }
+    assert leftovers(START, {**change, "delta": {**change["delta"], "model": "claude-x"}}) == [  # type: ignore[dict-item]
+        {
+            "type": "message_delta",
+            "id": "evt_1",
+            "usage": "much",
+            "container": {"id": "outer"},
+            "delta": {"type": "end"},
+        }
+    ]
+    usage = {"type": "message_delta", "usage": {"output_tokens": 1}, "delta": ["end"]}
+    assert leftovers(START, usage) == [{"type": "message_delta", "delta": ["end"]}]
+
+
+def test_the_last_event_may_tell_how_the_message_ended() -> None:
+    end = {**STOP, "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 5}}
+    book = Notebook()
+    outcome = fed(AnthropicMessages(book), [START, *HELLO, end]).end()
+    assert outcome.reason == "max_output_tokens"
+    assert shown(book)["usage"]["output_tokens"] == 5
+
+
+@pytest.mark.parametrize("content", ["Hi", {"0": "Hi"}, 5])
+def test_a_message_of_an_odd_shape_is_kept(content: Any) -> None:
+    message = {"id": "m", "content": content, "usage": [1]}
+    odd = {"content": content, "usage": [1]}
+    assert leftovers({"type": "message_start", "message": message}) == [
+        {"type": "message_start", "message": odd}
+    ]
+    assert leftovers({"type": "message", **message}) == [{"type": "message", **odd}]
+
+
+def test_a_message_that_starts_again_may_say_more() -> None:
+    message = {**START["message"], "region": "eu"}
+    book = Notebook()
+    fed(AnthropicMessages(book), [START, {**START, "message": message}, STOP]).end()
+    assert shown(book)["private"]["raw"]["region"] == "eu"
+    told = {**START, "message": {**message, "content": [{"type": "text", "text": "Hi"}]}}
+    assert leftovers(START, told) == [told]
+
+
+# --- blocks that are cut -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"type": "thinking", "thinking": "Hm", "signature": ""},
+        {"type": "redacted_thinking", "data": "sealed"},
+        {"type": "tool_use", "id": "t", "name": "look", "input": {}},
+        {"type": "text", "text": "Hi"},
+    ],
+)
+def test_what_a_cut_block_said_beside_its_content_is_kept(start: Json) -> None:
+    book = Notebook()
+    fed(AnthropicMessages(book), [START, begun(0, **start, region="eu")]).end()
+    (item,) = shown(book)["output"]
+    assert item["status"] == "incomplete"
+    raw = item["private"]["raw"]
+    assert (raw[0] if isinstance(raw, list) else raw)["region"] == "eu"
+
+
+def test_stamps_on_each_delta_cost_what_the_stream_costs() -> None:
+    def seconds(count: int) -> float:
+        events = [
+            json.dumps({**more(0, "text_delta", text="a"), "n": n}).encode() for n in range(count)
+        ]
+        ingest = AnthropicMessages(Notebook())
+        fed(ingest, [START, begun(0, type="text")])
+        began = time.process_time()
+        for event in events:
+            ingest.feed(event)
+        return time.process_time() - began
+
+    short, long = (min(seconds(count) for _ in range(2)) for count in (500, 16_000))
+    assert long < 32 * short * 4
