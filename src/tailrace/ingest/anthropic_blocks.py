@@ -41,6 +41,9 @@ API = "anthropic_messages"
 class OpenBlock(Protocol):
     """A content block between its start and its stop."""
 
+    is_call: bool
+    """Whether something is to be done once it has stopped."""
+
     def delta(self, delta: Json) -> bool:
         """Take more of it; False if this kind of block has no such delta."""
         ...
@@ -125,6 +128,8 @@ class _ThinkingBlock:
     shows, where raw reasoning stays hidden in most.
     """
 
+    is_call = False
+
     def __init__(self, answer: Answer, block: Json) -> None:
         self._answer = answer
         self._start = block
@@ -172,6 +177,8 @@ class _ThinkingBlock:
 class _RedactedBlock:
     """Thinking that Anthropic sealed: nothing to show, and all of it to be sent back."""
 
+    is_call = False
+
     def __init__(self, answer: Answer, block: Json) -> None:
         self._answer = answer
         self._start = block
@@ -202,6 +209,8 @@ _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 class _CallBlock:
     """A call: of a tool of the application's, or of one that Anthropic runs itself."""
+
+    is_call = True
 
     def __init__(self, answer: Answer, block: Json) -> None:
         self._answer = answer
@@ -284,6 +293,8 @@ class _CallBlock:
 class _WholeBlock:
     """A block that was whole when it began, as all results are."""
 
+    is_call = False
+
     def delta(self, _delta: Json) -> bool:
         return False
 
@@ -337,6 +348,8 @@ class _RawBlock:
 
     The known deltas still mean what they mean elsewhere, so that the block can be sent back whole.
     """
+
+    is_call = False
 
     def __init__(self, answer: Answer, block: Json) -> None:
         self._answer = answer

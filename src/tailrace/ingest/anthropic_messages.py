@@ -33,6 +33,14 @@ _STOPPED = {"max_tokens": "max_output_tokens"}
 _ANSWERED = (None, "end_turn", "tool_use", "stop_sequence")
 """Stop reasons of a model that said what it had to say."""
 
+_STRAYS = {
+    "text_delta": "text",
+    "citations_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+}
+"""Deltas that may come without a block of their kind, and which kind that is."""
+
 _SHORTEST_DEEP_EVENT = 180
 """JSON with fewer characters cannot nest too deep: each level takes two."""
 
@@ -110,6 +118,10 @@ class AnthropicMessages:
     says alike is kept once; Bedrock's padding is not. The tokens that hidden thinking is said to
     have taken so far are added up (`provider.estimated_tokens`).
 
+    Servers that only resemble Anthropic's are read by what they mean: text and thinking that come
+    in a block of another kind, or in none, are a block of their own, and what has not stopped by
+    `message_stop` is whole, calls excepted.
+
     A stream may hold several messages, one after the other. A second start of the same message is
     ignored; another message's start cuts the one before it short.
     """
@@ -119,6 +131,7 @@ class AnthropicMessages:
         self._answer = Answer(sink, executor_of)
         self._leftovers = Leftovers(sink, API)
         self._open: dict[int | None, OpenBlock] = {}
+        self._strays: dict[tuple[int | None, str], OpenBlock] = {}
         self._begun: tuple[int | None, Json] | None = None  # the block start that came just now
         self._stage: Literal["before", "live", "whole"] = "before"
         self._facts: Json = {}
@@ -195,7 +208,7 @@ class AnthropicMessages:
     @property
     def _stop_reason(self) -> str | None:
         reason = self._facts.get("stop_reason")
-        return reason if isinstance(reason, str) else None
+        return reason if reason and isinstance(reason, str) else None
 
     # Each of these reads one kind of event, and says whether it understood it.
 
@@ -253,6 +266,7 @@ class AnthropicMessages:
         before = self._open.pop(index, None)
         if before is not None:
             before.cut()
+        self._stop_strays(index)
         self._leftovers.forget(index)
         self._open[index] = self._started(block)
         self._begun = (index, block)
@@ -260,15 +274,44 @@ class AnthropicMessages:
 
     def _content_block_delta(self, event: Json) -> bool:
         self._begun = None
-        block, delta = self._open.get(_index(event)), event.get("delta")
-        return block is not None and isinstance(delta, dict) and block.delta(delta)
+        index, delta = _index(event), event.get("delta")
+        if not isinstance(delta, dict):
+            return False
+        block = self._open.get(index)
+        return (block is not None and block.delta(delta)) or self._strayed(index, delta)
+
+    def _strayed(self, index: int | None, delta: Json) -> bool:
+        """Take a piece of text or thinking whose block is of another kind, or never began.
+
+        Servers that translate other APIs think in a text block (LiteLLM), or talk in a call's
+        (SGLang). It is what the model said, so it is shown, in a block of its own.
+        """
+        kind = delta.get("type")
+        target = _STRAYS.get(kind) if isinstance(kind, str) else None
+        if target is None or self._stage != "live":
+            return False
+        stray = self._strays.get((index, target))
+        if stray is None:
+            piece = delta.get(target)
+            if not piece or not isinstance(piece, str):
+                return False
+            stray = self._strays[index, target] = self._started({"type": target})
+        return stray.delta(delta)
+
+    def _stop_strays(self, index: int | None) -> bool:
+        strays = [self._strays.pop((index, kind), None) for kind in ("thinking", "text")]
+        for stray in strays:
+            if stray is not None:
+                stray.stop()
+        return any(strays)
 
     def _content_block_stop(self, event: Json) -> bool:
         self._begun = None
-        block = self._open.pop(_index(event), None)
+        index = _index(event)
+        block = self._open.pop(index, None)
         if block is not None:
             block.stop()
-        return block is not None
+        return self._stop_strays(index) or block is not None
 
     def _message_delta(self, event: Json) -> bool:
         delta, usage = event.get("delta"), event.get("usage")
@@ -292,9 +335,14 @@ class AnthropicMessages:
         self._count(event.get("usage"))
 
     def _learn(self, facts: Json) -> None:
-        """More about the message. What is null says nothing, so what was said before stands."""
+        """More about the message. What is null says nothing, so what was said before stands.
+
+        For no reason to stop, some servers say an empty one.
+        """
         self._facts.update(
-            (name, one) for name, one in facts.items() if one is not None and name not in NO_FACTS
+            (name, one)
+            for name, one in facts.items()
+            if one is not None and name not in NO_FACTS and (name, one) != ("stop_reason", "")
         )
 
     def _failed(self, event: Json) -> bool:
@@ -315,9 +363,15 @@ class AnthropicMessages:
         """End the message: what has not stopped by itself stays incomplete."""
         reason = self._stop_reason
         self._answer.settle(whole=whole and reason in _ANSWERED)
-        for block in self._open.values():
-            block.cut()
+        for block in (*self._open.values(), *self._strays.values()):
+            # Some servers never say that a block stops. What the model said is whole all the same;
+            # what it wants done is not.
+            if whole and not block.is_call:
+                block.stop()
+            else:
+                block.cut()
         self._open.clear()
+        self._strays.clear()
         self._begun = None
         if not whole and self._answer.texts is not None:
             self._answer.texts.status = "incomplete"

@@ -58,6 +58,8 @@ class TextBlock:
     citations wait for the end of their block, and cover it.
     """
 
+    is_call = False
+
     def __init__(self, texts: Texts, block: Json) -> None:
         self._texts = texts
         self._start = block
