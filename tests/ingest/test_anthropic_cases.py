@@ -247,6 +247,25 @@ def test_an_image_that_can_be_loaded_is_shown_as_one(source: Any, kind: str) -> 
     assert whole["output"][1]["block_list"][0]["type"] == kind
 
 
+def test_what_a_result_rests_on_is_shown() -> None:
+    call = block(0, type="mcp_tool_use", id="m1", name="read", input={"x": 1})
+    page = {"type": "page_location", "cited_text": "Rain."}
+    link = {"url": "https://a.example", "title": "A", "encrypted_index": "sealed"}
+    content = [
+        {"type": "text", "text": "Wet", "citations": [page, link]},
+        {"type": "text", "text": "", "citations": [link]},
+        {"type": "text", "text": "Dry", "citations": None},
+    ]
+    result = block(1, type="mcp_tool_result", tool_use_id="m1", content=content)
+    whole, _ = read(START, *call, *result)
+    wet, empty, dry = whole["output"][1]["block_list"]
+    shown_link = {"url": "https://a.example", "title": "A"}
+    over_all = {"type": "url_citation", **shown_link, "start_index": 0, "end_index": 3}
+    assert wet["annotations"] == [{"type": "raw", "raw": page}, over_all]
+    assert empty["annotations"] == [{"type": "raw", "raw": shown_link}]
+    assert "annotations" not in dry
+
+
 @pytest.mark.parametrize(
     ("content", "blocks"),
     [

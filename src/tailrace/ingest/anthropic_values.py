@@ -64,11 +64,11 @@ def decoded(text: str) -> Any:
 
 
 def citation_of(citation: Any, length: int) -> Annotation:
-    """A source on the web as a link over the block; a place in a document as it came."""
+    """A source on the web as a link over all of the text; a place in a document as it came."""
     if isinstance(citation, dict):
         # A search result of the application's own names its source by any word, often a URL.
         url, title = citation.get("url") or citation.get("source"), citation.get("title")
-        if isinstance(url, str) and url.startswith(("https://", "http://")):
+        if length and isinstance(url, str) and url.startswith(("https://", "http://")):
             return UrlCitation(
                 url=url,
                 title=title if isinstance(title, str) else "",
@@ -104,7 +104,9 @@ def _shown_part(part: Any) -> Block:
         return Data(data=part)
     kind, text = part.get("type"), part.get("text")
     if kind in ("text", "advisor_result") and isinstance(text, str):
-        return Text(text=text)
+        cited = part.get("citations")
+        cited = cited if isinstance(cited, list) else []
+        return Text(text=text, annotations=[citation_of(one, len(text)) for one in cited])
     if kind == "image" and (url := _image_url(part.get("source"))):
         return Image(image_url=ImageUrl(url=url))
     return Data(data=visible(part), name=kind if isinstance(kind, str) else None)
