@@ -10,21 +10,15 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.texts import StreamedText
-from tailrace.ingest.openai_items import (
-    TEXTS,
-    Json,
-    MessageSlot,
-    ReasoningSlot,
-    TextPart,
-    is_told,
-)
+from tailrace.ingest.openai_items import TEXTS, MessageSlot, ReasoningSlot
 from tailrace.ingest.openai_output import Output
+from tailrace.ingest.openai_parts import Json, Part, TextPart, is_told
 from tailrace.ingest.openai_tools import TOOLS
 from tailrace.ingest.openai_values import (
     as_arguments,
     as_dict,
     as_index,
+    as_text,
     as_word,
     dicts,
     image_url,
@@ -57,44 +51,34 @@ def _place(event: Json) -> tuple[Any, Any]:
     return event.get("item_id"), event.get("output_index")
 
 
-def _added(part: StreamedText | None, piece: str) -> bool:
-    if part is None or not part.is_open:
-        return False
-    part.add(piece)
-    return True
-
-
 # --- deltas --------------------------------------------------------------------------------------
 
 
 def _refusal_delta(output: Output, delta: Delta) -> bool:
     slot = output.message(delta.item_id, delta.output_index)
     part = slot.refusal_part(as_index(delta.content_index) or 0) if slot else None
-    return _added(part, delta.delta)
+    return part is not None and part.add(delta.delta)
 
 
 def _summary_delta(output: Output, delta: Delta) -> bool:
     slot = output.reasoning(delta.item_id, delta.output_index)
-    return slot is not None and _added(
-        slot.summary_part(as_index(delta.summary_index) or 0), delta.delta
-    )
+    part = slot.summary_part(as_index(delta.summary_index) or 0) if slot else None
+    return part is not None and part.add(delta.delta)
 
 
 def _reasoning_delta(output: Output, delta: Delta) -> bool:
     slot = output.reasoning(delta.item_id, delta.output_index)
-    return slot is not None and _added(
-        slot.text_part(as_index(delta.content_index) or 0), delta.delta
-    )
+    part = slot.text_part(as_index(delta.content_index) or 0) if slot else None
+    return part is not None and part.add(delta.delta)
 
 
 # --- parts ---------------------------------------------------------------------------------------
 
 
 def _part_added(output: Output, event: Json) -> bool:
-    """A part begins; what it holds comes again in its deltas or its end."""
-    kind = as_dict(event.get("part")).get("type")
-    slot = _slot(output, event, kind)
-    return slot is not None and _part(slot, event, kind) is not None
+    part = as_dict(event.get("part"))
+    slot = _slot(output, event, part.get("type"))
+    return slot is not None and slot.part_added(as_index(event.get("content_index")) or 0, part)
 
 
 def _slot(output: Output, event: Json, kind: Any) -> MessageSlot | ReasoningSlot | None:
@@ -105,7 +89,7 @@ def _slot(output: Output, event: Json, kind: Any) -> MessageSlot | ReasoningSlot
     return output.message(*_place(event)) if kind in ("output_text", "refusal") else None
 
 
-def _part(slot: MessageSlot | ReasoningSlot, event: Json, kind: Any) -> Any:
+def _part(slot: MessageSlot | ReasoningSlot, event: Json, kind: Any) -> Part[Any] | None:
     index = as_index(event.get("content_index")) or 0
     if isinstance(slot, MessageSlot) and kind == "refusal":
         return slot.refusal_part(index)
@@ -149,7 +133,7 @@ def _whole_text(output: Output, event: Json, kind: Any, text: Any) -> bool:
         part = _part(slot, event, kind)
         if part is None:
             return False
-        getattr(part, "writer", part).fill(text)
+        part.fill(text)
     return True
 
 
@@ -157,16 +141,17 @@ def _summary_added(output: Output, event: Json) -> bool:
     slot = output.reasoning(*_place(event))
     if slot is None:
         return False
-    slot.summary_part(as_index(event.get("summary_index")) or 0, is_new=True)
+    part = slot.summary_part(as_index(event.get("summary_index")) or 0, is_new=True)
+    part.begin(as_text(as_dict(event.get("part")).get("text")) or "")
     return True
 
 
 def _summary_done(output: Output, event: Json) -> bool:
     if output.is_over(event):
         return True
-    text = event.get("text", as_dict(event.get("part")).get("text"))
-    slot = output.reasoning(*_place(event)) if isinstance(text, str) else None
-    if slot is None:
+    text = as_text(event.get("text", as_dict(event.get("part")).get("text")))
+    slot = output.reasoning(*_place(event)) if text is not None else None
+    if slot is None or text is None:
         return False
     slot.summary_part(as_index(event.get("summary_index")) or 0).done(text)
     return True

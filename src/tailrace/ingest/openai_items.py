@@ -7,34 +7,16 @@ the final response. Whatever comes, `done` adds only what is missing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from typing import Any, ClassVar
 
-import msgspec
-
 from tailrace.core import events as ev
-from tailrace.core.items import Annotation, Data, RawAnnotation, RawItem, Status
-from tailrace.core.texts import StreamedText
-from tailrace.core.writers import MessageWriter, PartWriter, ReasoningWriter, Sink, TextWriter
-from tailrace.ingest.openai_values import (
-    API,
-    annotation_of,
-    as_end,
-    as_text,
-    as_word,
-    dicts,
-    has_more,
-    says_more,
-    unplaced,
-)
-
-Json = dict[str, Any]
+from tailrace.core.items import Data, RawItem, Status
+from tailrace.core.writers import MessageWriter, ReasoningWriter, Sink
+from tailrace.ingest.openai_parts import EndingPart, Json, TextPart, by_place, untold
+from tailrace.ingest.openai_values import API, as_end, as_text, as_word, dicts, has_more
 
 TEXTS = {"text": "output_text"}
 """Other backends' names for a part of a message."""
-
-_MOST_ANNOTATIONS = 512 * 1024
-"""Bytes of citations that a text is shown with: they are repeated in its last event."""
 
 
 class Slot(ABC):
@@ -57,6 +39,10 @@ class Slot(ABC):
         self.seen: Json = {}
 
     def added(self, item: Json) -> None:
+        """The item begins, with whatever it holds already."""
+        self.learn(item)
+
+    def learn(self, item: Json) -> None:
         """The provider says what the item is."""
         self.seen = item
         self.is_implied = False
@@ -83,89 +69,17 @@ class Slot(ABC):
         return ev.Private(provider=provider, raw=raw, **more)
 
 
-def by_place(parts: dict[int, Any], count: int) -> dict[int, Any]:
-    """The streamed parts by their place in a final list of this length.
-
-    They are told by their index. A backend whose indexes lie has them in order at least.
-    """
-    if all(0 <= index < count for index in parts):
-        return parts
-    return dict(enumerate(parts.values()))
+def _content(item: Json) -> list[Json]:
+    """The parts of a message; some backends have one text instead."""
+    content = item.get("content")
+    if isinstance(content, str):
+        return [{"type": "output_text", "text": content}]
+    return dicts(content)
 
 
-def untold(content: list[Json], parts: dict[int, Any]) -> list[Json]:
-    """The final parts, without texts if these are what was streamed, only cut otherwise.
-
-    vLLM counts its deltas in `content_index`, so each of them is a part.
-    """
-    whole = "".join(as_text(part.get("text")) or "" for part in content)
-    if len(content) < len(parts) and is_told(whole, parts):
-        return [{**part, "text": None} for part in content]
-    return content
-
-
-def is_told(text: str, parts: dict[int, Any]) -> bool:
-    """Whether several parts together are this text.
-
-    No more of them are looked at than it has characters, so this costs no more than its event.
-    """
-    if not 1 < len(parts) <= len(text):
-        return False
-    told: list[StreamedText] = [getattr(part, "writer", part) for part in parts.values()]
-    return sum(part.length for part in told) == len(text) and text == "".join(
-        part.text for part in told
-    )
-
-
-class TextPart:
-    """A text of a message with what the provider says about it."""
-
-    def __init__(self, writer: TextWriter) -> None:
-        self.writer = writer
-        self.logprobs: list[Any] = []
-        self._seen: Counter[bytes] = Counter()
-        self._early: list[tuple[Annotation, Json]] = []
-        self._room = _MOST_ANNOTATIONS
-        self.has_more = False
-
-    def annotate(self, raw: Json) -> bool:
-        """A citation; one that is ahead of its text waits for it."""
-        seen = msgspec.json.encode(raw, order="sorted")
-        self._room -= len(seen)
-        if self._room < 0:
-            self.has_more = True
-            return False
-        self._seen[seen] += 1
-        annotation = annotation_of(raw)
-        self.has_more = self.has_more or says_more(raw, annotation)
-        if self.writer.fits(annotation):
-            self.writer.annotate(annotation)
-        else:
-            self._early.append((annotation, raw))
-        return True
-
-    def annotate_missing(self, raws: list[Json]) -> None:
-        """The citations of a final list that no event brought."""
-        missing = len(raws) - self._seen.total()
-        if missing <= 0:
-            return
-        seen = self._seen.copy()
-        for raw in raws:
-            known = msgspec.json.encode(raw, order="sorted")
-            if seen[known] > 0:
-                seen[known] -= 1
-            elif missing > 0:
-                missing -= 1
-                self.annotate(raw)
-
-    def finish(self) -> None:
-        """The text is all there is: citations that still do not fit lose their place in it."""
-        for annotation, raw in self._early:
-            if not self.writer.fits(annotation):
-                annotation = unplaced(annotation, raw, self.writer.length)
-                self.has_more = self.has_more or not isinstance(annotation, RawAnnotation)
-            self.writer.annotate(annotation)
-        self._early.clear()
+def _kind(part: Json) -> str:
+    kind = part.get("type")
+    return TEXTS.get(kind, kind) if isinstance(kind, str) else ""
 
 
 class MessageSlot(Slot):
@@ -182,12 +96,33 @@ class MessageSlot(Slot):
         super().__init__(sink, item_id, index)
         self.writer = MessageWriter(sink)
         self._phase: str | None = None
-        self.parts: dict[int, TextPart | PartWriter] = {}
+        self.parts: dict[int, TextPart | EndingPart] = {}
+
+    def learn(self, item: Json) -> None:
+        """Its id and phase."""
+        super().learn(item)
+        self._phase = as_word(item.get("phase")) or self._phase
 
     def added(self, item: Json) -> None:
-        """Its id and phase."""
+        """Its id and phase, and what its parts begin with."""
         super().added(item)
-        self._phase = as_word(item.get("phase")) or self._phase
+        for place, part in enumerate(_content(item)):
+            if part.get("text") or part.get("refusal"):
+                self.part_added(place, part)
+
+    def part_added(self, index: int, part: Json) -> bool:
+        """A part begins, empty mostly; False if there is no such part."""
+        kind = _kind(part)
+        if kind == "refusal":
+            refusal = self.refusal_part(index)
+            if refusal is not None:
+                refusal.begin(as_text(part.get("refusal")) or "")
+            return refusal is not None
+        text = self.text_part(index) if kind == "output_text" else None
+        if text is not None:
+            text.begin(as_text(part.get("text")) or "")
+            text.begin_cited(dicts(part.get("annotations")))
+        return text is not None
 
     def text_part(self, index: int) -> TextPart | None:
         """The text at this place; None if that is a refusal."""
@@ -196,17 +131,16 @@ class MessageSlot(Slot):
             part = self.parts[index] = TextPart(self.writer.text_block())
         return part if isinstance(part, TextPart) else None
 
-    def refusal_part(self, index: int) -> PartWriter | None:
+    def refusal_part(self, index: int) -> EndingPart | None:
         """The refusal at this place; None if that is a text."""
         part = self.parts.get(index)
         if part is None:
-            part = self.parts[index] = self.writer.refusal_block()
-        return part if isinstance(part, PartWriter) else None
+            part = self.parts[index] = EndingPart(self.writer.refusal_block())
+        return part if isinstance(part, EndingPart) else None
 
     def _take(self, index: int, part: Json) -> bool:
         """A part of the final item; whether there is more to it than can be shown."""
-        kind = part.get("type")
-        kind = TEXTS.get(kind, kind) if isinstance(kind, str) else ""
+        kind = _kind(part)
         known = self._known_part.get(kind)
         if known is None:
             self.writer.whole(Data(data=part, name=as_word(kind)))
@@ -218,16 +152,14 @@ class MessageSlot(Slot):
         text, words = self.text_part(index), as_text(part.get("text"))
         if text is None:
             return True
-        agrees = words is None or text.writer.fill(words)
+        agrees = words is None or text.fill(words)
         text.annotate_missing(dicts(part.get("annotations")))
         return not agrees or more
 
     def done(self, item: Json) -> None:
         """Everything that was not streamed yet."""
-        self.added(item)
-        content = dicts(item.get("content"))
-        if isinstance(item.get("content"), str):
-            content = [{"type": "output_text", "text": item["content"]}]
+        self.learn(item)
+        content = _content(item)
         new = untold(content, self.parts)
         self.parts = by_place(self.parts, len(content))
         more = has_more(item, self._known) or item.get("role", "assistant") != "assistant"
@@ -236,26 +168,27 @@ class MessageSlot(Slot):
             more = self._take(place, part) or more
         self._finish(item, as_end(item.get("status")) or "completed", more=more)
 
-    def _finish(self, item: Json | None, status: Any, *, more: bool = False) -> None:
+    def _finish(self, item: Json, status: Any, *, more: bool) -> None:
         self.is_open = False
-        texts = [part for part in self.parts.values() if isinstance(part, TextPart)]
-        for part in texts:
+        for part in self.parts.values():
             part.finish()
-        raw = item if more or any(part.has_more for part in texts) else None
-        if any(part.logprobs for part in texts):
-            raw = self._with_logprobs(item or {"type": "message"})
+        texts = [part for part in self.parts.values() if isinstance(part, TextPart)]
+        raw = item if more or any(part.is_overfull for part in texts) else None
+        if any(part.facts for part in texts):
+            raw = self._with_facts(item)
         self.writer.finish(status, self.private(raw), self._phase)
 
-    def _with_logprobs(self, item: Json) -> Json:
-        """The item with the probabilities that only its deltas had."""
+    def _with_facts(self, item: Json) -> Json:
+        """The item with what only the events of its parts had."""
         content = dicts(item.get("content"))
         for place, part in enumerate(content):
             streamed = self.parts.get(place)
-            if isinstance(streamed, TextPart) and not part.get("logprobs"):
-                content[place] = {**part, "logprobs": streamed.logprobs}
+            if isinstance(streamed, TextPart):
+                facts = {name: one for name, one in streamed.facts.items() if not part.get(name)}
+                content[place] = {**part, **facts}
         if not content:
             content = [
-                {"type": "output_text", "text": part.writer.text, "logprobs": part.logprobs}
+                {"type": "output_text", "text": part.writer.text, **part.facts}
                 for part in self.parts.values()
                 if isinstance(part, TextPart)
             ]
@@ -270,10 +203,14 @@ class MessageSlot(Slot):
         self._end("incomplete")
 
     def _end(self, status: Status) -> None:
-        if self.seen.get("content") and not self.parts:
-            self.done({**self.seen, "status": status})  # it was all there when it was added
-        else:
-            self._finish(None, status)
+        """No last word has come: there is what it was added with, and what streamed."""
+        more = has_more(self.seen, self._known)
+        for place, part in enumerate(_content(self.seen)):
+            known = self._known_part.get(_kind(part))
+            more = more or known is None or has_more(part, known)
+            if known is None:
+                self._take(place, part)
+        self._finish(self.seen or {"type": "message"}, status, more=more)
 
 
 class ReasoningSlot(Slot):
@@ -287,35 +224,49 @@ class ReasoningSlot(Slot):
         super().__init__(sink, item_id, index)
         self.writer = ReasoningWriter(sink)
         self._sealed: str | None = None
-        self.summaries: dict[int, PartWriter] = {}
-        self.parts: dict[int, PartWriter] = {}
+        self.summaries: dict[int, EndingPart] = {}
+        self.parts: dict[int, EndingPart] = {}
 
-    def added(self, item: Json) -> None:
+    def learn(self, item: Json) -> None:
         """Its id, and what is sealed."""
-        super().added(item)
+        super().learn(item)
         self._sealed = as_text(item.get("encrypted_content")) or self._sealed
 
-    def summary_part(self, index: int, *, is_new: bool = False) -> PartWriter:
+    def added(self, item: Json) -> None:
+        """Its id, what is sealed, and what its parts begin with."""
+        super().added(item)
+        for name, make in (("summary", self.summary_part), ("content", self.text_part)):
+            for place, part in enumerate(dicts(item.get(name))):
+                words = as_text(part.get("text"))
+                if words:
+                    make(place).begin(words)
+
+    def summary_part(self, index: int, *, is_new: bool = False) -> EndingPart:
         """The part of the summary at this place; `is_new`: not one that has ended."""
         part = self.summaries.get(index)
-        if part is not None and is_new and not part.is_open:
+        if part is not None and is_new and not part.writer.is_open:
             # The same index once more: the old part keeps its turn, but not its place.
             self.summaries[-1 - len(self.summaries)] = self.summaries.pop(index)
             part = None
         if part is None:
-            part = self.summaries[index] = self.writer.summary_part()
+            part = self.summaries[index] = EndingPart(self.writer.summary_part())
         return part
 
-    def text_part(self, index: int) -> PartWriter:
+    def text_part(self, index: int) -> EndingPart:
         """The part of the raw text at this place."""
         part = self.parts.get(index)
         if part is None:
-            part = self.parts[index] = self.writer.text_part()
+            part = self.parts[index] = EndingPart(self.writer.text_part())
         return part
+
+    def part_added(self, index: int, part: Json) -> bool:
+        """A part of the raw text begins, empty mostly."""
+        self.text_part(index).begin(as_text(part.get("text")) or "")
+        return True
 
     def done(self, item: Json) -> None:
         """Everything that was not streamed yet."""
-        self.added(item)
+        self.learn(item)
         more = has_more(item, self._known)
         summary, content = dicts(item.get("summary")), dicts(item.get("content"))
         content = untold(content, self.parts)
@@ -328,8 +279,10 @@ class ReasoningSlot(Slot):
                 more = more or not agrees or has_more(part, self._known_part)
         self._finish(as_end(item.get("status")) or "completed", item if more else None)
 
-    def _finish(self, status: Any, raw: Json | None = None) -> None:
+    def _finish(self, status: Any, raw: Json | None) -> None:
         self.is_open = False
+        for part in (*self.summaries.values(), *self.parts.values()):
+            part.finish()
         self.writer.finish(status, self.private(raw, encrypted_content=self._sealed))
 
     def settle(self) -> None:
@@ -341,10 +294,12 @@ class ReasoningSlot(Slot):
         self._end("incomplete")
 
     def _end(self, status: Status) -> None:
-        if self.summaries or self.parts:
-            self._finish(status)
-        else:
-            self.done({**self.seen, "status": status})  # what it was added with, if anything
+        """No last word has come: there is what it was added with, and what streamed."""
+        parts = [*dicts(self.seen.get("summary")), *dicts(self.seen.get("content"))]
+        more = has_more(self.seen, self._known) or any(
+            as_text(part.get("text")) is None or has_more(part, self._known_part) for part in parts
+        )
+        self._finish(status, self.seen if more else None)
 
 
 class RawSlot(Slot):
@@ -359,7 +314,7 @@ class RawSlot(Slot):
 
     def done(self, item: Json) -> None:
         """The item, whole."""
-        self.added(item)
+        self.learn(item)
         self._finish(as_end(item.get("status")) or "completed")
 
     def _finish(self, status: Any) -> None:

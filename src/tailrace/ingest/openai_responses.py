@@ -25,8 +25,8 @@ from tailrace.ingest.base import (
     server_tools,
 )
 from tailrace.ingest.openai_events import DELTAS, EVENTS, Delta, progress
-from tailrace.ingest.openai_items import Json, TextPart
 from tailrace.ingest.openai_output import Output
+from tailrace.ingest.openai_parts import Json, TextPart
 from tailrace.ingest.openai_values import (
     API,
     as_dict,
@@ -152,10 +152,10 @@ class OpenAIResponses:
         slot = self._output.message(delta.item_id, delta.output_index)
         part = slot.text_part(as_index(delta.content_index) or 0) if slot else None
         if part is not None:
-            if type(delta.item_id) is str and type(delta.output_index) is int:
+            part.add(delta.delta)
+            if type(delta.item_id) is str and type(delta.output_index) is int and part.is_plain:
                 self._last = (delta.item_id, delta.output_index, delta.content_index)
                 self._last_text = part.writer
-            part.writer.add(delta.delta)
         return part
 
     def _take_rare_delta(self, event: Json) -> bool:

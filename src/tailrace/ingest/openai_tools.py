@@ -26,7 +26,8 @@ from tailrace.core.items import (
 from tailrace.core.texts import Growing
 from tailrace.core.writers import ArgumentsWriter, ImageWriter, ResultWriter, Sink
 from tailrace.ingest.base import ExecutorOf
-from tailrace.ingest.openai_items import Json, Slot
+from tailrace.ingest.openai_items import Slot
+from tailrace.ingest.openai_parts import Json
 from tailrace.ingest.openai_values import (
     as_arguments,
     as_dict,
