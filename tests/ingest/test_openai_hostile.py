@@ -244,7 +244,21 @@ def _texts(count: int) -> list[Json]:
     return events
 
 
-_MANY = (_items, _repeated_ends, _implied, _parts, _texts, _citations)
+def _stamped(count: int) -> list[Json]:
+    place = {"item_id": "m", "output_index": 0, "content_index": 0}
+    delta = {"type": "response.output_text.delta", "delta": "some text", **place}
+    return [{**delta, "stamp": "x" * 200, "at": n // 2} for n in range(count)]
+
+
+def _repetitions(count: int) -> list[Json]:
+    place = {"item_id": "m", "output_index": 0, "content_index": 0}
+    part = {"type": "output_text", "text": "some text" * count, "annotations": []}
+    begin = {"type": "response.content_part.added", "part": part, **place}
+    delta = {"type": "response.output_text.delta", "delta": "some text", **place}
+    return [begin, *[delta] * (2 * count)]
+
+
+_MANY = (_items, _repeated_ends, _implied, _parts, _texts, _citations, _stamped, _repetitions)
 
 
 @pytest.mark.parametrize("make", _MANY)

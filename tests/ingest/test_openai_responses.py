@@ -1221,6 +1221,8 @@ def test_events_and_texts_that_are_too_large_are_refused_and_the_rest_stands() -
     for heavy in (text(piece), text(piece * 2), added(1, {"type": "hologram", "x": piece * 2})):
         with pytest.raises(StreamTooLarge):
             ingest.feed(json.dumps(heavy))
+    with pytest.raises(StreamTooLarge):
+        ingest.feed(piece * 2)
     book.conclude(ingest.end())
     assert texts(streams.shown(book)["output"][0]) == [piece]
 

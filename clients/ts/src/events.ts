@@ -173,7 +173,7 @@ export interface ReferenceImported {
   readonly source_reference_id: number;
 }
 
-/** A provider's event that has no name here; its bytes are the private part. */
+/** A provider's event, or the fields of one, that have no name here: the private part. */
 export interface RawEvent {
   readonly type: "task.raw";
   readonly task_id: string;

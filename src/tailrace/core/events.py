@@ -172,7 +172,7 @@ class ReferenceImported(Event, frozen=True, kw_only=True, tag="task.reference.im
 
 
 class RawEvent(Event, frozen=True, kw_only=True, tag="task.raw"):
-    """A provider's event that has no name here; its bytes are the private part."""
+    """A provider's event, or the fields of one, that have no name here: the private part."""
 
     source: str
     event_type: str

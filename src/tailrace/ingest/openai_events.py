@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
+from tailrace.ingest.openai_fields import Delta, fields
 from tailrace.ingest.openai_items import TEXTS, MessageSlot, ReasoningSlot
 from tailrace.ingest.openai_output import Output
 from tailrace.ingest.openai_parts import Json, Part, TextPart, is_told
@@ -23,19 +22,6 @@ from tailrace.ingest.openai_values import (
     dicts,
     image_url,
 )
-
-
-class Delta(msgspec.Struct):
-    """The fields of a delta, each of any type; everything else is skipped while decoding."""
-
-    type: str = ""
-    item_id: Any = None
-    output_index: Any = None
-    content_index: Any = None
-    summary_index: Any = None
-    delta: Any = None
-    logprobs: Any = None
-
 
 _STREAMING_CALLS = {
     "response.function_call_arguments": "function_call",
@@ -102,16 +88,28 @@ def _part_done(output: Output, event: Json) -> bool:
     name = "refusal" if kind == "refusal" else "text"
     if not _whole_text(output, event, kind, part.get(name)):
         return False
-    cited = dicts(part.get("annotations"))
-    slot = _slot(output, event, kind) if cited and not output.is_over(event) else None
-    written = None if slot is None else _part(slot, event, kind)
-    if isinstance(written, TextPart):
-        written.annotate_missing(cited)
+    _facts(output, event, kind, part)
     return True
 
 
 def _text_done(output: Output, event: Json) -> bool:
-    return _whole_text(output, event, "output_text", event.get("text"))
+    is_known = _whole_text(output, event, "output_text", event.get("text"))
+    if is_known:
+        _facts(output, event, "output_text", event)
+    return is_known
+
+
+def _facts(output: Output, event: Json, kind: Any, whole: Json) -> None:
+    """What the end of a text says about it, where nothing did before."""
+    cited, logprobs = dicts(whole.get("annotations")), whole.get("logprobs")
+    if not (cited or logprobs) or output.is_over(event):
+        return
+    slot = _slot(output, event, kind)
+    part = None if slot is None else _part(slot, event, kind)
+    if isinstance(part, TextPart):
+        part.annotate_missing(cited)
+        if isinstance(logprobs, list) and not part.logprobs:
+            part.logprobs = logprobs
 
 
 def _refusal_done(output: Output, event: Json) -> bool:
@@ -255,3 +253,35 @@ EVENTS: dict[str, Callable[[Output, Json], bool]] = {
     "response.image_generation_call.partial_image": _partial_image,
     **dict.fromkeys([f"{name}.done" for name in _STREAMING_CALLS], _arguments_done),
 }
+
+_TAKEN: dict[str, tuple[str, ...]] = {
+    "response.output_text.delta": ("delta", "logprobs"),
+    **dict.fromkeys(DELTAS, ("delta",)),
+    "response.output_item.added": ("item",),
+    "response.output_item.done": ("item",),
+    "response.content_part.added": ("part",),
+    "response.content_part.done": ("part",),
+    "response.reasoning_part.added": ("part",),
+    "response.reasoning_part.done": ("part",),
+    "response.output_text.done": ("text", "logprobs", "annotations"),
+    "response.refusal.done": ("refusal",),
+    "response.reasoning_text.done": ("text",),
+    "response.reasoning.done": ("text",),
+    "response.reasoning_summary_part.added": ("part",),
+    "response.reasoning_summary_part.done": ("part", "text"),
+    "response.reasoning_summary_text.done": ("part", "text"),
+    "response.reasoning_summary.done": ("part", "text"),
+    "response.output_text.annotation.added": ("annotation", "annotation_index"),
+    "response.output_text_annotation.added": ("annotation", "annotation_index"),
+    "response.image_generation_call.partial_image": (
+        *("partial_image_b64", "partial_image_index", "output_format"),
+        *("background", "quality", "size"),  # the item has them too
+    ),
+    **{
+        f"{name}.done": ("name", TOOLS[item_type].arguments)
+        for name, item_type in _STREAMING_CALLS.items()
+    },
+}
+FIELDS = {kind: fields(*names) for kind, names in _TAKEN.items()}
+"""The fields of each event; one that is not here, like that of a tool's progress, has none beside
+its place."""

@@ -19,6 +19,10 @@ TEXTS = {"text": "output_text"}
 """Other backends' names for a part of a message."""
 
 
+_GROWING = frozenset(("content", "summary", "arguments", "input", "code", "status"))
+"""What an item has more of at its end than at its beginning."""
+
+
 class Slot(ABC):
     """One item of the response that is being read.
 
@@ -48,6 +52,11 @@ class Slot(ABC):
         self.is_implied = False
         self.item_id = as_word(item.get("id")) or self.item_id
         self.call_id = as_word(item.get("call_id")) or self.call_id
+
+    def last_word(self, item: Json) -> Json:
+        """The item at its end, with what only its beginning said."""
+        begun = {name: one for name, one in self.seen.items() if name not in _GROWING}
+        return {**begun, **item}
 
     @abstractmethod
     def done(self, item: Json) -> None:

@@ -130,7 +130,7 @@ class Output:
             self._supersede(item, index)
             slot = self._new(item["type"], as_word(item.get("id")), as_index(index), item)
         if slot.is_open:
-            slot.done(item)
+            slot.done(slot.last_word(item))
             self._register(slot)
 
     def _supersede(self, item: Json, index: Any) -> None:
@@ -199,7 +199,7 @@ class Output:
         elif item.get("status") not in ("completed", "incomplete", "failed"):
             # It was never told to have ended, but the response has.
             item = {**item, "status": "completed" if is_complete else "incomplete"}
-        slot.done(item)
+        slot.done(slot.last_word(item))
 
     def settle(self) -> None:
         """The response is complete, and so are its items."""

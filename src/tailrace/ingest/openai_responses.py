@@ -24,7 +24,8 @@ from tailrace.ingest.base import (
     read_json,
     server_tools,
 )
-from tailrace.ingest.openai_events import DELTAS, EVENTS, Delta, progress
+from tailrace.ingest.openai_events import DELTAS, EVENTS, FIELDS, progress
+from tailrace.ingest.openai_fields import Delta, Stamps, fields, placed, unknown
 from tailrace.ingest.openai_output import Output
 from tailrace.ingest.openai_parts import Json, TextPart
 from tailrace.ingest.openai_values import (
@@ -40,6 +41,13 @@ from tailrace.ingest.openai_values import (
 )
 
 _decode_delta = msgspec.json.Decoder(Delta).decode
+
+
+class _Kind(msgspec.Struct):
+    type: str = ""
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
 
 _TEXT_DELTA = "response.output_text.delta"
 
@@ -67,6 +75,30 @@ _TOLD = frozenset(
 OpenAI's tools used, Copilot's prices, a moderation's findings."""
 
 
+_RESPONSE, _PLACE = fields("response"), fields()
+
+
+def _limit(data: str | bytes) -> int:
+    """What an event may weigh: the last one repeats all items, which came one by one before."""
+    if len(data) <= MOST_BYTES:
+        return MOST_BYTES
+    try:
+        is_end = _decode_kind(data).type in _ENDS
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        is_end = False
+    return sse.MAX_EVENT_BYTES if is_end else MOST_BYTES
+
+
+def _more(*holders: Json) -> Json:
+    """What a response, or its last event, says that has no place elsewhere."""
+    return {
+        name: value
+        for holder in holders
+        for name, value in holder.items()
+        if value and name not in _TOLD
+    }
+
+
 def _whole(response: Json) -> tuple[str, Json]:
     """An answer that did not stream, as the event that a stream would have ended with."""
     going_on = response.get("status") in ("queued", "in_progress")
@@ -82,11 +114,14 @@ class OpenAIResponses:
         self._executor_of = executor_of
         self._requests: dict[str, InputRequest] = {}
         self._is_queued = False
+        self._stamps = Stamps()
         self._begin()
 
     def _begin(self) -> None:
         """Another response: its items have nothing to do with those before."""
         self._response: Json = {}
+        self._last_phase = ""
+        self._kept_more: Json = {}
         self._outcome: Outcome | None = None
         self._error: ErrorInfo | None = None
         self._output = Output(self._sink, self._executor_of)
@@ -121,9 +156,7 @@ class OpenAIResponses:
     def _feed_rare(self, data: str | bytes, delta: Delta | None) -> None:
         if delta is None and is_stop(data):
             return
-        is_end = delta is not None and delta.type in _ENDS
-        # The last event repeats all items, which came one by one before.
-        event = read_json(data, sse.MAX_EVENT_BYTES if is_end else MOST_BYTES)
+        event = read_json(data, _limit(data))
         kind = event.get("type")
         if kind is None and isinstance(event.get("error"), dict):
             kind = "error"  # how proxies report that their upstream failed
@@ -142,6 +175,8 @@ class OpenAIResponses:
             known = progress(self._output, kind, event)
         if not known:
             self._keep(event, kind)
+        elif kind not in _ENDS:
+            self._keep_unknown(event, kind)
 
     def _take_delta(self, delta: Delta) -> bool:
         if delta.type in DELTAS:
@@ -185,10 +220,15 @@ class OpenAIResponses:
         raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind[:200])
         self._sink.emit(raw, ev.Private(raw=event))
 
+    def _keep_unknown(self, event: Json, kind: str) -> None:
+        """What an event that was taken says in fields that nobody knows."""
+        found = unknown(event, _RESPONSE if kind in self._events else FIELDS.get(kind, _PLACE))
+        if found and (not kind.endswith(".delta") or self._stamps.is_new(kind, event, found)):
+            self._keep(placed(event, found), kind)
+
     def end(self) -> Outcome:
         """The stream is over: close what is still open, and say how the call ended."""
-        self._output.cut()
-        self._collect_requests()
+        self._close()
         outcome = self._outcome
         if outcome is None and self._error is not None:
             outcome = Outcome(status="failed", error=self._error)
@@ -196,7 +236,11 @@ class OpenAIResponses:
             outcome = Outcome(status="cut")
         return msgspec.structs.replace(outcome, requests=list(self._requests.values()))
 
-    def _collect_requests(self) -> None:
+    def _close(self) -> None:
+        """Nothing more comes of this response."""
+        self._output.cut()
+        if self._outcome is None:
+            self._keep_more(self._response, {"type": self._last_phase})
         for request in self._output.requests:
             self._requests.setdefault(request.id, request)
 
@@ -206,8 +250,7 @@ class OpenAIResponses:
         response = as_dict(event.get("response"))
         is_other = self._outcome is not None or self._error is not None
         if is_other or (self._output and response.get("id") != self._response.get("id")):
-            self._output.cut()
-            self._collect_requests()
+            self._close()
             self._begin()
         return self._going_on(event)
 
@@ -226,6 +269,7 @@ class OpenAIResponses:
         self._sink.emit(ev.Progress(task_id=self._sink.task_id, message=message))
 
     def _going_on(self, event: Json) -> bool:
+        self._last_phase = event["type"]
         self._response = {**self._response, **as_dict(event.get("response"))}
         response_id = as_word(self._response.get("id"))
         if response_id is not None:
@@ -241,6 +285,7 @@ class OpenAIResponses:
     def _ended(self, event: Json) -> bool:
         """The last word: what it has and the stream had not, the usage, and how it ended."""
         if self._outcome is not None:
+            self._keep_more(as_dict(event.get("response")), event)
             return True
         self._going_on(event)
         response = self._response
@@ -272,21 +317,24 @@ class OpenAIResponses:
         usage = as_dict(response.get("usage"))
         model = as_word(response.get("model"))
         if not usage and has_failed:
+            self._keep_more(response, event)
             return
         named = {"api": API, "response_id": as_word(response.get("id")), "model": model}
         provider = {name: value for name, value in named.items() if value is not None}
-        more = {
-            name: value
-            for holder in (response, event)
-            for name, value in holder.items()
-            if value and name not in _TOLD
-        }
+        more = _more(response, event)
+        self._kept_more = more
         raw = {**usage, **more} if more or usage_says_more(usage) else None
         counted = usage_of(usage, model, as_word(response.get("service_tier")))
         self._sink.emit(
             ev.TaskUsage(task_id=self._sink.task_id, usage=counted),
             ev.Private(provider=provider, raw=raw),
         )
+
+    def _keep_more(self, response: Json, event: Json) -> None:
+        """What is kept with the usage, where there is none, or was one before."""
+        more = _more(response, event)
+        if more and more != self._kept_more:
+            self._keep({"response": {"id": response.get("id"), **more}}, event["type"])
 
     def _nothing(self, _event: Json) -> bool:
         """A sign of life."""

@@ -84,9 +84,13 @@ def is_json(text: str) -> bool:
     return same_json(text, text)
 
 
+NOTHING: tuple[Any, ...] = (None, [], {})
+"""What a field says nothing with."""
+
+
 def has_more(value: dict[str, Any], known: Iterable[str]) -> bool:
     """Whether an object says something in fields that we have no place for."""
-    return any(value[name] not in (None, [], {}) for name in value.keys() - known)
+    return any(value[name] not in NOTHING for name in value.keys() - known)
 
 
 # --- annotations -------------------------------------------------------------------------------
@@ -134,9 +138,7 @@ def unplaced(annotation: Annotation, raw: dict[str, Any], length: int) -> Annota
 
 
 def says_more(raw: dict[str, Any], annotation: Annotation) -> bool:
-    """Whether the provider's citation holds more than ours."""
-    if isinstance(annotation, RawAnnotation):
-        return False
+    """Whether the provider's citation holds more than ours, which is not raw."""
     known = _URL if isinstance(annotation, UrlCitation) else _FILE
     return raw["type"] == "file_path" or has_more(raw, known)
 
