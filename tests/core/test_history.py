@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -779,6 +780,9 @@ def test_arguments_are_always_an_object(arguments: str, kind: str, expected: Any
 
 # --- chat completions ---------------------------------------------------------------------------
 
+_SAID = {"type": "text", "text": "So."}
+_THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "Look."}]}
+
 
 def test_reasoning_content_goes_back_while_its_calls_are_answered() -> None:
     run = Run("Is it sunny?", 2, CHAT)
@@ -821,6 +825,68 @@ def test_what_a_server_sealed_beside_its_reasoning_and_calls_goes_back_to_it() -
     function = {"name": "f", "arguments": "{}", "signed": 2}
     assert answer["tool_calls"] == [{**fields, "id": "c", "function": function}]
     assert "extra_content" not in json.dumps(sent([run], ANTHROPIC))
+
+
+@pytest.mark.parametrize(
+    ("origin", "signature", "answer"),
+    [
+        ({"field": "reasoning"}, None, {"reasoning": "Look."}),
+        ({"field": "thought"}, None, {}),
+        (
+            {"field": "reasoning_details", "reasoning_details": [{"text": "Look."}]},
+            *(None, {"reasoning_details": [{"text": "Look."}]}),
+        ),
+        (
+            {"field": "reasoning_content", "thinking_blocks": [{"signature": "s"}]},
+            *("s", {"reasoning_content": "Look.", "thinking_blocks": [{"signature": "s"}]}),
+        ),
+        (
+            {"field": "reasoning_text", "reasoning_opaque": "x"},
+            *(None, {"reasoning_text": "Look.", "reasoning_opaque": "x"}),
+        ),
+        (
+            {"field": "content", "part": "thinking"},
+            *("s", {"content": [{**_THINKING, "signature": "s"}, _SAID]}),
+        ),
+        ({"field": "content", "part": "thinking"}, None, {"content": [_THINKING, _SAID]}),
+        (
+            {"field": "content", "part": "reasoning"},
+            "s",
+            {
+                "content": [
+                    {
+                        "type": "reasoning",
+                        "summary": [{"type": "summary_text", "text": "Look.", "signature": "s"}],
+                    },
+                    _SAID,
+                ]
+            },
+        ),
+    ],
+)
+def test_reasoning_goes_back_to_chat_servers_in_the_place_that_it_came_in(
+    origin: dict[str, Any], signature: str | None, answer: dict[str, Any]
+) -> None:
+    run = Run(api=CHAT)
+    writer = ReasoningWriter(run)
+    writer.summary("Look.")
+    private = run.private(provider=origin)
+    writer.finish(private=msgspec.structs.replace(private, signature=signature))
+    run.say("x", "So.")
+    ArgumentsWriter(run, "f", call_id="c").finish(private=run.private())
+    found = sent([run], CHAT)[1]
+    assert found.pop("role") == "assistant"
+    assert found.pop("tool_calls")
+    assert found == {"content": "So.", **answer}
+
+
+def test_thinking_that_was_all_of_the_content_is_all_of_it_again() -> None:
+    run = Run(api=CHAT)
+    writer = ReasoningWriter(run)
+    writer.summary("Look.")
+    writer.finish(private=run.private(provider={"field": "content", "part": "thinking"}))
+    ArgumentsWriter(run, "f", call_id="c").finish(private=run.private())
+    assert sent([run], CHAT)[1]["content"] == [_THINKING]
 
 
 def test_pictures_of_a_tool_follow_in_a_user_message() -> None:

@@ -9,16 +9,15 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.items import Annotation, Image, ImageUrl, RawAnnotation, Status
-from tailrace.core.writers import MessageWriter, PartWriter, ReasoningWriter, Sink, TextWriter
+from tailrace.core.writers import MessageWriter, PartWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_chat_calls import API, Calls
-from tailrace.ingest.openai_chat_facts import Gathered, ReasoningDetails, annotation_of
+from tailrace.ingest.openai_chat_facts import Gathered, annotation_of
+from tailrace.ingest.openai_chat_thoughts import FIELDS, Thoughts, is_thought
 from tailrace.ingest.openai_values import unplaced
 
-_REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
-_DETAILS = ("reasoning_details", "thinking_blocks")
-_WORDS = ("content", "text", "summary", "thinking")
 _AUDIO = ("data", "transcript")
+_IMAGE = frozenset(("type", "image_url", "index"))
 
 
 class Answer:
@@ -33,9 +32,8 @@ class Answer:
         """Fields that have no name here."""
         self._sink = sink
         self._calls = Calls(sink, executor_of, self._turn_to_calls)
-        self._reasoning: ReasoningWriter | None = None
-        self._details = ReasoningDetails()
-        self._field: str | None = None  # the one that reasoning came in
+        self._thoughts = Thoughts(sink, self.rest, self._close_message)
+        self._is_thought = False  # whether the content of this delta is one
         self._message: MessageWriter | None = None
         self._text: TextWriter | None = None
         self._refusal: PartWriter | None = None
@@ -44,12 +42,14 @@ class Answer:
         self._cited: set[bytes] = set()
         self._logprobs = Gathered()
         self._audio = Gathered(_AUDIO)
+        self._is_written = False  # what is heard is shown only if the same is not written, too
 
     def delta(self, delta: dict[str, Any]) -> None:
         """More of the message."""
         for name in delta.keys() - _KNOWN:
             self.rest.add(name, delta[name])
-        self._think(delta)
+        self._thoughts.delta(delta)
+        self._is_thought = is_thought(delta)
         for name, take in self._PARTS.items():
             value = delta.get(name)
             if value is not None and not take(self, value):
@@ -75,76 +75,16 @@ class Answer:
             self.rest.add("annotations", [raw for _, raw in self._early])
         if self._logprobs:
             self.rest.add("logprobs", self._logprobs.all())
-        self._close_reasoning(status)
+        self._thoughts.close(status)
         is_truncated, nameless = self._calls.finish(is_whole=is_whole)
         if nameless:
             self.rest.add("tool_calls", nameless)
         return is_truncated or bool(nameless)
 
-    # --- reasoning -------------------------------------------------------------------------------
-
-    def _think(self, delta: dict[str, Any]) -> None:
-        texts: dict[str, str] = {}
-        for name in _REASONING:
-            value = delta.get(name)
-            if value is not None:
-                words = _words(value)
-                if words is None:
-                    self.rest.add(name, value)
-                elif words:
-                    # Two fields with one text are an old and a new name for it.
-                    texts.setdefault(words, name)
-        for words, name in texts.items():
-            self._reason(words, name)
-        for name in _DETAILS:
-            value = delta.get(name)
-            for entry in value if isinstance(value, list) else ():
-                self._detail(entry, name, is_shown=bool(texts))
-        if isinstance(delta.get("reasoning_opaque"), str):  # GitHub Copilot
-            self._seal().encrypted = delta["reasoning_opaque"]
-
-    def _detail(self, entry: Any, name: str, *, is_shown: bool) -> None:
-        if not isinstance(entry, dict):
-            self.rest.add(name, [entry])
-            return
-        text = self._seal().add(entry)
-        if text and not is_shown:
-            self._reason(text, name)
-
-    def _seal(self) -> ReasoningDetails:
-        """Where sealed reasoning goes: to the item that is open, or to one without any text."""
-        if self._reasoning is None:
-            self._reasoning = ReasoningWriter(self._sink)
-        return self._details
-
-    def _reason(self, piece: str, field: str) -> None:
-        self._close_message()
-        self._field = self._field or field
-        if self._reasoning is None:
-            self._reasoning = ReasoningWriter(self._sink)
-        self._reasoning.summary(piece)
-
-    def _close_reasoning(self, status: Status = "completed") -> None:
-        if self._reasoning is None:
-            return
-        provider: dict[str, Any] = {"api": API}
-        if self._field is not None:
-            provider["field"] = self._field
-        details = self._details.all()
-        if details:
-            provider["reasoning_details"] = details
-        private = ev.Private(
-            provider=provider,
-            encrypted_content=self._details.encrypted,
-            signature=self._details.signature,
-        )
-        self._reasoning.finish(status, private)
-        self._reasoning, self._details, self._field = None, ReasoningDetails(), None
-
     # --- the message -----------------------------------------------------------------------------
 
     def _open_message(self) -> MessageWriter:
-        self._close_reasoning()
+        self._thoughts.close()
         if self._message is None:
             self._message = MessageWriter(self._sink)
         return self._message
@@ -157,8 +97,9 @@ class Answer:
             self._text.add(piece)
 
     def _content(self, value: Any) -> bool:
+        self._is_written = self._is_written or bool(value)
         if isinstance(value, str):
-            self._say(value)
+            self._say(self._thoughts.aloud(value, is_thought=self._is_thought))
             return True
         if isinstance(value, list):  # Mistral
             for part in value:
@@ -175,23 +116,26 @@ class Answer:
             return False
         kind = part.get("type")
         if kind in ("thinking", "reasoning"):  # two names for the same
-            words = _words(part)
-            if words:
-                self._reason(words, "content")
-            if isinstance(part.get("signature"), str):
-                self._seal().signature = part["signature"]
-            return words is not None
+            return self._thoughts.part(part)
         if kind == "reference":
             self._cite(part)
             return True
+        known = {"type", kind}
         if kind == "image_url":
-            return self._image(part)
-        if kind == "refusal":
-            return self._refuse(part.get("refusal"))
-        if kind == "text" and isinstance(part.get("text"), str):
+            is_known = self._image(part)
+        elif kind == "refusal":
+            is_known = self._refuse(part.get("refusal"))
+        elif kind == "text" and isinstance(part.get("text"), str):
             self._say(part["text"])
-            return True
-        return False
+            is_known = True
+            if self._annotate(part.get("annotations")):
+                known.add("annotations")
+        else:
+            return False
+        more = {name: part[name] for name in part.keys() - known}
+        if is_known and more:
+            self.rest.add("content", [{"type": kind, **more}])
+        return is_known
 
     def _refuse(self, piece: Any) -> bool:
         if not isinstance(piece, str):
@@ -209,6 +153,8 @@ class Answer:
         for image in value:
             if not self._image(image):
                 self.rest.add("images", [image])
+            elif more := {name: image[name] for name in image.keys() - _IMAGE}:
+                self.rest.add("images", [more])
         return True
 
     def _image(self, image: Any) -> bool:
@@ -219,6 +165,9 @@ class Answer:
         message = self._open_message()
         self._close_text()
         message.whole(Image(image_url=ImageUrl(url=url)))
+        if isinstance(place, dict) and len(place) > 1:
+            more = {name: place[name] for name in place.keys() - {"url"}}
+            self.rest.add("image_url", [more])
         return True
 
     def _listen(self, audio: Any) -> bool:
@@ -227,6 +176,9 @@ class Answer:
         self._open_message()
         for name, value in audio.items():
             self._audio.add(name, value)
+        transcript = audio.get("transcript")
+        if isinstance(transcript, str) and not self._is_written:
+            self._say(transcript)
         return True
 
     def _annotate(self, annotations: Any) -> bool:
@@ -278,6 +230,8 @@ class Answer:
     # --- calls -----------------------------------------------------------------------------------
 
     def _tool_calls(self, value: Any) -> bool:
+        if isinstance(value, dict) and isinstance(value.get("function"), dict):
+            value = [value]  # older versions of Text Generation Inference
         if not isinstance(value, list):
             return False
         fragments = [one for one in value if isinstance(one, dict)]
@@ -294,7 +248,7 @@ class Answer:
         return True
 
     def _turn_to_calls(self) -> None:
-        self._close_reasoning()
+        self._thoughts.close()
         self._close_message()
 
     _PARTS: ClassVar[dict[str, Callable[[Answer, Any], bool]]] = {
@@ -312,20 +266,6 @@ class Answer:
 _KNOWN = frozenset(
     (
         *("role", "content", "refusal", "images", "audio", "annotations"),
-        *("tool_calls", "function_call", "reasoning_opaque", *_REASONING, *_DETAILS),
+        *("tool_calls", "function_call", *FIELDS),
     )
 )
-
-
-def _words(value: Any) -> str | None:
-    """The text of a reasoning field: itself, or what stands in its object or list."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        found = [_words(one) for one in value]
-    elif isinstance(value, dict):
-        found = [_words(value[name]) for name in _WORDS if name in value]
-    else:
-        return None
-    words = [one for one in found if one is not None]
-    return "".join(words) if words or not value else None

@@ -37,7 +37,7 @@ def outcome_of(finish_reason: str | None, error: ErrorInfo | None) -> Outcome:
         return Outcome(status="failed", error=error)
     if finish_reason is None:
         return Outcome(status="cut")
-    if finish_reason == "error":
+    if finish_reason.lower() == "error":
         message = "The provider stopped with an error."
         return Outcome(status="failed", error=ErrorInfo(code="provider_error", message=message))
     if is_completion(finish_reason):
@@ -50,6 +50,9 @@ def reported_error(chunk: Mapping[str, Any]) -> Any:
     for holder in (chunk, chunk.get("x_groq")):
         if isinstance(holder, dict) and holder.get("error"):
             return holder["error"]
+    base = chunk.get("base_resp")  # MiniMax
+    if isinstance(base, dict) and base.get("status_code"):
+        return {"code": base["status_code"], "message": base.get("status_msg")}
     is_error = chunk.get("object") == "error" or chunk.get("code")
     return chunk if is_error and chunk.get("message") and "choices" not in chunk else None
 
@@ -77,7 +80,7 @@ def usage_of(raw: Mapping[str, Any], model: Any, service_tier: Any) -> Usage:
     """The usage, in our words."""
     into, out = _part(raw, "prompt_tokens_details"), _part(raw, "completion_tokens_details")
     read, written = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
-    reasoning = _count(out, "reasoning_tokens")
+    reasoning = _count(out, "reasoning_tokens") or _count(raw, "reasoning_tokens")  # Perplexity
     if reasoning and _count(raw, "total_tokens") == read + written + reasoning:
         written += reasoning  # xAI does not count them among the completion's, but bills them
     cached = (
@@ -125,17 +128,18 @@ def annotation_of(raw: Any) -> Annotation:
 class Gathered:
     """Fields that come in pieces over many chunks, kept once.
 
-    Texts of the `joined` fields are joined and lists lengthened; of the rest the last one stands.
+    Texts of the `joined` fields are joined and lists lengthened. Of the rest the last one stands,
+    and `changes` has them all where they were not the same in every chunk.
     """
 
     def __init__(self, joined: Iterable[str] | None = None) -> None:
         self._joined = None if joined is None else frozenset(joined)
-        self._last: dict[str, Any] = {}
+        self._values: dict[str, list[Any]] = {}
         self._lists: dict[str, list[Any]] = {}
         self._texts: dict[str, list[str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._last or self._lists or self._texts)
+        return bool(self._values or self._lists or self._texts)
 
     def add(self, name: str, value: Any) -> None:
         """More of one field; null says nothing."""
@@ -145,43 +149,16 @@ class Gathered:
         elif grows and isinstance(value, list):
             self._lists.setdefault(name, []).extend(value)
         elif value is not None:
-            self._last[name] = value
+            values = self._values.setdefault(name, [])
+            if not values or values[-1] != value:
+                values.append(value)
 
     def all(self) -> dict[str, Any]:
         """The fields, whole."""
+        last = {name: values[-1] for name, values in self._values.items()}
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
-        return {**self._last, **self._lists, **texts}
+        return {**last, **self._lists, **texts}
 
-
-class ReasoningDetails:
-    """The entries of `reasoning_details` (OpenRouter) or `thinking_blocks` (LiteLLM).
-
-    They have to go back to the provider as they came. Pieces of a text belong together; sealed
-    entries are whole and stand alone.
-    """
-
-    _TEXTS = ("text", "summary", "thinking")
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[Any, Gathered]] = []
-        self.signature: str | None = None
-        self.encrypted: str | None = None
-
-    def add(self, entry: dict[str, Any]) -> str:
-        """One more entry or piece of one; the text that it shows."""
-        text = "".join(entry[name] for name in self._TEXTS if isinstance(entry.get(name), str))
-        is_text = any(name in entry for name in self._TEXTS) or "signature" in entry
-        place = (entry.get("type"), entry.get("index")) if is_text else None
-        if place is None or not self._entries or self._entries[-1][0] != place:
-            self._entries.append((place, Gathered(self._TEXTS)))
-        for name, value in entry.items():
-            self._entries[-1][1].add(name, value)
-        if isinstance(entry.get("signature"), str):
-            self.signature = entry["signature"]
-        if isinstance(entry.get("data"), str):
-            self.encrypted = entry["data"]
-        return text
-
-    def all(self) -> list[dict[str, Any]]:
-        """The entries, whole."""
-        return [gathered.all() for _, gathered in self._entries]
+    def changes(self) -> dict[str, list[Any]]:
+        """All that was said in the fields that did not stay the same, in order."""
+        return {name: values for name, values in self._values.items() if len(values) > 1}

@@ -1,8 +1,8 @@
 """A conversation as `messages` of the chat completions API, which many servers speak.
 
 Its rules: a message with calls is followed by one `tool` message for each, at once; tool messages
-hold words only, so pictures come in a user message behind them. Reasoning has one place only: the
-servers that send it want it back while their calls are being answered.
+hold words only, so pictures come in a user message behind them. Reasoning goes back only while the
+calls behind it are being answered, in the field or part that it came in: there its server wants it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from tailrace.core.history.rules import (
 )
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
 
+_REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+_SEALED = ("reasoning_details", "thinking_blocks", "reasoning_opaque")
+
 
 def render(talk: Conversation, rules: Rules, notes: Notes) -> list[Json]:
     """The messages of a conversation."""
@@ -45,6 +48,7 @@ class _Messages:
         self.calls = call_ids(talk.entries, rules)
         self.messages: list[Json] = []
         self.answer: Json = {}
+        self.thoughts: list[Json] = []
         self.called: list[Called] = []
 
     def render(self) -> list[Json]:
@@ -90,17 +94,28 @@ class _Messages:
         self.answer["content"] = text if before is None else f"{before}\n\n{text}"
 
     def _think(self, entry: Thought) -> None:
-        name = str(entry.origin.get("field", "reasoning_content"))
-        self.answer[name] = self.answer.get(name, "") + "".join(entry.texts or entry.summary)
-        details = entry.origin.get("reasoning_details")
-        # Sealed, as some routers pass it on.
-        if isinstance(details, list) and self.rules.may_seal(entry):
-            self.answer["reasoning_details"] = [*self.answer.get("reasoning_details", ()), *details]
+        name = entry.origin.get("field", "reasoning_content")
+        text = "".join(entry.texts or entry.summary)
+        is_readable = self.rules.may_seal(entry)
+        if name == "content":
+            self.thoughts.append(_thinking(entry, text, entry.signature if is_readable else None))
+        elif name in _REASONING and text:
+            self.answer[name] = self.answer.get(name, "") + text
+        # Sealed, as some routers pass it on: without it they refuse the calls, or think anew.
+        for name in _SEALED if is_readable else ():
+            value = entry.origin.get(name)
+            if isinstance(value, list):
+                self.answer[name] = [*self.answer.get(name, ()), *value]
+            elif value is not None:
+                self.answer[name] = value
 
     def _end_answer(self) -> None:
-        called, answer = self.called, self.answer
-        self.called, self.answer = [], {}
+        called, answer, thoughts = self.called, self.answer, self.thoughts
+        self.called, self.answer, self.thoughts = [], {}, []
         if called:
+            if thoughts:
+                said = answer.get("content")
+                answer["content"] = [*thoughts, _text(said)] if said else thoughts
             answer["tool_calls"] = [self._call(entry) for entry in called]
             self.messages.append({"role": "assistant", "content": None, **answer})
         elif "content" in answer:
@@ -141,6 +156,14 @@ class _Messages:
         if isinstance(piece, ImageUrlPart) and self.rules.load(piece.image_url.url):
             return content_part(piece, self.rules.load)
         return None
+
+
+def _thinking(entry: Thought, text: str, signature: str | None) -> Json:
+    """Reasoning as the part of the content that it was."""
+    seal = {} if signature is None else {"signature": signature}
+    if entry.origin.get("part") == "reasoning":
+        return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text, **seal}]}
+    return {"type": "thinking", "thinking": [_text(text)], **seal}
 
 
 def _text(text: str) -> Json:
