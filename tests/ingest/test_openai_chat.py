@@ -147,6 +147,7 @@ def test_nothing_at_all_is_a_cut() -> None:
         ({"object": "error", "message": "No."}, "provider_error", "No.", None),
         ({"code": "InvalidApiKey", "message": "No."}, "InvalidApiKey", "No.", None),
         ({"choices": [], "x_groq": {"error": "No."}}, "provider_error", "No.", None),
+        ({"base_resp": {"status_code": 1002, "status_msg": "No."}}, "1002", "No.", None),
         ({"choices": [{"error": {"code": 502, "message": "No."}}]}, "502", "No.", None),
     ],
 )
@@ -224,6 +225,7 @@ def usage(raw: Any, **top: Any) -> dict[str, Any]:
             {"completion_tokens_details": {"reasoning_tokens": 2}, "total_tokens": 9},
             {"reasoning_tokens": 2, "output_tokens": 6},
         ),
+        ({"reasoning_tokens": 2}, {"reasoning_tokens": 2}),
         ({"cost": 0.5}, {"cost": 0.5}),
         ({"cost": {"total_cost": 0.5}}, {"cost": 0.5}),
         ({"cost_in_usd_ticks": 5_000_000_000}, {"cost": 0.5}),
@@ -305,6 +307,19 @@ def test_reasoning_may_be_a_part_of_the_content(part: dict[str, Any]) -> None:
     assert message["block_list"] == [{"type": "text", "text": "So."}]
 
 
+def test_a_part_that_only_seals_the_reasoning_is_kept_for_the_next_request() -> None:
+    parts = [
+        {"type": "thinking", "thinking": []},
+        {"type": "thinking", "signature": "s", "text": ""},
+    ]
+    (reasoning,) = items(chunk({"content": parts}), STOP)
+    assert reasoning["summary"] == []
+    assert reasoning["private"] == {
+        "provider": {"api": "openai_chat", "field": "content", "part": "thinking"},
+        "signature": "s",
+    }
+
+
 def test_two_fields_with_one_text_are_one_text_and_with_two_are_two() -> None:
     both = chunk({"reasoning": "a", "reasoning_content": "a"})
     assert items(both, both)[0]["summary"][0]["text"] == "aa"
@@ -338,6 +353,45 @@ def test_opaque_reasoning_after_a_call_is_an_item_of_its_own() -> None:
     assert found[1]["private"]["encrypted_content"] == "x"
 
 
+def test_opaque_reasoning_may_come_in_pieces_or_again_in_every_chunk() -> None:
+    for pieces in (("ab", "c"), ("abc", "abc", "abc")):
+        (reasoning,) = items(*(chunk({"reasoning_opaque": piece}) for piece in pieces), STOP)
+        assert reasoning["private"]["provider"]["reasoning_opaque"] == "abc"
+        assert reasoning["private"]["encrypted_content"] == "abc"
+
+
+def test_sealed_reasoning_is_kept_under_the_name_that_it_came_with() -> None:
+    blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]
+    (reasoning,) = items(chunk({"thinking_blocks": blocks}), STOP)
+    assert reasoning["summary"] == [{"type": "text", "text": "Hm."}]
+    assert reasoning["private"]["provider"]["thinking_blocks"] == blocks
+    both = {"thinking_blocks": blocks, "reasoning_details": [{"type": "x", "text": "Hm."}]}
+    (reasoning,) = items(chunk(both), STOP)
+    assert reasoning["summary"] == [{"type": "text", "text": "Hm."}]
+
+
+def test_pieces_of_details_that_are_alike_are_not_taken_for_one() -> None:
+    piece = chunk({"reasoning_details": [{"type": "reasoning.text", "text": "ha"}]})
+    assert items(piece, piece)[0]["summary"][0]["text"] == "haha"
+    other = chunk({"reasoning": "ha"})
+    assert items(other, other)[0]["summary"][0]["text"] == "haha"
+    assert items(chunk({"reasoning": "Oh"}), piece)[0]["summary"][0]["text"] == "Ohha"
+
+
+def test_thoughts_that_are_content_are_reasoning_without_a_field_to_go_back_in() -> None:
+    flag = {"extra_content": {"google": {"thought": True}}}
+    thought = [chunk({"content": piece, **flag}) for piece in ("<thought>a ", "<thought>b")]
+    reasoning, message = items(*thought, chunk({"content": ""}), chunk({"content": "c"}), STOP)
+    assert reasoning["summary"] == [{"type": "text", "text": "a <thought>b"}]
+    assert reasoning["private"]["provider"] == {"api": "openai_chat", "field": "thought"}
+    assert message["block_list"] == [{"type": "text", "text": "c"}]
+    _, message = items(*thought, chunk({"content": "</thought>", **flag}), chunk({"content": "d"}))
+    assert message["block_list"] == [{"type": "text", "text": "d"}]
+    for other in ({"google": {"thought": "yes"}}, {"google": 1}, {"other": 1}, "x"):
+        (message,) = items(chunk({"content": "<thought>", "extra_content": other}), STOP)
+        assert message["block_list"] == [{"type": "text", "text": "<thought>"}]
+
+
 def test_thinking_and_text_that_alternate_keep_their_order() -> None:
     found = items(
         chunk({"reasoning": "a"}),
@@ -350,6 +404,15 @@ def test_thinking_and_text_that_alternate_keep_their_order() -> None:
 
 
 # --- the message ---------------------------------------------------------------------------------
+
+
+def test_what_is_heard_is_shown_unless_it_is_written_too() -> None:
+    heard = chunk({"audio": {"transcript": "Hello"}})
+    (message,) = items(heard, STOP)
+    assert message["block_list"] == [{"type": "text", "text": "Hello"}]
+    (message,) = items(chunk({"content": "Hello"}), heard, STOP)
+    assert message["block_list"] == [{"type": "text", "text": "Hello"}]
+    assert message["private"]["provider"]["audio"] == {"transcript": "Hello"}
 
 
 def test_what_goes_with_the_message_is_private() -> None:
@@ -485,6 +548,9 @@ def test_reasoning_that_stands_only_in_its_details_is_shown() -> None:
         {"reasoning": 5},
         {"reasoning": {"new": "a"}},
         {"reasoning_details": [5]},
+        {"reasoning_details": {"a": 1}},
+        {"thinking_blocks": "a"},
+        {"reasoning_opaque": 5},
         {"images": "a"},
         {"images": [5, {"image_url": {}}]},
         {"audio": "a"},
@@ -513,6 +579,71 @@ def test_fields_without_a_name_are_kept_once_a_stream() -> None:
         "choice": {"score": 2},
         "delta": {"beat": 1, "song": "lalala"},
     }
+
+
+def test_what_changes_from_chunk_to_chunk_is_kept_each_time() -> None:
+    """Azure judges each piece of the text, and vLLM tells its tokens."""
+
+    def event(at: int) -> str:
+        delta = {"content": "a", "beat": at}
+        choice = {"delta": delta, "token_ids": [at], "flat": 1}
+        return json.dumps({"choices": [choice], "timing": {"at": at}, "region": "eu"})
+
+    found = kept(event(1), event(2), event(2), event(3))
+    assert found["chunk"] == {"timing": {"at": 3}, "region": "eu"}
+    assert found["choice"] == {"token_ids": [3], "flat": 1}
+    assert found["changes"] == {
+        "chunk": {"timing": [{"at": 1}, {"at": 2}, {"at": 3}]},
+        "choice": {"token_ids": [[1], [2], [3]]},
+        "delta": {"beat": [1, 2, 3]},
+    }
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"delta": "a"}, {"message": ["a"]}, {"logprobs": [1]}, {"usage": 5}, {"finish_reason": 5}],
+)
+def test_what_is_of_the_wrong_type_in_a_choice_is_kept(choice: dict[str, Any]) -> None:
+    assert kept(json.dumps({"choices": [choice]}))["choice"] == choice
+
+
+def test_usage_of_the_wrong_type_is_kept_and_so_is_every_error() -> None:
+    assert kept('{"usage": "much"}')["chunk"] == {"usage": "much"}
+    found = kept('{"error": "one"}', '{"error": "two"}')
+    assert found["changes"] == {"chunk": {"error": ["one", "two"]}}
+
+
+def test_what_a_part_of_the_content_has_beside_its_text_is_kept() -> None:
+    note = {"type": "url_citation", "url": "u", "start_index": 0, "end_index": 1}
+    picture = {"type": "image_url", "image_url": {"url": "u", "detail": "low"}, "b": 2}
+    thought = {"type": "thinking", "thinking": "t", "closed": True, "c": 3}
+    text = {"type": "text", "text": "x", "annotations": [note], "a": 1}
+    object_, _ = read(chunk({"content": [thought, text, picture]}), STOP)
+    assert object_["output"][1]["block_list"][0]["annotations"] == [note]
+    assert object_["private"]["raw"]["delta"] == {
+        "content": [
+            {"type": "thinking", "c": 3},
+            {"type": "text", "a": 1},
+            {"type": "image_url", "b": 2},
+        ],
+        "image_url": [{"detail": "low"}],
+    }
+    images = [{"image_url": {"url": "u"}, "index": 0, "type": "image_url", "revised": "r"}]
+    assert kept(chunk({"images": images}))["delta"] == {"images": [{"revised": "r"}]}
+
+
+def test_the_choice_that_speaks_is_read_and_another_may_end_it() -> None:
+    def told(index: int, delta: Any, finish_reason: Any = None) -> str:
+        choice = {"index": index, "delta": delta, "finish_reason": finish_reason}
+        return json.dumps({"choices": [choice]})
+
+    said = [told(0, {"role": "assistant", "content": ""}), told(1, {"content": "a"})]
+    object_, outcome = read(*said, told(0, {}, "stop"))
+    assert outcome.status == "completed"
+    assert object_["output"][0]["block_list"] == [{"type": "text", "text": "a"}]
+    assert read(*said, told(0, {"content": "b"}, "stop"))[1].status == "cut"
+    assert read(*said, told(1, {}, "length"), told(0, {}, "stop"))[1].status == "incomplete"
+    assert read(told(3, {}, "stop"))[1].status == "completed"
 
 
 def test_choices_that_are_none_and_other_choices_are_kept() -> None:
@@ -665,6 +796,34 @@ def test_pieces_that_are_each_all_so_far_make_the_call_of_the_last() -> None:
     assert made(*nested) == [("f", '{"a":{"a":1}}', None)]
     for broken in (['{"a"', '{"a":1'], ['{"a"', "{b}"], ["{'a': 1}"]):
         assert [one["arguments"] for one in items(*sent(*broken), STOP)] == ["".join(broken)]
+
+
+def test_arguments_that_are_told_again_at_the_end_are_told_once() -> None:
+    """OpenRouter ends Gemini's calls so. Pieces that are alike on the way are more of them."""
+    for place in ({"index": 0}, {}):
+        pieces = [calls(fragment("", piece, **place)) for piece in ('{"a":', "1}", '{"a":1}')]
+        assert made(calls(fragment("f", "", **place)), *pieces) == [("f", '{"a":1}', None)]
+        alike = [calls(fragment("", piece, **place)) for piece in ("[", "[", "]", "]")]
+        assert made(calls(fragment("f", "", **place)), *alike) == [("f", "[[]]", None)]
+
+
+def test_what_is_nothing_like_a_part_of_a_call_is_kept_beside_it() -> None:
+    odd = {"index": "0", "id": 5, "function": {"name": "f", "arguments": 7}}
+    (call,) = items(calls(odd), STOP)
+    assert call["arguments"] == "7"
+    assert call["private"]["provider"]["strange"] == {"index": "0", "id": 5}
+    both = {"index": 0, "custom": {"name": "f", "input": "x"}, "function": {"name": "g"}}
+    (call,) = items(calls(both), STOP)
+    assert call["private"]["provider"]["strange"] == {"function": {"name": "g"}}
+    nameless = {"index": 0, "function": "f", "type": 5}
+    assert kept(calls(nameless))["delta"]["tool_calls"][0] == {
+        "id": "",
+        "arguments": "",
+        "function": "f",
+        "type": 5,
+    }
+    two = [calls(fragment("f", one, index="1")) for one in ('{"a":', "1}")]
+    assert made(*two) == [("f", '{"a":1}', None)]
 
 
 def test_an_id_alone_names_the_call() -> None:
@@ -906,6 +1065,7 @@ _LONG: dict[str, Callable[[int], str]] = {
     "new indexes": lambda at: calls(fragment("f", "", index=at)),
     "images": lambda at: chunk({"images": [{"image_url": {"url": "u"}}], "content": "a"}),
     "citations": lambda at: chunk({"content": "a", "annotations": [{"at": at}]}),
+    "opaque": lambda at: chunk({"reasoning_opaque": f"{at}"}),
     "details": lambda at: chunk({"reasoning_details": [{"type": "reasoning.text", "text": "a"}]}),
     "unknown": lambda at: chunk({"new": "a", "audio": {"data": "a"}}, citations=["u"]),
 }

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook
 from tailrace.ingest.openai_chat import OpenAIChat
+from tests.ingest import chat_oracle
 from tests.ingest.streams import (
     FIXTURES,
     as_frames,
@@ -32,84 +34,53 @@ _UNRULY = frozenset(
     (
         *("missing-indexes", "missing-ids-and-indexes", "ollama-objects-for-arguments"),
         *("gemini-index-zero-for-all", "call-repeated-at-the-end", "call-without-a-name"),
-        *("openai-custom-tool", "mistral-references", "openai-legacy-function-call"),
+        *("openai-custom-tool", "openai-legacy-function-call", "message-beside-empty-deltas"),
+        *("gemini-thoughts", "gemini-whole-thought", "gateway-signs-the-whole-thought"),
+        *("arguments-repeated-at-the-end", "tgi-one-call-at-a-time"),
+        *("minimax-message-at-the-end", "minimax-error"),
     )
 )
 
 
-# --- a separate reading of the same stream: plain concatenation by field -------------------------
-
-
-def said(events: list[str]) -> dict[str, Any]:
-    """What the chunks say, field by field, of choice 0."""
-    found: dict[str, Any] = {"text": "", "reasoning": "", "refusal": "", "calls": {}, "usage": None}
-    for event in map(json.loads, events):
-        found["usage"] = event.get("usage") or found["usage"]
-        for choice in event.get("choices", []):
-            found["usage"] = choice.get("usage") or found["usage"]
-            delta = choice.get("delta") or choice.get("message") or {}
-            if choice["index"] == 0:
-                _add_delta(found, delta)
-    return found
-
-
-def _add_delta(found: dict[str, Any], delta: dict[str, Any]) -> None:
-    content: Any = delta.get("content") or ""
-    for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
-        if part["type"] == "thinking":
-            found["reasoning"] += "".join(one["text"] for one in part["thinking"])
-        else:
-            found["text"] += part["text"]
-    details = delta.get("reasoning_details") or []
-    in_details = "".join(one.get("text") or one.get("summary") or "" for one in details)
-    fields = ("reasoning_content", "reasoning", "reasoning_text")
-    found["reasoning"] += next((delta[name] for name in fields if delta.get(name)), in_details)
-    found["refusal"] += delta.get("refusal") or ""
-    for at, fragment in enumerate(delta.get("tool_calls") or []):
-        call = found["calls"].setdefault(fragment.get("index", at), {"name": "", "arguments": ""})
-        function = fragment["function"]
-        name = function.get("name") or ""
-        call["name"] += "" if name == call["name"] else name
-        call["arguments"] += function.get("arguments") or ""
-        call["id"] = call.get("id") or fragment.get("id")
-
-
-def written(book: Notebook) -> dict[str, Any]:
-    """The same of what we wrote."""
-    found: dict[str, Any] = {"text": "", "reasoning": "", "refusal": "", "calls": []}
-    for item in shown(book).get("output", []):
-        if item["type"] == "tool_call":
-            found["calls"].append(item)
-        for part in [*(item.get("summary") or []), *(item.get("block_list") or [])]:
-            where = "reasoning" if item["type"] == "reasoning" else part["type"]
-            if where != "image":
-                found[where] += part.get("text", part.get("refusal"))
-    return found
-
-
 def check_against_plain_concatenation(book: Notebook, events: list[str]) -> None:
-    expected, found = said(events), written(book)
-    for name in ("text", "reasoning", "refusal"):
-        assert found[name] == expected[name]
-    calls = list(expected["calls"].values())
-    assert [(one["name"], one["arguments"]) for one in found["calls"]] == [
-        (one["name"], one["arguments"]) for one in calls
-    ]
-    for one, two in zip(found["calls"], calls, strict=True):
-        if two["id"]:
-            assert two["id"] in (one["call_id"], one["private"]["provider"].get("call_id"))
-    usage: Any = shown(book).get("usage")
-    raw = expected["usage"]
+    whole = shown(book)
+    expected, found = chat_oracle.told(events), chat_oracle.made(whole)
+    assert found["items"] == expected["items"]
+    assert len(found["calls"]) == len(expected["calls"])
+    for one, two in zip(found["calls"], expected["calls"], strict=True):
+        assert (one["name"], one["arguments"]) == (two["name"], two["arguments"])
+        assert two["id"] in (None, one["id"])
+    for name in ("images", "logprobs", "audio", "usage"):
+        assert found[name] == expected[name], name
+    # Each citation once: as it came, and in our words where there is a text.
+    assert sorted(map(json.dumps, found["cited"])) == sorted(map(json.dumps, expected["cited"]))
+    assert found["shown"] == len(expected["cited"])
+    check_sealed(book, expected["sealed"])
+    check_usage(whole, expected["usage"])
+
+
+def check_sealed(book: Notebook, seals: list[str]) -> None:
+    """What only the provider can read is kept for it, and for nobody else."""
+    kept = json.dumps(shown(book))
+    seen = json.dumps(client_view(book.state))
+    for seal in seals:
+        assert seal in kept
+        assert seal not in seen
+
+
+def check_usage(whole: dict[str, Any], raw: dict[str, Any] | None) -> None:
+    usage = whole.get("usage")
     if raw is None:
         assert usage is None
-    else:
-        assert usage["calls"] == 1
-        assert usage["input_tokens"] == raw["prompt_tokens"]
-        assert usage["output_tokens"] in (
-            raw["completion_tokens"],
-            raw["total_tokens"] - raw["prompt_tokens"],
-        )
-        assert shown(book)["private"]["provider"]["usage"] == raw
+        return
+    assert usage is not None
+    assert usage["calls"] == 1
+    assert usage["output_tokens"] in (
+        raw["completion_tokens"],
+        raw["total_tokens"] - raw["prompt_tokens"],
+    )
+    for name, count in chat_oracle.counted(raw).items():
+        assert usage.get(name, 0) == count
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
@@ -132,15 +103,18 @@ def test_cut_after_any_chunk_it_ends_legally_and_nothing_may_be_called(path: Pat
     for count in {*range(min(finished, 15)), *range(max(0, finished - 15), finished)}:
         book, outcome = ingested(OpenAIChat, events[:count])
         assert outcome.status in ("cut", "failed")
-        calls = written(book)["calls"]
-        assert all(call["status"] == "incomplete" for call in calls)
+        assert all(call["status"] == "incomplete" for call in calls_of(book))
         if path.stem not in _UNRULY and "late-name" not in path.stem:
-            assert written(book)["text"] == said(events[:count])["text"]
+            check_against_plain_concatenation(book, events[:count])
         check_readable(book)
 
 
+def calls_of(book: Notebook) -> list[dict[str, Any]]:
+    return [item for item in shown(book).get("output", []) if item["type"] == "tool_call"]
+
+
 def _finishes(chunk: dict[str, Any]) -> bool:
-    return any(choice.get("finish_reason") for choice in chunk.get("choices", []))
+    return any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
@@ -161,7 +135,7 @@ def test_cut_after_any_byte_it_ends_legally(path: Path) -> None:
     for end in {*range(0, len(stream), step), *range(max(0, len(stream) - 20), len(stream))}:
         book, outcome = fed_in_chunks(OpenAIChat, stream[:end], itertools.repeat(65_536))
         assert book.node.ended
-        for call in written(book)["calls"] if outcome.status == "cut" else ():
+        for call in calls_of(book) if outcome.status == "cut" else ():
             assert call["status"] == "incomplete"
 
 
@@ -169,12 +143,26 @@ def test_cut_after_any_byte_it_ends_legally(path: Path) -> None:
 
 PARIS, ROME = '{"city":"Paris"}', '{"city":"Rome"}'
 _SHAPES: dict[str, tuple[str, str | None, list[tuple[str, ...]]]] = {
+    "anthropic-calls-count-from-one": (
+        *("completed", None),
+        [("text", "Reading."), ("toolu_a", "weather", PARIS)],
+    ),
+    "arguments-repeated-at-the-end": ("completed", None, [("toolu_1", "weather", PARIS)]),
     "azure-content-filter": ("incomplete", "content_filter", [("text", "Well")]),
     "call-repeated-at-the-end": ("completed", None, [("call_a", "weather", PARIS)]),
     "call-without-a-name": ("incomplete", "truncated_tool_call", [("text", "Hm.")]),
+    "copilot-opaque-in-pieces": (
+        *("completed", None),
+        [("reasoning", "Mulling."), ("call_a", "weather", PARIS)],
+    ),
     "copilot-opaque-reasoning": (
         *("completed", None),
         [("reasoning", "Mulling."), ("text", "Fine.")],
+    ),
+    "dashscope-empty-ids": ("completed", None, [("call_a", "weather", PARIS)]),
+    "databricks-reasoning": (
+        *("completed", None),
+        [("reasoning", "Let me see."), ("text", "Four.")],
     ),
     "deepseek-interrupted": (
         *("incomplete", "insufficient_system_resource"),
@@ -185,14 +173,40 @@ _SHAPES: dict[str, tuple[str, str | None, list[tuple[str, ...]]]] = {
         *("incomplete", "truncated_tool_call"),
         [("call_a", "weather", '{"city":"Par', "incomplete")],
     ),
+    "gateway-signs-the-whole-thought": (
+        *("completed", None),
+        [("reasoning", "So be it."), ("text", "Ok")],
+    ),
     "gemini-index-zero-for-all": (
         *("completed", None),
         [("call_a", "weather", PARIS), ("call_b", "weather", ROME), ("call_c", "time", "{}")],
     ),
     "gemini-thought-signature": ("completed", None, [("call_a", "weather", PARIS)]),
+    "gemini-thoughts": (
+        *("completed", None),
+        [
+            ("reasoning", "**Plan**\n\nLook it up."),
+            ("text", "Sunny <thought>."),
+            ("call_a", "weather", PARIS),
+        ],
+    ),
+    "gemini-whole-thought": (
+        *("completed", None),
+        [("reasoning", "Blue, I think."), ("text", "Blue.")],
+    ),
+    "groq-compound": ("completed", None, [("reasoning", "Search."), ("text", "Found.")]),
     "groq-error": ("failed", None, [("text", "He")]),
     "late-name-and-id": ("completed", None, [("call_1_3", "weather", PARIS)]),
     "litellm-thinking-blocks": ("completed", None, [("reasoning", "So be it"), ("text", "Ok")]),
+    "message-beside-empty-deltas": (
+        *("completed", None),
+        [("text", "Hello"), ("call_a", "weather", PARIS)],
+    ),
+    "minimax-error": ("failed", None, []),
+    "minimax-message-at-the-end": (
+        *("completed", None),
+        [("reasoning", "The user."), ("text", "Hi")],
+    ),
     "missing-ids": (
         *("completed", None),
         [("call_1_3", "weather", PARIS), ("call_1_6", "weather", ROME)],
@@ -214,6 +228,10 @@ _SHAPES: dict[str, tuple[str, str | None, list[tuple[str, ...]]]] = {
         *("completed", None),
         [("reasoning", "Look it up."), ("text", "Paris it is.")],
     ),
+    "mistral-signed-thinking": (
+        *("completed", None),
+        [("reasoning", "Need it."), ("D681PevKs", "weather", PARIS)],
+    ),
     "moonshot-usage-in-the-choice": ("completed", None, [("text", "Hi")]),
     "name-in-pieces": ("completed", None, [("call_a", "get_weather", PARIS)]),
     "ollama-objects-for-arguments": (
@@ -225,7 +243,7 @@ _SHAPES: dict[str, tuple[str, str | None, list[tuple[str, ...]]]] = {
         ],
     ),
     "ollama-reasoning": ("completed", None, [("reasoning", "Let me see."), ("text", "Four.")]),
-    "openai-audio": ("completed", None, [("message",)]),
+    "openai-audio": ("completed", None, [("text", "Hello")]),
     "openai-custom-tool": ("completed", None, [("call_a", "shell", "ls -l {")]),
     "openai-cut-by-length": (
         *("incomplete", "max_output_tokens"),
@@ -268,6 +286,9 @@ _SHAPES: dict[str, tuple[str, str | None, list[tuple[str, ...]]]] = {
             ("call_b", "weather", ROME),
         ],
     ),
+    "qwen-omni-audio": ("completed", None, [("text", "Good day.")]),
+    "text-under-another-index": ("completed", None, [("text", "Hello")]),
+    "tgi-one-call-at-a-time": ("completed", None, [("call_1_3", "weather", PARIS)]),
     "vllm-error": ("failed", None, [("text", "One")]),
     "vllm-new-id-for-every-fragment": (
         *("completed", None),
@@ -282,6 +303,7 @@ _SHAPES: dict[str, tuple[str, str | None, list[tuple[str, ...]]]] = {
             ("chatcmpl-tool-2", "weather", ROME),
         ],
     ),
+    "vllm-token-ids": ("completed", None, [("text", "ab")]),
     "vllm-usage-in-every-chunk": ("completed", None, [("text", "ab")]),
     "xai-citations": ("completed", None, [("reasoning", "Search."), ("text", "News.")]),
 }

@@ -35,7 +35,13 @@ _SOURCES = ("citations", "search_results")
 _CHUNK = frozenset((*_HEAD, *_SOURCES, "choices", "object", "usage", "error", "obfuscation"))
 _GOING_ON = ("", "null")
 """What some servers say for no `finish_reason`."""
-_CHOICE = frozenset(("index", "delta", "message", "finish_reason", "logprobs", "usage", "error"))
+_CHOICE: dict[str, type] = {
+    "index": int,
+    "finish_reason": str,
+    "error": object,
+    **dict.fromkeys(("delta", "message", "logprobs", "usage"), dict),
+}
+"""What a choice holds; what is of another type is kept like what nobody knows."""
 
 
 class OpenAIChat:
@@ -46,7 +52,9 @@ class OpenAIChat:
         self._answer = Answer(sink, executor_of)
         self._choice: int | None = None
         self._streamed: set[str] = set()  # the fields that came in deltas
-        self._finish_reason: str | None = None
+        self._beside: dict[str, Any] = {}  # the last message that stood beside a delta
+        self._spoke: set[int] = set()
+        self._finish_reasons: dict[int, str] = {}
         self._error: ErrorInfo | None = None
         self._usage: dict[str, Any] | None = None
         self._head: dict[str, Any] = {}
@@ -76,6 +84,8 @@ class OpenAIChat:
     def _chunk(self, chunk: dict[str, Any]) -> None:
         for name in chunk.keys() - _CHUNK:
             self._of_chunks.add(name, chunk[name])
+        if not isinstance(chunk.get("usage"), dict):
+            self._of_chunks.add("usage", chunk.get("usage"))
         for name in _HEAD:
             # The first that says something: a model router begins with empty ones.
             if chunk.get(name) and (name == "service_tier" or name not in self._head):
@@ -93,40 +103,59 @@ class OpenAIChat:
         self._note_usage(chunk, chunk.get("x_groq"))
 
     def _one_choice(self, choice: Any) -> None:
-        index = choice.get("index") if isinstance(choice, dict) else None
-        index = index if type(index) is int else 0
-        if self._choice is None:
-            self._choice = index
-        if not isinstance(choice, dict) or index != self._choice:
+        if not isinstance(choice, dict):
             self._others.append(choice)
             return
-        for name in choice.keys() - _CHOICE:
-            self._of_choices.add(name, choice[name])
+        index = choice.get("index")
+        index = index if type(index) is int else self._choice or 0
+        if _speaks(choice):
+            self._spoke.add(index)
+            if self._choice is None:
+                self._choice = index
+        self._note_finish(index, choice.get("finish_reason"))
+        if self._choice not in (None, index):
+            self._others.append(choice)
+            return
+        for name, value in choice.items():
+            kind = _CHOICE.get(name)
+            if kind is None or (value is not None and not isinstance(value, kind)):
+                self._of_choices.add(name, value)
         self._note_error(choice.get("error"))
         self._note_usage(choice)  # Moonshot has it here
         delta, message = choice.get("delta"), choice.get("message")
         if isinstance(delta, dict):
             self._streamed.update(name for name, one in delta.items() if one)
             self._answer.delta(delta)
+            if isinstance(message, dict):
+                self._beside = message
         elif isinstance(message, dict):
-            # An answer that was not streamed. At the end of one that was, and beside a
-            # delta (Perplexity), a message repeats what came.
-            self._answer.delta(
-                {name: one for name, one in message.items() if name not in self._streamed}
-            )
+            self._message(message)
         if isinstance(choice.get("logprobs"), dict):
             self._answer.logprobs(choice["logprobs"])
-        self._note_finish(choice.get("finish_reason"))
 
-    def _note_finish(self, reason: Any) -> None:
+    def _message(self, message: dict[str, Any]) -> None:
+        """An answer that was not streamed; at the end of one that was it repeats what came."""
+        self._answer.delta(
+            {name: one for name, one in message.items() if name not in self._streamed}
+        )
+
+    def _note_finish(self, index: int, reason: Any) -> None:
         # Some send a `stop` behind everything, which does not undo a `length`.
-        is_final = self._finish_reason is not None and not is_completion(self._finish_reason)
+        is_final = not is_completion(self._finish_reasons.get(index, "stop"))
         if isinstance(reason, str) and reason not in _GOING_ON and not is_final:
-            self._finish_reason = reason
+            self._finish_reasons[index] = reason
+
+    @property
+    def _finish_reason(self) -> str | None:
+        """Of the choice that spoke, or of one that says nothing else: some end the wrong one."""
+        silent = (one for one in self._finish_reasons if one not in self._spoke)
+        return self._finish_reasons.get(0 if self._choice is None else self._choice) or next(
+            (self._finish_reasons[one] for one in silent), None
+        )
 
     def _note_error(self, raw: Any) -> None:
-        if raw and self._error is None:
-            self._error = error_info(raw)
+        if raw:
+            self._error = self._error or error_info(raw)
             self._of_chunks.add("error", raw)
 
     def _note_usage(self, *holders: Any) -> None:
@@ -138,24 +167,30 @@ class OpenAIChat:
                 return
 
     def _close(self) -> Outcome:
-        outcome = outcome_of(self._finish_reason, self._error)
+        self._message(self._beside)
+        finish_reason = self._finish_reason
+        outcome = outcome_of(finish_reason, self._error)
         is_whole = outcome.status == "completed"
         for name, sources in self._sources.items():
             self._answer.cite_sources(name, sources)
         if self._answer.close(is_whole=is_whole) and is_whole:
             outcome = Outcome(status="incomplete", reason="truncated_tool_call")
         facts = {"response_id" if name == "id" else name: self._head[name] for name in self._head}
-        if self._finish_reason is not None:
-            facts["finish_reason"] = self._finish_reason
+        if finish_reason is not None:
+            facts["finish_reason"] = finish_reason
         if self._usage is not None:
             self._write_usage(self._usage, facts)
             facts = {}
-        rest = {
+        gathered = {
+            "chunk": self._of_chunks,
+            "choice": self._of_choices,
+            "delta": self._answer.rest,
+        }
+        rest: dict[str, Any] = {
             "response": facts,
-            "chunk": self._of_chunks.all(),
-            "choice": self._of_choices.all(),
-            "delta": self._answer.rest.all(),
+            **{name: one.all() for name, one in gathered.items()},
             "choices": self._others,
+            "changes": {name: one.changes() for name, one in gathered.items() if one.changes()},
         }
         self._keep({name: value for name, value in rest.items() if value})
         return outcome
@@ -171,3 +206,15 @@ class OpenAIChat:
                 task_id=self._sink.task_id, source=API, event_type="chat.completion.chunk"
             )
             self._sink.emit(event, ev.Private(raw=rest))
+
+
+def _speaks(choice: dict[str, Any]) -> bool:
+    """Whether a choice says more than who speaks."""
+    said = [choice.get("delta"), choice.get("message")]
+    return any(
+        value
+        for one in said
+        if isinstance(one, dict)
+        for name, value in one.items()
+        if name != "role"
+    )

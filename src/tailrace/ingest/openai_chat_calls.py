@@ -24,9 +24,15 @@ from tailrace.ingest.base import ExecutorOf
 API = "openai_chat"
 """What private parts call this API."""
 
+_LONGEST_INDEX = 6
 _LONGEST_NAME = 256  # a name that comes in pieces grows no further, so that it costs no more
-_FRAGMENT = frozenset(("index", "id", "type", "function", "custom"))
-_FUNCTION = frozenset(("name", "arguments", "input"))
+_FRAGMENT: dict[str, type] = {
+    **dict.fromkeys(("function", "custom"), dict),
+    **dict.fromkeys(("id", "type"), str),
+    "index": int,
+}
+_FUNCTION: dict[str, type] = {"name": str, "arguments": object, "input": object}
+_TYPES_OF = _FRAGMENT | _FUNCTION
 _TYPES = ("", "function", "custom")
 
 
@@ -39,6 +45,7 @@ class _Call:
         self.kind = "function"
         self.is_legacy = False
         self.extra: dict[str, Any] = {}
+        self.strange: dict[str, Any] = {}
         self.writer: ArgumentsWriter | None = None
         self._pieces: list[str] = []
         self._length = 0
@@ -64,9 +71,10 @@ class _Call:
                 self.writer.arguments(piece)
 
     def is_repeated_by(self, ident: str, name: str, arguments: str) -> bool:
-        """Whether a fragment is the whole call once more."""
-        same = self.id == ident and self.name == name and self._length == len(arguments)
-        return same and arguments == self.text
+        """Whether a fragment is the whole call once more, or all its arguments."""
+        same = ident in ("", self.id) and name in ("", self.name)
+        is_all = same and self._length == len(arguments) and arguments == self.text
+        return is_all and self.state() == "whole"
 
     def state(self) -> Literal["empty", "unfinished", "whole", "broken"]:
         """How far the arguments are. Each of them is read once, however often this is asked."""
@@ -167,11 +175,13 @@ class _Call:
             provider["function_call"] = True
         if self.extra:
             provider["fields"] = self.extra
+        if self.strange:
+            provider["strange"] = self.strange
         return ev.Private(provider=provider)
 
     def raw(self) -> dict[str, Any]:
         """A call that nobody named, as far as it came."""
-        return {"id": self.id, "arguments": self.text, **self.extra}
+        return {"id": self.id, "arguments": self.text, **self.extra, **self.strange}
 
 
 class _Fragment:
@@ -181,18 +191,20 @@ class _Fragment:
         self.kind = "custom" if isinstance(raw.get("custom"), dict) else "function"
         function = raw.get(self.kind)
         function = function if isinstance(function, dict) else {}
-        index = raw.get("index")
-        self.index = index if type(index) is int else None
+        self.index = _index(raw.get("index"))
         self.id = _text(raw.get("id"))
         self.name = _text(function.get("name"))
         self.given = function.get("input" if self.kind == "custom" else "arguments")
         self.arguments, self.is_object = _arguments(self.given)
-        self.extra = {key: raw[key] for key in raw.keys() - _FRAGMENT}
+        self.extra = {key: raw[key] for key in raw.keys() - _FRAGMENT.keys()}
         if _text(raw.get("type")) not in _TYPES:
             self.extra["type"] = raw["type"]  # Moonshot's `builtin_function` goes back as one
-        inner = {key: function[key] for key in function.keys() - _FUNCTION}
+        inner = {key: function[key] for key in function.keys() - _FUNCTION.keys()}
         if inner:
             self.extra["function"] = inner  # such as Gemini's thought signature
+        self.strange = _strange(raw) | _strange(function)
+        if self.kind == "custom" and raw.get("function"):
+            self.strange["function"] = raw["function"]
 
     @property
     def is_addressed(self) -> bool:
@@ -234,11 +246,11 @@ class Calls:
         call, is_meant = self._find(fragment.index, ident, name)
         if call is None:
             return self._new(fragment.kind)
+        if (is_meant or not name) and call.is_repeated_by(ident, name, arguments):
+            return None
         if is_meant:
             if call.goes_on(ident, name, arguments):
                 return call
-            if call.is_repeated_by(ident, name, arguments):
-                return None
         elif call.may_go_on(name, is_object=fragment.is_object):
             return call
         return self._new(fragment.kind)
@@ -250,6 +262,7 @@ class Calls:
             self._by_id[fragment.id] = call
             call.id = call.id or fragment.id
         call.keep(fragment.extra)
+        call.strange |= fragment.strange
         arguments = fragment.arguments
         if fragment.is_object and call.has_begun:
             call.extra["arguments"] = fragment.given
@@ -261,7 +274,7 @@ class Calls:
         if self._legacy is None:
             self._legacy = self._new("function")
             self._legacy.is_legacy = True
-        self._write(self._legacy, _text(raw.get("name")), _arguments(raw.get("arguments"))[0])
+        self._take(self._legacy, _Fragment({"function": raw}))
 
     def finish(self, *, is_whole: bool) -> tuple[bool, list[dict[str, Any]]]:
         """Close them all; whether one was cut short, and the ones that have no name.
@@ -321,7 +334,22 @@ def _text(value: Any) -> str:
 
 
 def _arguments(value: Any) -> tuple[str, bool]:
-    """The arguments' text, and whether they came as an object: whole then."""
-    if isinstance(value, dict | list):
-        return msgspec.json.encode(value).decode(), True
-    return _text(value), False
+    """The arguments' text, and whether they came as a value: whole then."""
+    if value is None or isinstance(value, str):
+        return value or "", False
+    return msgspec.json.encode(value).decode(), True
+
+
+def _index(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_INDEX:
+        return int(value)
+    return value if type(value) is int else None
+
+
+def _strange(raw: dict[str, Any]) -> dict[str, Any]:
+    """What stands in the fields of a call that is nothing like what belongs there."""
+    return {
+        name: value
+        for name, value in raw.items()
+        if value is not None and not isinstance(value, _TYPES_OF.get(name, object))
+    }
