@@ -246,3 +246,24 @@ def test_a_turn_that_the_clients_tool_goes_on_with_keeps_its_reasoning() -> None
     second = Notebook("run_2", input=given)
     items = history([first.state, second.state], "openai_responses").items
     assert [item.get("id") for item in items] == [None, "rs_1", "fc_1", None]
+
+
+def test_what_was_said_with_results_at_hand_stands_behind_them() -> None:
+    """A conversation that the client tells: two rounds of a tool, then the answer."""
+
+    def called(number: int) -> list[dict[str, Any]]:
+        call = {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": f"c{number}", "output": f"{number}C"}
+        return [call, output]
+
+    answer = {"role": "assistant", "content": "It is 2C."}
+    told = ["Where?", *called(1), *called(2), answer, {"role": "user", "content": "And?"}]
+    book = Notebook("r", input=told)
+    items: Any = history([book.state], "openai_responses").items
+    assert [one.get("call_id", one.get("role")) for one in items] == [
+        *("user", "c1", "c1", "c2", "c2", "assistant", "user")
+    ]
+    for api, result in (("anthropic_messages", "user"), ("openai_chat", "tool")):
+        messages: Any = history([book.state], api).items
+        roles = [message["role"] for message in messages]
+        assert roles == ["user", *("assistant", result) * 2, "assistant", "user"]

@@ -133,8 +133,10 @@ class Conversation:
 
     def _add_input(self, value: Any) -> None:
         self._step += 1
+        answered = False  # whether what the model says next was said with results at hand
         for given in read_input(value):
             if isinstance(given, Output):
+                answered = True
                 call = self._calls.get(given.call_id)
                 if call is not None and call.result is None and not call.by_provider:
                     call.result = Result(given.pieces, given.failed, given.raw)
@@ -144,6 +146,8 @@ class Conversation:
                     call.answer = (given.approved, given.reason)
             elif isinstance(given, Use):
                 if given.call_id not in self._calls:
+                    self._step += answered
+                    answered = False
                     self._keep(
                         Called(
                             self._step,
@@ -154,7 +158,8 @@ class Conversation:
                         )
                     )
             elif not all(map(is_blank, given.pieces)):
-                self._step += given.role != "assistant"
+                self._step += answered or given.role != "assistant"
+                answered = False
                 self._keep(Said(self._step, role=given.role, pieces=given.pieces))
 
     def _keep(self, entry: Entry) -> None:
