@@ -1011,17 +1011,58 @@ def test_blobs_are_loaded_by_whoever_knows_how() -> None:
         (
             FilePart(url="data:text/plain,a%20b", mime_type="text/plain", name="a.txt"),
             {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain,a%20b"},
-            {"type": "text", "text": "[file a.txt]"},
             {
-                "type": "file",
-                "file": {"filename": "a.txt", "file_data": "data:text/plain,a%20b"},
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "a b"},
+                "title": "a.txt",
             },
+            {"type": "text", "text": "[file a.txt]\na b"},
+        ),
+        (
+            FilePart(url="data:text/plain;base64,gICA", mime_type="text/plain"),
+            {
+                "type": "input_file",
+                "filename": "file",
+                "file_data": "data:text/plain;base64,gICA",
+            },
+            {"type": "text", "text": "[file]"},
+            {"type": "text", "text": "[file]"},
+        ),
+        (
+            FilePart(url=PICTURE, mime_type="image/png", name="a.png"),
+            {"type": "input_image", "image_url": PICTURE, "detail": "auto"},
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+            },
+            {"type": "image_url", "image_url": {"url": PICTURE}},
+        ),
+        (
+            FilePart(url="data:image/tiff;base64,TU0=", mime_type="image/tiff", name="a.tiff"),
+            {"type": "input_text", "text": "[file a.tiff]"},
+            {"type": "text", "text": "[file a.tiff]"},
+            {"type": "text", "text": "[file a.tiff]"},
+        ),
+        (
+            ImageUrlPart(image_url=ImageUrl(url="data:image/jpg;base64,/9j/")),
+            {"type": "input_image", "image_url": "data:image/jpeg;base64,/9j/", "detail": "auto"},
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/jpeg", "data": "/9j/"},
+            },
+            {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,/9j/"}},
+        ),
+        (
+            ImageUrlPart(image_url=ImageUrl(url="data:image/png;base64,")),
+            {"type": "input_text", "text": "[image]"},
+            {"type": "text", "text": "[image]"},
+            {"type": "text", "text": "[image]"},
         ),
         (
             ImageUrlPart(image_url=ImageUrl(url="data:image/svg+xml,<svg/>")),
-            {"type": "input_image", "image_url": "data:image/svg+xml,<svg/>", "detail": "auto"},
+            {"type": "input_text", "text": "[image]"},
             {"type": "text", "text": "[image]"},
-            {"type": "image_url", "image_url": {"url": "data:image/svg+xml,<svg/>"}},
+            {"type": "text", "text": "[image]"},
         ),
         (
             ImageUrlPart(image_url=ImageUrl(url="https://example.org/a.png")),
@@ -1031,7 +1072,7 @@ def test_blobs_are_loaded_by_whoever_knows_how() -> None:
         ),
         (
             FilePart(url="data:nothing"),
-            {"type": "input_file", "file_url": "data:nothing"},
+            {"type": "input_text", "text": "[file]"},
             {"type": "text", "text": "[file]"},
             {"type": "text", "text": "[file]"},
         ),

@@ -29,7 +29,14 @@ SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "s", "action": {"command
 LOCAL = {"type": "local_shell_call", "id": "lsh_1", "call_id": "l", "action": {}}
 PATCH = {"type": "apply_patch_call", "id": "apc_1", "call_id": "p", "operation": {}}
 CLICK = {"type": "computer_call", "id": "cu_1", "call_id": "k", "action": {}}
-SCREEN = {
+SVG = "data:image/svg+xml;base64,PHN2Zy8+"
+EMPTY_IMAGE = {"file_id": None, "image_url": "data:image/png;base64,"}
+NO_IMAGE = (
+    "The image data you provided does not represent a valid image. Please check your input and try "
+    "again with one of the following image formats: ['image/jpeg', 'image/png', 'image/gif', "
+    "'image/webp']."
+)
+SCREEN: dict[str, Any] = {
     "type": "computer_call_output",
     "call_id": "k",
     "output": {"type": "computer_screenshot", "file_id": "file_1"},
@@ -299,6 +306,42 @@ NOT_STORED = (
             ),
         ),
         (
+            [{"role": "user", "content": [{"type": "input_image", "image_url": SVG}]}],
+            {},
+            NO_IMAGE,
+        ),
+        (
+            [USER, CLICK, {**SCREEN, "output": {**SCREEN["output"], **EMPTY_IMAGE}}],
+            {},
+            NO_IMAGE,
+        ),
+        (
+            [{**MSG, "id": "msg_" + "1" * 61}],
+            {},
+            (
+                "Invalid 'input[0].id': string too long. Expected a string with maximum length 64, "
+                "but got a string with length 65 instead."
+            ),
+        ),
+        (
+            [{**CALL, "arguments": {}}, OUT],
+            {},
+            "Invalid type for 'input[0].arguments': expected a string, but got dict instead.",
+        ),
+        (
+            [CALL, {**OUT, "output": 7}],
+            {},
+            (
+                "Invalid type for 'input[1].output': expected a string or an array, but got int "
+                "instead."
+            ),
+        ),
+        (
+            [{"role": "user", "content": [{"type": "input_text"}]}],
+            {},
+            "Missing required parameter: 'input[0].content[0].text'.",
+        ),
+        (
             [CALL, {**OUT, "output": [{"type": "input_file"}]}],
             {},
             "Missing required parameter: 'input[1].output[0].file_id'.",
@@ -543,6 +586,10 @@ def test_what_anthropic_accepts(messages: list[Any], more: Any) -> None:
                 "'image/png', 'image/gif' or 'image/webp'"
             ),
         ),
+        (
+            [u({"type": "image", "source": {"type": "base64", "media_type": "image/png"}})],
+            "messages.0.content.0.image.source.base64: image cannot be empty",
+        ),
         ([u({"type": "image"})], "messages.0.content.0.image.source: Field required"),
     ],
 )
@@ -570,6 +617,14 @@ TOOLS = {
 }
 ANSWER = {"role": "tool", "tool_call_id": "1", "content": "15C"}
 PICTURE = {"type": "image_url", "image_url": {"url": "https://a.org/a.png"}}
+
+
+TEXT_FILE = "data:text/plain;base64,SGk="
+NO_PDF = (
+    "Invalid file data: 'messages[0].content[0].file.file_data'. Expected a base64-encoded data "
+    "URL with an application/pdf MIME type (e.g. "
+    "'data:application/pdf;base64,SGVsbG8sIFdvcmxkIQ=='), "
+)
 
 
 def chat(*messages: Any) -> ErrorBody | None:
@@ -648,6 +703,42 @@ def test_what_chat_completions_accept() -> None:
                 "1, but got an empty array instead."
             ),
             "messages[0].tool_calls",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": SVG}}]}],
+            NO_IMAGE,
+            "messages[0].content[0].image_url.url",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "image_url"}]}],
+            (
+                "Invalid 'messages[0].content[0].image_url.url'. Expected a valid URL, but got a "
+                "value with an invalid format."
+            ),
+            "messages[0].content[0].image_url.url",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "file", "file": {"file_data": TEXT_FILE}}]}],
+            NO_PDF + "but got unsupported MIME type 'text/plain'.",
+            "messages[0].content[0].file.file_data",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "file", "file": {"file_data": "x"}}]}],
+            NO_PDF + "but got an invalid base64-encoded value.",
+            "messages[0].content[0].file.file_data",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}],
+            (
+                "Invalid value: 'input_text'. Supported values are: 'text', 'image_url', "
+                "'input_audio', 'refusal', 'audio', and 'file'."
+            ),
+            "messages[0].content[0]",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text"}]}],
+            "Missing required parameter: 'messages[0].content[0].text'.",
+            "messages[0].content[0].text",
         ),
         (
             [USER, TOOLS, {**ANSWER, "content": [PICTURE]}],

@@ -112,6 +112,8 @@ def _image(place: str, source: Any) -> Iterator[str]:
             f"{place}.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', "
             "'image/gif' or 'image/webp'"
         )
+    elif kind == "base64" and not source.get("data"):
+        yield f"{place}.image.source.base64: image cannot be empty"
     elif kind == "url" and not str(source.get("url")).startswith("https://"):
         yield f"{place}.image.source.url.url: Only HTTPS URLs are supported."
     elif kind not in ("base64", "url", "file"):

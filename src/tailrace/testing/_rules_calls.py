@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -41,9 +42,33 @@ def missing(place: str) -> Refusal:
     return Refusal(said, place, "missing_required_parameter")
 
 
-def is_url(value: Any) -> bool:
-    """Whether an image can be loaded from it."""
-    return isinstance(value, str) and value.startswith(("https://", "http://", "data:image/"))
+_DATA = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),(.*)", re.DOTALL)
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+
+
+def data_of(url: str) -> tuple[str, str] | None:
+    """The media type and the base64 of a `data:` URL that has some."""
+    found = _DATA.fullmatch(url)
+    whole = found is not None and found[2].endswith(";base64") and found[3]
+    return (found[1], found[3]) if found is not None and whole else None
+
+
+def image_error(param: str, url: Any) -> Refusal | None:
+    """What is wrong with where an image is said to be."""
+    if isinstance(url, str) and url.startswith(("https://", "http://")):
+        return None
+    if not isinstance(url, str) or not url.startswith("data:"):
+        said = "Expected a valid URL, but got a value with an invalid format."
+        return Refusal(f"Invalid '{param}'. {said}", param, "invalid_value")
+    found = data_of(url)
+    if found is not None and found[0] in _IMAGES:
+        return None
+    return Refusal(
+        "The image data you provided does not represent a valid image. Please check your input and "
+        f"try again with one of the following image formats: {list(_IMAGES)}.",
+        param,
+        "invalid_value",
+    )
 
 
 # --- forms ---------------------------------------------------------------------------------------
@@ -54,7 +79,7 @@ def form_errors(place: str, kind: str, item: Json) -> Iterator[Refusal]:
     output = item.get("output")
     if kind == "shell_call_output":
         if not isinstance(output, list):
-            yield _mistaken(f"{place}.output", "an array", output)
+            yield mistaken(f"{place}.output", "an array", output)
             return
         for index, part in enumerate(output):
             for name in ("stdout", "stderr", "outcome"):
@@ -66,17 +91,21 @@ def form_errors(place: str, kind: str, item: Json) -> Iterator[Refusal]:
             yield Refusal(f"Invalid value: '{item['status']}'. {said}", f"{place}.status")
     elif kind == "local_shell_call_output":
         if not isinstance(output, str):
-            yield _mistaken(f"{place}.output", "a string", output)
+            yield mistaken(f"{place}.output", "a string", output)
     elif kind == "computer_call_output":
         screen = output if isinstance(output, dict) else {}
         if screen.get("type") != "computer_screenshot":
             said = "Supported values are: 'computer_screenshot'."
             yield Refusal(f"Invalid value: '{screen.get('type')}'. {said}", f"{place}.output")
-        elif not is_url(screen.get("image_url")) and screen.get("file_id") is None:
-            yield missing(f"{place}.output.image_url")
+        elif screen.get("file_id") is None:
+            if screen.get("image_url") is None:
+                yield missing(f"{place}.output.image_url")
+            elif error := image_error(f"{place}.output.image_url", screen["image_url"]):
+                yield error
 
 
-def _mistaken(place: str, wanted: str, given: Any) -> Refusal:
+def mistaken(place: str, wanted: str, given: Any) -> Refusal:
+    """A value of the wrong type."""
     got = type(given).__name__
     said = f"Invalid type for '{place}': expected {wanted}, but got {got} instead."
     return Refusal(said, place, "invalid_type")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.testing._rules_calls import Refusal
+from tailrace.testing._rules_calls import Refusal, data_of, image_error, missing
 from tailrace.testing._rules_responses import too_long
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
 _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 
 
@@ -101,14 +102,44 @@ def _content(index: int, message: Json) -> Iterator[Refusal]:
     elif isinstance(content, list):
         if not content:
             yield _empty(f"messages[{index}].content")
-        for part in content:
-            if part.get("type") == "image_url" and role != "user":
-                yield Refusal(
-                    f"Invalid 'messages[{index}]'. Image URLs are only allowed for messages with "
-                    f"role 'user', but this message with role '{role}' contains an image URL.",
-                    f"messages[{index}]",
-                    "invalid_value",
-                )
+        for at, part in enumerate(content):
+            yield from _part(index, at, part, role)
+
+
+def _part(index: int, at: int, part: Json, role: str) -> Iterator[Refusal]:
+    kind, place = part.get("type"), f"messages[{index}].content[{at}]"
+    if kind not in _PARTS:
+        listed = ", ".join(f"'{one}'" for one in _PARTS[:-1])
+        said = f"Supported values are: {listed}, and '{_PARTS[-1]}'."
+        yield Refusal(f"Invalid value: '{kind}'. {said}", place, "invalid_value")
+    elif kind == "text" and not isinstance(part.get("text"), str):
+        yield missing(f"{place}.text")
+    elif kind == "image_url" and role != "user":
+        yield Refusal(
+            f"Invalid 'messages[{index}]'. Image URLs are only allowed for messages with role "
+            f"'user', but this message with role '{role}' contains an image URL.",
+            f"messages[{index}]",
+            "invalid_value",
+        )
+    elif kind == "image_url":
+        url = (part.get("image_url") or {}).get("url")
+        if error := image_error(f"{place}.image_url.url", url):
+            yield error
+    elif kind == "file" and (part.get("file") or {}).get("file_id") is None:
+        found = data_of(str((part.get("file") or {}).get("file_data")))
+        if found is None or found[0] != "application/pdf":
+            got = (
+                f"unsupported MIME type '{found[0]}'"
+                if found
+                else "an invalid base64-encoded value"
+            )
+            yield Refusal(
+                f"Invalid file data: '{place}.file.file_data'. Expected a base64-encoded data URL "
+                "with an application/pdf MIME type (e.g. "
+                f"'data:application/pdf;base64,SGVsbG8sIFdvcmxkIQ=='), but got {got}.",
+                f"{place}.file.file_data",
+                "invalid_value",
+            )
 
 
 def _calls(index: int, message: Json, seen: set[str]) -> Iterator[Refusal]:

@@ -10,9 +10,10 @@ from tailrace.testing._rules_calls import (
     OUTPUT_OF,
     Refusal,
     form_errors,
-    is_url,
+    image_error,
     kind_of,
     missing,
+    mistaken,
     pair_errors,
 )
 
@@ -107,12 +108,16 @@ def _shape(index: int, item: Any, issued: Issued) -> Iterator[Refusal]:
     yield from _ids(place, kind, item)
     if kind == "message":
         yield from _message(place, item)
+    elif kind in _CALLS and not isinstance(item[_FIELDS[kind][2]], str):
+        yield mistaken(f"{place}.{_FIELDS[kind][2]}", "a string", item[_FIELDS[kind][2]])
     elif kind in _CALLS and not _NAME.fullmatch(item["name"]):
         yield _invalid(
             f"{place}.name",
             "string does not match pattern. Expected a string that matches the pattern "
             "'^[a-zA-Z0-9_-]+$'.",
         )
+    elif kind in _OUTPUTS and not isinstance(item["output"], str | list):
+        yield mistaken(f"{place}.output", "a string or an array", item["output"])
     elif kind in _OUTPUTS and isinstance(item["output"], list):
         yield from _parts(f"{place}.output", item["output"], _PARTS["user"])
     else:
@@ -130,6 +135,8 @@ def _ids(place: str, kind: str, item: Json) -> Iterator[Refusal]:
             yield _invalid(f"{place}.id", said)
         elif not ident.startswith(prefix):
             yield _invalid(f"{place}.id", f"'{ident}'. Expected an ID that begins with '{prefix}'.")
+        elif len(ident) > 64:
+            yield too_long(f"{place}.id", ident, 64)
     call_id = item.get("call_id")
     if isinstance(call_id, str) and len(call_id) > 64:
         yield too_long(f"{place}.call_id", call_id, 64)
@@ -162,12 +169,11 @@ def _parts(place: str, parts: list[Any], allowed: tuple[str, ...]) -> Iterator[R
             listed = f"{', '.join(quoted[:-1])} and {quoted[-1]}"
             said = f"Invalid value: '{kind}'. Supported values are: {listed}."
             yield Refusal(said, here, "invalid_value")
-        elif kind == "input_image" and not is_url(part.get("image_url")):
-            if part.get("file_id") is None:
-                said = "Expected a valid URL, but got a value with an invalid format."
-                yield Refusal(
-                    f"Invalid '{here}.image_url'. {said}", f"{here}.image_url", "invalid_value"
-                )
+        elif kind.endswith("_text") and not isinstance(part.get("text"), str):
+            yield missing(f"{here}.text")
+        elif kind == "input_image" and part.get("file_id") is None:
+            if error := image_error(f"{here}.image_url", part.get("image_url")):
+                yield error
         elif kind == "input_file" and not any(
             part.get(name) for name in ("file_url", "file_data", "file_id")
         ):

@@ -8,7 +8,17 @@ with its signature, at the beginning of its message and never at its end, all of
 from __future__ import annotations
 
 from tailrace.core.history.entries import Called, Conversation, Entry, Kept, Said, Thought
-from tailrace.core.history.pieces import Json, Load, Piece, inline, is_blank, plain
+from tailrace.core.history.pieces import (
+    PDF,
+    Json,
+    Load,
+    Piece,
+    inline,
+    is_blank,
+    plain,
+    shown,
+    written,
+)
 from tailrace.core.history.rules import (
     FOREIGN,
     NO_MESSAGE,
@@ -20,13 +30,12 @@ from tailrace.core.history.rules import (
     own_name,
     tool_name,
 )
-from tailrace.core.items import FilePart, ImageUrlPart
+from tailrace.core.items import FilePart
 
 CONTINUE = "Continue."
 """What the user says where nothing else follows the model's last words."""
 
 _THINKING = ("thinking", "redacted_thinking")
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Rendered:
@@ -220,11 +229,11 @@ def _text(text: str) -> Json:
 
 def content_blocks(piece: Piece, load: Load) -> list[Json]:
     """What the model is told, as blocks; none for a piece that says nothing."""
-    if isinstance(piece, ImageUrlPart) and (url := load(piece.image_url.url)):
+    if url := shown(piece, load):
         found = inline(url)
         if url.startswith("https://"):
             return [{"type": "image", "source": {"type": "url", "url": url}}]
-        if found is not None and found[0] in _IMAGES:
+        if found is not None:
             source = {"type": "base64", "media_type": found[0], "data": found[1]}
             return [{"type": "image", "source": source}]
     if isinstance(piece, FilePart) and (url := load(piece.url)):
@@ -236,13 +245,13 @@ def content_blocks(piece: Piece, load: Load) -> list[Json]:
 
 def _document(piece: FilePart, url: str) -> Json | None:
     found = inline(url)
-    is_pdf = "application/pdf" in (piece.mime_type, found[0] if found else None)
-    if not is_pdf or not (found or url.startswith("https://")):
-        return None
-    source = (
-        {"type": "url", "url": url}
-        if found is None
-        else {"type": "base64", "media_type": "application/pdf", "data": found[1]}
-    )
+    source: Json | None = None
+    if PDF in (piece.mime_type, found[0] if found else None):
+        if found is not None:
+            source = {"type": "base64", "media_type": PDF, "data": found[1]}
+        elif url.startswith("https://"):
+            source = {"type": "url", "url": url}
+    elif words := (written(url) or "").strip():
+        source = {"type": "text", "media_type": "text/plain", "data": words}
     title = {"title": piece.name} if piece.name else {}
-    return {"type": "document", "source": source, **title}
+    return None if source is None else {"type": "document", "source": source, **title}

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.core.history.entries import Called, Conversation, Entry, Kept
-from tailrace.core.history.pieces import Json, Load, joined
-from tailrace.core.items import ImageUrlPart
+from tailrace.core.history.pieces import Json, Load, joined, picture, shown
 
 APPROVAL = "mcp_approval_request"
 """The item, and the kind of its call, by which the provider asks whether it may."""
@@ -63,9 +62,9 @@ def output_of(entry: Called, call_id: str, load: Load) -> Json | None:
     if kind == "apply_patch_call_output":
         status = "failed" if result.failed else "completed"
         return {"type": kind, "call_id": call_id, "status": status, "output": text}
-    images = (piece for piece in result.pieces if isinstance(piece, ImageUrlPart))
-    urls = [url for image in images if (url := load(image.image_url.url))]
-    if not urls or _checks(entry):
+    urls = [url for piece in result.pieces if (url := shown(piece, load))]
+    raw = entry.raw if isinstance(entry.raw, dict) else {}
+    if not urls or not is_acknowledged(raw, {}):
         return None
     screen = {"type": "computer_screenshot", "image_url": urls[-1]}
     return {"type": kind, "call_id": call_id, "output": screen}
@@ -77,19 +76,19 @@ def _named(kind: str, call_id: str) -> Json:
     return {**own, "call_id": call_id}
 
 
-def _checks(entry: Called) -> set[Any]:
-    """The safety checks that somebody has to acknowledge before the computer goes on."""
-    raw = entry.raw if isinstance(entry.raw, dict) else {}
-    return _ids(raw.get("pending_safety_checks"))
-
-
 def _ids(checks: Any) -> set[Any]:
     listed = checks if isinstance(checks, list) else []
     return {str(check.get("id")) for check in listed if isinstance(check, dict)}
 
 
 def _is_sound(kind: str, given: Json, entry: Called) -> bool:
-    """Whether an output that a tool or a client wrote in the provider's form has that form."""
+    """Whether an output that a tool or a client wrote in the provider's form can go back."""
+    raw = entry.raw if isinstance(entry.raw, dict) else {}
+    return has_form(kind, given) and is_acknowledged(raw, given)
+
+
+def has_form(kind: str, given: Json) -> bool:
+    """Whether an output of a shell, a patch or a computer has the form that is demanded of it."""
     output = given.get("output")
     if kind == "shell_call_output":
         wanted = {"stdout", "stderr", "outcome"}
@@ -100,9 +99,15 @@ def _is_sound(kind: str, given: Json, entry: Called) -> bool:
         return given.get("status") in ("completed", "failed")
     if kind == "local_shell_call_output":
         return isinstance(output, str)
-    shown = isinstance(output, dict) and output.get("type") == "computer_screenshot"
-    # Nobody's approval is made up: what was not acknowledged is not.
-    return shown and _checks(entry) <= _ids(given.get("acknowledged_safety_checks"))
+    screen = output if isinstance(output, dict) else {}
+    shown = screen.get("file_id") or picture(str(screen.get("image_url"))) is not None
+    return screen.get("type") == "computer_screenshot" and bool(shown)
+
+
+def is_acknowledged(call: Json, output: Json) -> bool:
+    """Whether nothing is left unsafe. Nobody's approval is made up: what was not given is not."""
+    pending = _ids(call.get("pending_safety_checks"))
+    return pending <= _ids(output.get("acknowledged_safety_checks"))
 
 
 def caller_of(entry: Called) -> str | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from tailrace.core.history.entries import Called, Conversation, Said, Thought
 from tailrace.core.history.pieces import (
+    PDF,
     Json,
     Load,
     Piece,
@@ -18,6 +19,8 @@ from tailrace.core.history.pieces import (
     is_blank,
     joined,
     plain,
+    shown,
+    written,
 )
 from tailrace.core.history.rules import (
     NO_MESSAGE,
@@ -28,7 +31,7 @@ from tailrace.core.history.rules import (
     own_name,
     tool_name,
 )
-from tailrace.core.items import FilePart, ImageUrlPart, TextPart
+from tailrace.core.items import FilePart, TextPart
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 _SEALED = ("reasoning_details", "thinking_blocks", "reasoning_opaque")
@@ -153,9 +156,8 @@ class _Messages:
         return {"type": "function", **fields, "id": self.calls[entry], "function": function}
 
     def _picture(self, piece: Piece) -> Json | None:
-        if isinstance(piece, ImageUrlPart) and self.rules.load(piece.image_url.url):
-            return content_part(piece, self.rules.load)
-        return None
+        url = shown(piece, self.rules.load)
+        return None if url is None else content_part(piece, self.rules.load)
 
 
 def _thinking(entry: Thought, text: str, signature: str | None) -> Json:
@@ -174,8 +176,12 @@ def content_part(piece: Piece, load: Load) -> Json:
     """A part of what the model is told."""
     if isinstance(piece, TextPart):
         return _text(piece.text)
-    if isinstance(piece, ImageUrlPart) and (url := load(piece.image_url.url)):
+    if url := shown(piece, load):
         return {"type": "image_url", "image_url": {"url": url}}
-    if isinstance(piece, FilePart) and (url := load(piece.url)) and inline(url) is not None:
-        return {"type": "file", "file": {"filename": piece.name or "file", "file_data": url}}
+    if isinstance(piece, FilePart) and (url := load(piece.url)):
+        found = inline(url)
+        if found is not None and found[0] == PDF:
+            return {"type": "file", "file": {"filename": piece.name or "file", "file_data": url}}
+        if (words := written(url)) is not None:
+            return _text(f"{plain(piece)}\n{words}")
     return _text(plain(piece))

@@ -36,7 +36,17 @@ from tailrace.core.history.openai_calls import (
     output_of,
     pairs,
 )
-from tailrace.core.history.pieces import Json, Load, Native, Piece, inline, joined, plain
+from tailrace.core.history.pieces import (
+    Json,
+    Load,
+    Native,
+    Piece,
+    inline,
+    is_image,
+    joined,
+    plain,
+    shown,
+)
 from tailrace.core.history.rules import (
     FOREIGN,
     NO_MESSAGE,
@@ -47,11 +57,11 @@ from tailrace.core.history.rules import (
     own_name,
     tool_name,
 )
-from tailrace.core.items import FilePart, ImageUrlPart, Refusal, TextPart
+from tailrace.core.items import FilePart, Refusal, TextPart
 
 API = "openai_responses"
 
-_ID = re.compile(r"(rs|msg|fc|ctc)_[A-Za-z0-9_-]{1,128}")
+_ID = re.compile(r"(?=.{1,64}$)(rs|msg|fc|ctc)_[A-Za-z0-9_-]+")
 _ROLES = ("user", "assistant", "system", "developer")
 _KNOWN = ({*OUTPUTS, *OUTPUTS.values(), "compaction"}) - {"program", "program_output"}
 """The raw items of which it is known that they go back whole, after any number of turns."""
@@ -189,7 +199,7 @@ class _Input:
         if self._is_near(index) and self._is_intact(entry) and not self._goes_raw(entry):
             return {"id": entry.origin["id"]}
         ours = entry.item_id
-        fits = _ID.fullmatch(ours) and len(ours) <= 64 and ours.startswith(_prefix(entry))
+        fits = _ID.fullmatch(ours) and ours.startswith(_prefix(entry))
         if not fits or ours in self.used or ours in self.owners:
             return {}
         self.used.add(ours)
@@ -353,10 +363,11 @@ def content_part(piece: Piece, load: Load) -> Json:
     """A part of what the model is told."""
     if isinstance(piece, Native) and piece.api == API:
         return piece.part
-    if isinstance(piece, ImageUrlPart) and (url := load(piece.image_url.url)):
+    if url := shown(piece, load):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
-    if isinstance(piece, FilePart) and (url := load(piece.url)):
-        if inline(url) is None:
+    if isinstance(piece, FilePart) and not is_image(piece) and (url := load(piece.url)):
+        if inline(url) is not None:
+            return {"type": "input_file", "filename": piece.name or "file", "file_data": url}
+        if url.startswith(("https://", "http://")):
             return {"type": "input_file", "file_url": url}
-        return {"type": "input_file", "filename": piece.name or "file", "file_data": url}
     return _text(plain(piece))

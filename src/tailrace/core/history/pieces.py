@@ -6,9 +6,9 @@ no place becomes a few words, so that the model knows that something was there.
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -43,6 +43,50 @@ Load = Callable[[str], str | None]
 def reachable(url: str) -> str | None:
     """The URL itself if it is inline or on the web; our own blobs are not."""
     return url if url.startswith(("data:", "https://", "http://")) else None
+
+
+PDF = "application/pdf"
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The images that every provider can look at."""
+
+
+_TEXTS = ("text/", "application/json", "application/xml", "application/yaml")
+
+
+def picture(url: str) -> str | None:
+    """The URL of an image in the form that providers take; None if it is none of theirs."""
+    found = inline(url)
+    if found is None:
+        return url if url.startswith(("https://", "http://")) else None
+    mime = found[0].lower().replace("image/jpg", "image/jpeg")
+    return f"data:{mime};base64,{found[1]}" if mime in PICTURES and found[1] else None
+
+
+def is_image(piece: Piece) -> TypeGuard[FilePart]:
+    """Whether a file is an image, as some clients send theirs."""
+    return isinstance(piece, FilePart) and piece.mime_type.startswith("image/")
+
+
+def shown(piece: Piece, load: Load) -> str | None:
+    """Where the provider can load a piece that is an image, if it can look at it."""
+    if isinstance(piece, ImageUrlPart):
+        url = load(piece.image_url.url)
+    elif is_image(piece):
+        url = load(piece.url)
+    else:
+        return None
+    return picture(url) if url else None
+
+
+def written(url: str) -> str | None:
+    """The words of a file that has nothing else, for where no file has a place."""
+    found = inline(url)
+    if found is None or not found[0].startswith(_TEXTS):
+        return None
+    try:
+        return b64decode(found[1], validate=True).decode()
+    except ValueError:
+        return None
 
 
 def block_pieces(parts: Mapping[int, Part]) -> list[Any]:
