@@ -119,6 +119,7 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
     calls: dict[tuple[str, str], int] = {}
     by_provider: set[tuple[str, str]] = set()
     fresh: set[str] = set()
+    open_items: dict[str, set[int]] = {}
     found: Run = []
     for event, private in run:
         if private is not None:
@@ -127,6 +128,7 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
             event = msgspec.structs.replace(event, **created)
         elif isinstance(event, ev.OutputItemAdded):
             item, task_id, index = event.item, event.task_id, event.output_index
+            open_items.setdefault(task_id, set()).add(index)
             if isinstance(item, ToolResult):
                 # What the provider's own tools give stands in the midst of its answer.
                 if (task_id, item.call_id) not in by_provider:
@@ -142,6 +144,7 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
         elif isinstance(event, ev.OutputItemDone):
             item, task_id, index = event.item, event.task_id, event.output_index
             content = private.content if private is not None else None
+            open_items[task_id].discard(index)
             if isinstance(item, ToolResult):
                 at = calls[task_id, item.call_id]
                 if provider.api == "anthropic_messages":
@@ -151,7 +154,8 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
             else:
                 made = provider.private(task_id, index, item, item.status)
                 private = msgspec.structs.replace(made, content=content)
-                if item.status != "completed":
+                # An answer that was cut is over when the last of its items is.
+                if item.status != "completed" and not open_items[task_id]:
                     fresh.add(task_id)
         elif isinstance(event, ev.TaskUsage) and event.task_id in provider.current:
             facts = {"api": provider.api, "response_id": provider.response_id(event.task_id)}

@@ -806,7 +806,36 @@ def test_reasoning_content_goes_back_while_its_calls_are_answered() -> None:
         ],
     }
     assert items[-1] == {"role": "tool", "tool_call_id": "call_call_1", "content": "15C"}
-    assert not any("reasoning_content" in item for item in items[:-2])
+    before = [item for item in items[:-2] if item["role"] == "assistant"]
+    # What was thought then is not told again, but a server that has the field wants it there.
+    assert [item["reasoning_content"] for item in before] == [" ", " "]
+    told = sent([weather(1, CHAT), run], CHAT, "encrypted")
+    assert [one.get("reasoning_content") for one in told if one["role"] == "assistant"] == [
+        *("Look.", "Say.", "Look.")
+    ]
+
+
+def test_reasoning_content_is_there_in_each_answer_of_a_turn_with_calls_and_in_no_other() -> None:
+    run = Run("Is it sunny?", 2, CHAT)
+    run.say("x", "Wait.")
+    run.answer = 2
+    run.call("1")  # by a model that did not think
+    first = Run("Hi", 1, CHAT)
+    first.think("y")
+    first.say("z", "Hello.")
+    first.end()
+    for mode in ("drop", "encrypted"):
+        items = sent([first, run], CHAT, mode)
+        assert items[1] == {"role": "assistant", "content": "Hello."}
+        assert [one["reasoning_content"] for one in items[3:5]] == [" ", " "]
+    elsewhere = sent([first, run], CHAT, host="two.example")
+    assert "reasoning_content" in str(elsewhere)  # nobody told the host
+    second = Run("And?", 3, CHAT)
+    writer = ReasoningWriter(second)
+    writer.summary("Hm.")
+    writer.finish(private=second.private(provider={"field": "reasoning"}))
+    second.call("2")
+    assert "reasoning_content" not in str(sent([second, Run("So?", 4)], CHAT))
 
 
 def test_what_a_server_sealed_beside_its_reasoning_and_calls_goes_back_to_it() -> None:
@@ -825,6 +854,16 @@ def test_what_a_server_sealed_beside_its_reasoning_and_calls_goes_back_to_it() -
     function = {"name": "f", "arguments": "{}", "signed": 2}
     assert answer["tool_calls"] == [{**fields, "id": "c", "function": function}]
     assert "extra_content" not in json.dumps(sent([run], ANTHROPIC))
+    run.result("c", TextPart(text="15C"))
+    run.answer = 2
+    writer = ReasoningWriter(run)
+    writer.summary("So.")
+    writer.finish(private=run.private(provider=more))
+    run.say("x", "Yes.")
+    chain = [run.end(), Run("And?", 2, CHAT)]
+    assert "details" not in str(sent(chain, CHAT))
+    answers = [one for one in sent(chain, CHAT, "encrypted") if one["role"] == "assistant"]
+    assert [one["reasoning_details"] for one in answers] == [details, details]
 
 
 @pytest.mark.parametrize(

@@ -776,14 +776,22 @@ def test_what_chat_completions_refuse(messages: list[Any], message: str, param: 
     assert error.body["error"]["param"] == param
 
 
-def test_reasoning_content_is_wanted_back_while_calls_are_answered() -> None:
+def test_reasoning_content_is_wanted_back_in_each_turn_that_had_calls() -> None:
     issued = Issued()
     issued.chat_message({**TOOLS, "reasoning_content": "Hm"})
-    error = check_openai_chat({"messages": [USER, TOOLS, ANSWER]}, issued)
-    assert error is not None
-    assert error.message == (
-        "Missing `reasoning_content` field in the assistant message at message index 1."
-    )
+
+    def refused(*messages: Any) -> str | None:
+        error = check_openai_chat({"messages": list(messages)}, issued)
+        return error and error.message
+
+    missing = "Missing `reasoning_content` field in the assistant message at message index"
+    empty = "thinking is enabled but reasoning_content is missing in assistant tool call message at"
     thought = {**TOOLS, "reasoning_content": "Hm"}
-    assert check_openai_chat({"messages": [USER, thought, ANSWER]}, issued) is None
-    assert check_openai_chat({"messages": [USER, TOOLS, ANSWER, USER]}, issued) is None
+    said = {"role": "assistant", "content": "Wait."}
+    assert refused(USER, TOOLS, ANSWER) == f"{missing} 1."
+    assert refused(USER, TOOLS, ANSWER, USER) == f"{missing} 1."
+    assert refused(USER, {**TOOLS, "reasoning_content": ""}, ANSWER) == f"{empty} index 1"
+    assert refused(USER, said, thought, ANSWER) == f"{missing} 1."
+    assert refused(USER, {**said, "reasoning_content": ""}, thought, ANSWER) is None
+    assert refused(USER, thought, ANSWER, said, USER) is None
+    assert refused(USER, said, USER, thought, ANSWER) is None

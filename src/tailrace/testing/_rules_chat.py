@@ -1,4 +1,4 @@
-"""OpenAI's rules for the body of `POST /v1/chat/completions`, and one of those who extend it."""
+"""OpenAI's rules for the body of `POST /v1/chat/completions`, and those of who extends it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
     if not isinstance(messages, list) or not messages:
         yield _empty("messages")
         return
-    turn = max((n for n, one in enumerate(messages) if _role(one) == "user"), default=0)
+    thoughtful = _thoughtful(messages, issued)
     seen: set[str] = set()
     waiting: dict[str, int] = {}
     answered: dict[str, int] = {}
@@ -44,7 +44,8 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
         if role == "assistant" and "tool_calls" in message:
             yield from _calls(index, message, seen)
             waiting = dict.fromkeys((call["id"] for call in message["tool_calls"]), index)
-            yield from _reasoning(index, message, issued, current=index >= turn)
+        if role == "assistant":
+            yield from _reasoning(index, message, index >= thoughtful, issued)
     yield from _unanswered(len(messages), waiting)
 
 
@@ -157,12 +158,26 @@ def _calls(index: int, message: Json, seen: set[str]) -> Iterator[Refusal]:
             yield Refusal(said, f"{place}.function.arguments", "missing_required_parameter")
 
 
-def _reasoning(index: int, message: Json, issued: Issued, *, current: bool) -> Iterator[Refusal]:
-    """Servers that send `reasoning_content` want it back while their calls are answered."""
-    calls = [call["id"] for call in message["tool_calls"]]
-    wanted = current and any(call in issued.reasoning_of_calls for call in calls)
-    if wanted and not message.get("reasoning_content"):
+def _reasoning(index: int, message: Json, thoughtful: bool, issued: Issued) -> Iterator[Refusal]:
+    """Servers that send `reasoning_content` want it back, in each turn that had calls."""
+    reasoning, calls = message.get("reasoning_content"), message.get("tool_calls") or ()
+    known = any(call["id"] in issued.reasoning_of_calls for call in calls)
+    if (known or thoughtful) and reasoning is None:
         said = (
             f"Missing `reasoning_content` field in the assistant message at message index {index}."
         )
         yield Refusal(said, None, "invalid_request_error")
+    elif known and not reasoning:
+        said = (
+            "thinking is enabled but reasoning_content is missing in assistant tool call message "
+            f"at index {index}"
+        )
+        yield Refusal(said, None, "invalid_request_error")
+
+
+def _thoughtful(messages: list[Any], issued: Issued) -> int:
+    """Where the last turn begins, if there are calls in it that came with reasoning."""
+    turn = max((n for n, one in enumerate(messages) if _role(one) == "user"), default=0)
+    called = (call for one in messages[turn:] if _role(one) for call in one.get("tool_calls") or ())
+    known = any(call.get("id") in issued.reasoning_of_calls for call in called)
+    return turn if known else len(messages)

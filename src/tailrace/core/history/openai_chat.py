@@ -1,8 +1,10 @@
 """A conversation as `messages` of the chat completions API, which many servers speak.
 
 Its rules: a message with calls is followed by one `tool` message for each, at once; tool messages
-hold words only, so pictures come in a user message behind them. Reasoning goes back only while the
-calls behind it are being answered, in the field or part that it came in: there its server wants it.
+hold words only, so pictures come in a user message behind them. Reasoning goes back in the field or
+part that it came in: there its server wants it while its calls are being answered. Those that call
+it `reasoning_content` (DeepSeek, Moonshot) refuse any message without that field in a turn that had
+calls, in later turns too; what it says is then up to us, if it is not empty.
 """
 
 from __future__ import annotations
@@ -33,8 +35,12 @@ from tailrace.core.history.rules import (
 )
 from tailrace.core.items import FilePart, TextPart
 
-_REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+REASONING = "reasoning_content"
+_FIELDS = (REASONING, "reasoning", "reasoning_text", "thinking")
 _SEALED = ("reasoning_details", "thinking_blocks", "reasoning_opaque")
+"""Sealed reasoning, as some routers pass it on."""
+LEFT_OUT = " "
+"""Stands for reasoning that is not told again, where the field has to be there."""
 
 
 def render(talk: Conversation, rules: Rules, notes: Notes) -> list[Json]:
@@ -53,20 +59,41 @@ class _Messages:
         self.answer: Json = {}
         self.thoughts: list[Json] = []
         self.called: list[Called] = []
+        self.wants_reasoning = any(
+            isinstance(entry, Thought) and rules.owns(entry) and _field(entry) == REASONING
+            for entry in talk.entries
+        )
+        self.has_calls = False
+        self.near = False
+
+    def _with_calls(self) -> list[bool]:
+        """Of each entry, whether there are calls in its user turn."""
+        turns: list[int] = []
+        calling: set[int] = set()
+        turn = 0
+        for entry in self.talk.entries:
+            turn += isinstance(entry, Said) and entry.role == "user"
+            turns.append(turn)
+            if isinstance(entry, Called) and not entry.by_provider:
+                calling.add(turn)
+        return [turn in calling for turn in turns]
 
     def render(self) -> list[Json]:
         step = 0
+        with_calls = self._with_calls()
         for index, entry in enumerate(self.talk.entries):
             if entry.step != step:
                 self._end_answer()
                 step = entry.step
+            self.has_calls = with_calls[index]
+            self.near = index >= self.turn or self.rules.mode == "encrypted"
             if isinstance(entry, Said) and entry.role in ("user", "system", "developer"):
                 self._end_answer()
                 self._hear(entry)
             elif isinstance(entry, Said):
                 self._speak(entry)
             elif isinstance(entry, Thought):
-                if index >= self.turn and self.rules.owns(entry):
+                if self.near and self.rules.owns(entry):
                     self._think(entry)
             elif isinstance(entry, Called) and not entry.by_provider:
                 self.called.append(entry)
@@ -97,14 +124,14 @@ class _Messages:
         self.answer["content"] = text if before is None else f"{before}\n\n{text}"
 
     def _think(self, entry: Thought) -> None:
-        name = entry.origin.get("field", "reasoning_content")
+        name = _field(entry)
         text = "".join(entry.texts or entry.summary)
         is_readable = self.rules.may_seal(entry)
         if name == "content":
             self.thoughts.append(_thinking(entry, text, entry.signature if is_readable else None))
-        elif name in _REASONING and text:
+        elif name in _FIELDS and text:
             self.answer[name] = self.answer.get(name, "") + text
-        # Sealed, as some routers pass it on: without it they refuse the calls, or think anew.
+        # Without it they refuse the calls, or think anew.
         for name in _SEALED if is_readable else ():
             value = entry.origin.get(name)
             if isinstance(value, list):
@@ -115,6 +142,8 @@ class _Messages:
     def _end_answer(self) -> None:
         called, answer, thoughts = self.called, self.answer, self.thoughts
         self.called, self.answer, self.thoughts = [], {}, []
+        if self.wants_reasoning and self.has_calls:
+            answer[REASONING] = answer.get(REASONING) or LEFT_OUT
         if called:
             if thoughts:
                 said = answer.get("content")
@@ -136,12 +165,15 @@ class _Messages:
             self._add_user(shown)
 
     def _add_words(self, answer: Json) -> None:
+        if not self.has_calls:
+            # What led to no call is of no use to anybody any more; only what is sealed stays.
+            answer = {name: answer[name] for name in ("content", *_SEALED) if name in answer}
         before = self.messages[-1] if self.messages else {}
         if before.get("role") == "assistant":  # without calls: tool messages would follow
             answer["content"] = f"{before['content']}\n\n{answer['content']}"
+            answer = {**before, **answer}
             self.messages.pop()
-        # What was not a call's reasoning is of no use to anybody any more.
-        self.messages.append({"role": "assistant", "content": answer["content"]})
+        self.messages.append({"role": "assistant", **answer})
 
     def _call(self, entry: Called) -> Json:
         arguments = entry.arguments or "{}"
@@ -158,6 +190,11 @@ class _Messages:
     def _picture(self, piece: Piece) -> Json | None:
         url = shown(piece, self.rules.load)
         return None if url is None else content_part(piece, self.rules.load)
+
+
+def _field(thought: Thought) -> str:
+    """Where a server tells its reasoning."""
+    return str(thought.origin.get("field", REASONING))
 
 
 def _thinking(entry: Thought, text: str, signature: str | None) -> Json:
