@@ -24,6 +24,8 @@ from starlette.types import ASGIApp
 from tailrace import ResponsesCompat
 from tailrace.server.proxy import Proxy
 from tests.node import ROOT, run_node
+from tests.wire import odd_backends
+from tests.wire.odd_backends import BACKENDS
 from tests.wire.responses_streams import HERE, Json, stream, sunny
 from tests.wire.test_responses_repair_properties import bare, unnamed, unnumbered
 
@@ -54,16 +56,23 @@ class Backend:
     def __init__(self) -> None:
         self.stream = (HERE / "agentscope-runtime-1.1.6.sse").read_bytes()
         self.body = json.loads((HERE / "agentscope-runtime-1.1.6.json").read_bytes())
+        self.by_model = dict(BACKENDS)
         routes = [Route(f"{PATH}/responses", self._answer, methods=["POST"])]
         self.app = Starlette(routes=routes)
         self.wrapped = Starlette(routes=routes)
         self.wrapped.add_middleware(ResponsesCompat)
 
     async def _answer(self, request: Request) -> Response:
-        if not (await request.json()).get("stream"):
+        asked = await request.json()
+        if not asked.get("stream"):
             return JSONResponse(self.body)
+        odd = self.by_model.get(asked["model"], b"")
 
         async def frames() -> Any:
+            if odd:
+                for at in range(0, len(odd), 100):
+                    yield odd[at : at + 100]
+                return
             for frame in self.stream.split(b"\n\n")[:-1]:
                 yield frame + b"\n\n"
                 await asyncio.sleep(0)
@@ -174,10 +183,10 @@ def test_the_ai_sdk_shows_the_reasoning_of_an_answer_that_is_no_stream(
     assert answer["text"] == ANSWER
 
 
-def openai_python(url: str) -> Any:
+def openai_python(url: str, model: str = "m") -> Any:
     client = OpenAI(base_url=f"{url}{PATH}", api_key="unused", max_retries=0)
     shown: dict[str, str] = {}
-    with client, client.responses.stream(model="m", input="Sunny?") as events:
+    with client, client.responses.stream(model=model, input="Sunny?") as events:
         for event in events:
             if event.type.endswith("_text.delta"):
                 shown[event.type] = shown.get(event.type, "") + str(event.delta)  # type: ignore[union-attr]
@@ -261,3 +270,32 @@ def test_the_ai_sdk_is_told_of_a_cut(recorded: Backend, recorded_urls: dict[str,
     finally:
         recorded.stream = before
     assert answer["errors"]
+
+
+@pytest.fixture(scope="module")
+def ai_sdk_on_odd_backends(recorded_urls: dict[str, str]) -> dict[str, Any]:
+    """What the AI SDK shows of each of them, asked one after the other."""
+    answers = ai_sdk(recorded_urls["proxy"], models=list(BACKENDS))
+    return dict(zip(BACKENDS, answers, strict=True))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_ai_sdk_shows_the_thought_and_the_answer_of_odd_backends(
+    ai_sdk_on_odd_backends: dict[str, Any], name: str
+) -> None:
+    answer = ai_sdk_on_odd_backends[name]
+    assert answer["errors"] == []
+    assert answer["reasoning"] == [odd_backends.THOUGHT]
+    assert answer["text"] == odd_backends.ANSWER
+    assert answer["finish"] == "stop"
+
+
+@pytest.mark.parametrize("by", ["middleware", "proxy"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_openai_python_reads_odd_backends(
+    recorded_urls: dict[str, str], name: str, by: str
+) -> None:
+    shown, final = openai_python(recorded_urls[by], name)
+    assert shown["response.reasoning_summary_text.delta"] == odd_backends.THOUGHT
+    assert shown["response.output_text.delta"] == odd_backends.ANSWER == final.output_text
+    assert [part.text for part in final.output[0].summary] == [odd_backends.THOUGHT]

@@ -1,5 +1,6 @@
 // streamText of the Vercel AI SDK on its OpenAI provider; prints what it made of the stream.
 // arguments: JSON {baseURL, model, responseId, frames?, declare?, tool?, generate?, retries?}
+// With `models` instead of a model, they are asked one after the other, and all answers printed.
 // With `frames`, it is run again and again, the body cut after each frame but the last, and gone on
 // with by `starting_after`: every answer must be the same.
 import { createOpenAI } from '@ai-sdk/openai';
@@ -109,6 +110,10 @@ if (options.frames) {
     if (got !== whole) throw new Error(`cut after frame ${cut}:\n${got}\ninstead of\n${whole}`);
   }
   console.log(whole);
+} else if (options.models) {
+  const answers = [];
+  for (options.model of options.models) answers.push(await run(0));
+  console.log(JSON.stringify(answers));
 } else {
   console.log(JSON.stringify(await run(0)));
 }

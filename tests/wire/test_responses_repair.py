@@ -164,7 +164,7 @@ def test_reasoning_that_only_its_end_tells_is_told() -> None:
 
 
 def test_reasoning_that_is_encrypted_gets_an_empty_summary() -> None:
-    nothings: list[Any] = [[], None, "?"]
+    nothings: list[Any] = [[], None, 5]
     for summary_ in nothings:
         told = repaired_events(CREATED, REASONING, done(summary=summary_, encrypted_content="x"))
         assert told[2]["item"]["summary"] == []

@@ -28,6 +28,12 @@ TERMINAL = frozenset(
 """Those of them that end a stream."""
 
 
+_PARTS = {
+    "message": (("content", "output_text"),),
+    "reasoning": (("content", "reasoning_text"), ("summary", "summary_text")),
+}
+
+
 def summary_text(text: str) -> Json:
     """One part of a summary."""
     return {"type": "summary_text", "text": text}
@@ -48,6 +54,29 @@ def listed(holder: Json, name: str) -> list[Any]:
     """A list that may be missing, null, or something else."""
     value = holder.get(name)
     return value if isinstance(value, list) else []
+
+
+def straighten(item: Json) -> bool:
+    """Give an item lists of typed parts where a backend wrote a text, or parts of type `text`."""
+    changed = False
+    for name, type_ in _PARTS.get(str(item.get("type")), ()):
+        before = item.get(name)
+        parts = [before] if isinstance(before, str) else before
+        if isinstance(parts, list):
+            straight = [_typed(part, type_) for part in parts if part != ""]
+            if straight != before:
+                item[name] = straight
+                changed = True
+    return changed
+
+
+def _typed(part: Any, type_: str) -> Any:
+    extra: Json = {"annotations": []} if type_ == "output_text" else {}
+    if isinstance(part, str):
+        return {"type": type_, "text": part, **extra}
+    if isinstance(part, dict) and part.get("type") == "text":
+        return {**extra, **part, "type": type_}
+    return part
 
 
 def fill_summary(item: Json) -> bool:
@@ -111,6 +140,7 @@ def repaired_body(body: bytes) -> bytes:
         # agentscope-runtime answers with the last event instead of the response in it.
         value, changed = inner, True
     for item in listed(value, "output"):
-        if isinstance(item, dict) and fill_summary(item):
-            changed = True
+        if isinstance(item, dict):
+            changed = straighten(item) or changed
+            changed = fill_summary(item) or changed
     return encoded(value) if changed else body

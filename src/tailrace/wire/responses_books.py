@@ -2,13 +2,16 @@
 
 Backends name an item by id, by index, by both or by neither, and some contradict themselves:
 agentscope-runtime ends a reasoning item under the next item's index, GitHub Copilot gives every
-event a new id. So an id that was announced is believed first, then the index, then the order.
+event a new id, and some have one id for all items. So an id that was announced for an item of this
+type is believed first, then the index, then the order.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
+from tailrace.wire.responses_body import straighten
 from tailrace.wire.responses_frames import Json
 
 
@@ -105,6 +108,7 @@ class Item:
         "announced",
         "done",
         "family",
+        "given",
         "id",
         "index",
         "named",
@@ -120,7 +124,8 @@ class Item:
         self.id = id
         self.index = index
         self.type = type
-        self.named = False  # the id is the backend's, not ours
+        self.given: int | None = None  # the index as the backend has it
+        self.named = False  # the backend has an id for it
         self.announced = False  # the client has seen its `output_item.added`
         self.offered = False  # the backend has sent one
         self.done: Json | None = None
@@ -129,6 +134,10 @@ class Item:
         self.family: Lane | None = None  # which of the two ways to tell reasoning came first
         self.raws: dict[int, int] = {}  # raw content_index to the summary_index that shows it
         self.repeats: dict[int, Repeat] = {}
+
+    def is_elsewhere(self, index: object) -> bool:
+        """Whether an index is given and is not this item's."""
+        return isinstance(index, int) and self.given is not None and index != self.given
 
     def listed(self, place: str) -> list[Part]:
         """The parts of one list, in order."""
@@ -170,21 +179,24 @@ class Books:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.base = ""
-        self._ids: dict[str, Item] = {}
+        self._ids: dict[tuple[str, str | None], Item] = {}  # by id and type, and by id alone
         self._indexes: dict[int, Item] = {}  # by the backend's own numbers, the latest of each
         self._used: set[int] = set()
 
     def find(self, id: object, index: object, type: str | None) -> Item | None:
         """The item that is meant, if it is known; `type` is what the event is about, if it says."""
-        if isinstance(id, str) and id in self._ids:
-            return self._ids[id]
+        is_named = isinstance(id, str) and bool(id)
+        if is_named:
+            found = self._ids.get((str(id), type))
+            if found is not None and not (found.done is not None and found.is_elsewhere(index)):
+                return found
         if isinstance(index, int):
             found = self._indexes.get(index)
             if found is not None and (found.done is not None or type not in (None, found.type)):
                 return None
         else:
             found = self.last(type)
-            if found is not None and isinstance(id, str) and found.named:
+            if found is not None and is_named and found.named:
                 return None
         return found
 
@@ -200,36 +212,78 @@ class Books:
         free = len(self.items)
         while free in self._used:
             free += 1
-        taken = not isinstance(index, int) or isinstance(index, bool) or index in self._used
-        number = free if taken else index
-        assert isinstance(number, int)
-        named = isinstance(id, str) and bool(id)
-        name = (
-            id
-            if isinstance(id, str) and id
-            else f"{_PREFIX.get(type, 'item')}_{self.base}_{number}"
-        )
+        given = index if isinstance(index, int) and not isinstance(index, bool) else None
+        number = free if given is None or given in self._used else given
+        name = id if isinstance(id, str) else ""
+        if not name or (name, None) in self._ids:
+            name = f"{_PREFIX.get(type, 'item')}_{self.base}_{number}"
         item = Item(name, number, type)
-        item.named = named
+        item.given = given
         self.items.append(item)
         self._used.add(number)
-        self._ids[name] = item
-        self._indexes[index if isinstance(index, int) else number] = item
+        self._indexes[number if given is None else given] = item
+        self._ids[name, type] = self._ids[name, None] = item
+        if isinstance(id, str) and id:
+            # The latest of those that share an id is the one that is spoken of.
+            self._ids[id, type] = self._ids[id, None] = item
+            item.named = True
         return item
 
     def alias(self, id: object, item: Item) -> None:
         """The backend names an item that the client knows by another id."""
-        if isinstance(id, str):
-            self._ids.setdefault(id, item)
+        if isinstance(id, str) and id:
+            for type_ in (item.type, None):
+                self._ids.setdefault((id, type_), item)
             item.named = True
 
     def by_output(self, values: list[Json]) -> list[Item | None]:
-        """The items that stand in a whole response, by id and else by their place."""
-        ordered = sorted(self.items, key=lambda item: item.index)
-        found = []
-        for place, value in enumerate(values):
-            item = self._ids.get(str(value.get("id")))
-            if item is None and place < len(ordered):
-                item = ordered[place]
-            found.append(item if item is not None and item.type == value.get("type") else None)
+        """The items that stand in a whole response: by id, and else by type and order."""
+        ids = [(str(value.get("id")), str(value.get("type"))) for value in values]
+        free = {item.id: item for item in sorted(self.items, key=lambda item: item.index)}
+        found: list[Item | None] = [None] * len(values)
+        # The ids that the client knows come first: some backends have one for several items.
+        for names in ({(item.id, item.type): item for item in self.items}, self._ids):
+            for place, key in enumerate(ids):
+                if found[place] is None and key in names:
+                    found[place] = free.pop(names[key].id, None)
+        left: dict[str, deque[Item]] = {}
+        for item in free.values():
+            left.setdefault(item.type, deque()).append(item)
+        for place, (_, type_) in enumerate(ids):
+            if found[place] is None and left.get(type_):
+                found[place] = left[type_].popleft()
         return found
+
+
+def named(value: Json, event: Json) -> tuple[str | None, object, object]:
+    """What an event about a whole item says of it: type, id, index."""
+    type_ = value.get("type")
+    id_ = value.get("id") or event.get("item_id")
+    return type_ if isinstance(type_, str) else None, id_, event.get("output_index")
+
+
+def fill_id(value: Json, item: Item) -> bool:
+    """Let an item have the id that the client knows.
+
+    One that goes with encrypted content is checked by the provider: it must stay.
+    """
+    if value.get("id") == item.id or value.get("encrypted_content"):
+        return False
+    value["id"] = item.id
+    return True
+
+
+def fill_item(value: Json, item: Item) -> bool:
+    """Complete what clients read of an item when it is announced."""
+    changed = straighten(value)
+    changed = fill_id(value, item) or changed
+    wanted: dict[str, Json] = {
+        "message": {"role": "assistant", "content": []},
+        "reasoning": {"summary": []},
+        "function_call": {"call_id": item.id, "name": "", "arguments": ""},
+    }
+    for name, empty in wanted.get(item.type, {}).items():
+        if value.get(name) is None:
+            value[name] = empty
+            changed = True
+    return changed

@@ -52,11 +52,13 @@ class Reasoning(Texts):
         if kind not in ("response.reasoning_text.delta", "response.reasoning_text.done"):
             return super().event(raw, event, kind, changed=changed)
         item = self._item(event, RAW.item)
+        if item is None:
+            return True
         changed = self.point(event, item) or changed
         if item.family is SUMMARY:
             self._put(raw, event, changed=changed)
-            return True
-        self._retell(raw, event, item)
+        else:
+            self._retell(raw, event, item)
         return True
 
     def _retell(self, raw: bytes, event: Json, item: Item) -> None:
@@ -135,8 +137,9 @@ class Reasoning(Texts):
         if not isinstance(index, int):
             index = max(item.repeats, default=0)
         repeat = item.repeats.setdefault(index, Repeat())
-        if repeat.own is None:
-            shown = item.parts.get((SUMMARY.place, index)) or item.listed(SUMMARY.place)[0]
+        parts = item.listed(SUMMARY.place)
+        if repeat.own is None and parts:
+            shown = item.parts.get((SUMMARY.place, index), parts[0])
             data = utf8(text) if isinstance(text, str) else b""
             is_delta = event["type"].endswith(".delta")
             start = repeat.at if is_delta else 0
@@ -146,6 +149,7 @@ class Reasoning(Texts):
             if is_delta:
                 before = shown.text[: repeat.at].decode("utf-8", "surrogatepass")
                 event["delta"] = f"{before}{text}"
+        if repeat.own is None:
             repeat.own = item.next_index(SUMMARY.place)
         event[SUMMARY.key] = repeat.own
         return None
@@ -162,6 +166,7 @@ class Reasoning(Texts):
                 if text or index in item.raws:
                     place = item.raws.setdefault(index, item.next_index(SUMMARY.place))
                     self._tell_whole(item, SUMMARY, place, text)
+            self._tell_own(item, own)
         else:
             for index, text in enumerate(own):
                 self._tell_whole(item, SUMMARY, index, text)
@@ -169,6 +174,15 @@ class Reasoning(Texts):
         for part in parts:
             self._close(item, part)
         return self._fill(item, value, own, parts)
+
+    def _tell_own(self, item: Item, own: list[str]) -> None:
+        """Tell a summary that only the end of an item has, unless it repeats the raw text."""
+        parts = item.listed(SUMMARY.place)
+        if not any(part.lost for part in parts):
+            told = "".join(part.whole() for part in parts)
+            for text in own:
+                if _squeezed(text) not in _squeezed(told):
+                    self._tell_whole(item, SUMMARY, item.next_index(SUMMARY.place), text)
 
     def _fill(self, item: Item, value: Json, own: list[str], parts: list[Part]) -> bool:
         if any(part.lost for part in parts):
@@ -181,3 +195,8 @@ class Reasoning(Texts):
             return False
         value["summary"] = [summary_text(text) for text in filled]
         return True
+
+
+def _squeezed(text: str) -> str:
+    """A text without its blanks: parts are joined by some backends, with or without a break."""
+    return "".join(text.split())

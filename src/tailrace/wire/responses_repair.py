@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from operator import itemgetter
 from typing import ClassVar
 
 from tailrace.core import sse
@@ -20,9 +21,10 @@ from tailrace.wire.responses_body import (
     fill_response,
     fill_summary,
     listed,
+    straighten,
     unwrapped,
 )
-from tailrace.wire.responses_books import Books, Item
+from tailrace.wire.responses_books import Books, Item, fill_id, fill_item, named
 from tailrace.wire.responses_frames import (
     Frames,
     Json,
@@ -62,13 +64,18 @@ class ResponsesRepair:
         self._out: list[bytes] = []
         self._number = -1
         self._after = -1 if after is None else after
-        self._books = Books()
-        self._texts = Reasoning(self._books, self, max_kept)
+        self._max_kept = max_kept
         self._known: Json = {"id": f"resp_{ident}", "created_at": now, "model": "unknown"}
+        self._spoke = False  # any data at all came
+        self._open()
+
+    def _open(self) -> None:
+        """A response can begin; an agent may tell several in one stream, one after the other."""
+        self._books = Books()
+        self._texts = Reasoning(self._books, self, self._max_kept)
         self._response: Json = {}
         self._begun = False
         self._over = False
-        self._spoke = False  # any data at all came
 
     # --- the stream ----------------------------------------------------------------------------
 
@@ -131,7 +138,8 @@ class ResponsesRepair:
             self._out.append(raw)
             return
         kind, changed = event.get("type"), False
-        if not isinstance(kind, str) and name.startswith("response."):
+        says = name.startswith("response.") or (name == "error" and not event.get("error"))
+        if not isinstance(kind, str) and says:
             kind, changed = name, True
             event["type"] = name
         if isinstance(kind, str) and (kind.startswith("response.") or kind == "error"):
@@ -179,6 +187,8 @@ class ResponsesRepair:
     # --- events --------------------------------------------------------------------------------
 
     def _event(self, raw: bytes, event: Json, kind: str, *, changed: bool) -> None:
+        if self._over and kind == "response.created":
+            self._open()
         if self._over:
             self.put(raw, event, changed=changed)
         elif kind == "error":
@@ -239,16 +249,15 @@ class ResponsesRepair:
         if not isinstance(value, dict):
             self.put(raw, event, changed=changed)
             return
-        type_ = str(value.get("type"))
-        id_ = value.get("id") or event.get("item_id")
-        item = self._books.find(id_, event.get("output_index"), type_)
-        if item is None or (item.offered and item.id != id_):
-            item = self._books.add(id_, event.get("output_index"), type_)
+        type_, id_, index = named(value, event)
+        item = self._books.find(id_, index, type_)
+        if item is None or (item.offered and (item.id != id_ or item.is_elsewhere(index))):
+            item = self._books.add(id_, index, type_ or "")
         item.offered = True
         self._books.alias(id_, item)
         if not item.announced:
             changed = self._texts.point(event, item, named=False) or changed
-            changed = _fill_item(value, item) or changed
+            changed = fill_item(value, item) or changed
             item.announced = True
             self.put(raw, event, changed=changed)
             self._texts.name_call(item, value)
@@ -259,14 +268,16 @@ class ResponsesRepair:
         if not isinstance(value, dict):
             self.put(raw, event, changed=changed)
             return
-        type_ = str(value.get("type"))
-        id_, index = value.get("id") or event.get("item_id"), event.get("output_index")
-        item = self._books.find(id_, index, type_) or self._books.add(id_, index, type_)
+        type_, id_, index = named(value, event)
+        item = self._books.find(id_, index, type_) or self._books.add(id_, index, type_ or "")
+        if item.done is not None:
+            return  # It was ended before; a call that ends twice is made twice.
         self._books.alias(id_, item)
+        changed = straighten(value) or changed
         if not item.announced:
             self._announce(item, value)
         changed = self._texts.point(event, item, named=False) or changed
-        changed = _fill_id(value, item) or changed
+        changed = fill_id(value, item) or changed
         changed = self._texts.complete(item, value) or changed
         item.done = self._texts.kept(value, len(raw))
         self.put(raw, event, changed=changed)
@@ -278,7 +289,7 @@ class ResponsesRepair:
         for name, empty in (("content", []), ("summary", []), ("arguments", "")):
             if name in begun and item.type in ("message", "reasoning", "function_call"):
                 begun[name] = empty
-        _fill_item(begun, item)
+        fill_item(begun, item)
         item.announced = True
         self.insert("response.output_item.added", {"output_index": item.index, "item": begun})
         self._texts.name_call(item, begun)
@@ -292,47 +303,61 @@ class ResponsesRepair:
 
     def _fill_output(self, response: Json, kind: str) -> bool:
         """The final response has every item, with its reasoning shown and its id unchanged."""
-        output = [value for value in listed(response, "output") if isinstance(value, dict)]
-        if not output and kind != "response.failed":
-            response["output"] = self._done_items()
-            return bool(response["output"])
+        output = _dicts(response)
         changed = False
-        for value, item in zip(output, self._books.by_output(output), strict=True):
+        known = self._books.by_output(output)
+        for value, item in zip(output, known, strict=True):
+            changed = straighten(value) or changed
             if item is not None:
-                changed = _fill_id(value, item) or changed
+                changed = fill_id(value, item) or changed
                 summary = item.done.get("summary") if item.done is not None else None
                 if item.type == "reasoning" and summary and value.get("summary") != summary:
                     value["summary"] = summary
                     changed = True
             changed = fill_summary(value) or changed
-        return changed
+        if kind == "response.failed":
+            return changed
+        ids = {item.id for item in known if item is not None}
+        missing = [item for item in self._done_items() if item.id not in ids]
+        if missing:
+            places = [-1 if item is None else item.index for item in known]
+            whole = [*zip(places, output, strict=True)]
+            whole += [(item.index, item.done) for item in missing if item.done]
+            response["output"] = [value for _, value in sorted(whole, key=itemgetter(0))]
+        return changed or bool(missing)
 
-    def _done_items(self) -> list[Json]:
+    def _done_items(self) -> list[Item]:
         if self._texts.overflowed:
             return []
         items = sorted(self._books.items, key=lambda item: item.index)
-        return [item.done for item in items if item.done]
+        return [item for item in items if item.done]
 
     def _close_items(self, response: Json, kind: str) -> None:
-        """Give the items that nobody ended their end, as the final response has them."""
-        output = [value for value in listed(response, "output") if isinstance(value, dict)]
-        final = {
-            item.index: value
-            for value, item in zip(output, self._books.by_output(output), strict=True)
-            if item is not None
-        }
+        """Give the items that nobody ended their end, as the final response has them.
+
+        What only the final response has is told before it: clients show what they were told.
+        """
+        output = _dicts(response)
+        for place, item in enumerate(self._books.by_output(output)):
+            value = output[place]
+            if item is None:
+                item = self._books.add(value.get("id"), place, str(value.get("type")))
+            if item.done is None:
+                self._close_item(item, value)
         status = "completed" if kind == "response.completed" else "incomplete"
         for item in self._books.items:
-            if item.done is None:
-                value = final.get(item.index) or self._texts.assembled(item, status)
-                if value is not None:
-                    copy = {**value, "id": item.id}
-                    event: Json = {"output_index": item.index, "item": copy}
-                    if not item.announced:
-                        self._announce(item, copy)
-                    self._texts.complete(item, copy)
-                    item.done = self._texts.kept(copy, len(encoded(copy)))
-                    self.insert("response.output_item.done", event)
+            told = self._texts.assembled(item, status) if item.done is None else None
+            if told is not None:
+                self._close_item(item, told)
+
+    def _close_item(self, item: Item, value: Json) -> None:
+        whole = {**value, "id": item.id}
+        straighten(whole)
+        if not item.announced:
+            self._announce(item, whole)
+        self._texts.complete(item, whole)
+        item.done = self._texts.kept(whole, len(encoded(whole)))
+        self.insert("response.output_item.done", {"output_index": item.index, "item": whole})
 
     def _finish(self) -> None:
         """The stream is over, cleanly: end it by what was seen.
@@ -359,7 +384,7 @@ class ResponsesRepair:
         if kind != "response.failed":
             self._close_items({}, kind)
         response = {**self._response, "status": kind.removeprefix("response.")}
-        response["output"] = self._done_items()
+        response["output"] = [item.done for item in self._done_items()]
         response["error"] = error
         reason = {"reason": "upstream_ended"} if kind == "response.incomplete" else None
         response["incomplete_details"] = reason
@@ -367,24 +392,5 @@ class ResponsesRepair:
         self.insert(kind, {"response": response})
 
 
-def _fill_id(value: Json, item: Item) -> bool:
-    # An id that goes with encrypted content is checked by the provider: it must stay.
-    if value.get("id") == item.id or value.get("encrypted_content"):
-        return False
-    value["id"] = item.id
-    return True
-
-
-def _fill_item(value: Json, item: Item) -> bool:
-    """Complete what clients read of an item when it is announced."""
-    changed = _fill_id(value, item)
-    wanted: dict[str, Json] = {
-        "message": {"role": "assistant", "content": []},
-        "reasoning": {"summary": []},
-        "function_call": {"call_id": item.id, "name": "", "arguments": ""},
-    }
-    for name, empty in wanted.get(item.type, {}).items():
-        if value.get(name) is None:
-            value[name] = empty
-            changed = True
-    return changed
+def _dicts(response: Json) -> list[Json]:
+    return [value for value in listed(response, "output") if isinstance(value, dict)]

@@ -13,6 +13,7 @@ from tailrace.wire.responses_body import listed
 from tailrace.wire.responses_books import (
     ARGUMENTS,
     BY_TYPE,
+    RAW,
     REFUSAL,
     SUMMARY,
     TEXT,
@@ -81,10 +82,20 @@ class Texts:
             changed = True
         return changed
 
-    def _item(self, event: Json, type_: str) -> Item:
-        """The item of an event, announced before anything is said about it."""
+    def _item(self, event: Json, type_: str) -> Item | None:
+        """The item of an event, announced before anything is said about it.
+
+        None if that item has ended and the event brings nothing new; more text after the end of
+        an item is an item of its own, for no client takes it into the old one.
+        """
         id_, index = event.get("item_id"), event.get("output_index")
-        item = self._books.find(id_, index, type_) or self._books.add(id_, index, type_)
+        item = self._books.find(id_, index, type_)
+        if item is not None and item.done is not None:
+            if type_ == ARGUMENTS.item or not event["type"].endswith(".delta"):
+                return None
+            item = None
+        if item is None:
+            item = self._books.add(id_, index, type_)
         self._books.alias(id_, item)
         if not item.announced and type_ != ARGUMENTS.item:
             item.announced = True
@@ -122,15 +133,17 @@ class Texts:
         if name in _BY_TEXT and verb in ("delta", "done"):
             lane = _BY_TEXT[name]
             item = self._item(event, lane.item)
-            changed = self.point(event, item) or changed
-            self._text(raw, event, item, lane, changed=changed)
+            if item is not None:
+                changed = self.point(event, item) or changed
+                self._text(raw, event, item, lane, changed=changed)
         elif name in (_CONTENT_PART, _SUMMARY_PART) and verb in ("added", "done"):
             self._about_part(raw, event, name, changed=changed)
         elif kind == "response.output_text.annotation.added":
             item = self._item(event, TEXT.item)
-            changed = self.point(event, item) or changed
-            changed = self._place(event, item, TEXT) or changed
-            self._part(item, TEXT, event[TEXT.key])
+            if item is not None:
+                changed = self.point(event, item) or changed
+                changed = self._place(event, item, TEXT) or changed
+                self._part(item, TEXT, event[TEXT.key])
             self._put(raw, event, changed=changed)
         elif name == ARGUMENTS.text:
             self._arguments(raw, event, verb, changed=changed)
@@ -202,16 +215,30 @@ class Texts:
         shown = event.get("part")
         type_ = shown.get("type") if isinstance(shown, dict) else None
         default = SUMMARY if name == _SUMMARY_PART else TEXT
-        lane = default if type_ is None else BY_TYPE.get(str(type_))
+        lane = default if type_ in (None, "text") else BY_TYPE.get(str(type_))
+        if lane is TEXT and self._is_reasoning(event):
+            lane = RAW  # vLLM announces its raw reasoning as `output_text`.
         if lane is None:
             self._put(raw, event, changed=changed)
             return
         item = self._item(event, lane.item)
+        if item is None:
+            return
         changed = self.point(event, item) or changed
         if not isinstance(shown, dict):
             event["part"] = {} if event["type"].endswith(".done") else lane.empty()
             changed = True
+        elif type_ != lane.type:
+            shown["type"] = lane.type
+            changed = True
         self._part_event(raw, event, item, lane, changed=changed)
+
+    def _is_reasoning(self, event: Json) -> bool:
+        """Whether an event names an item of reasoning that is still open."""
+        id_, index = event.get("item_id"), event.get("output_index")
+        item = self._books.find(id_, index, RAW.item)
+        named = isinstance(id_, str) or isinstance(index, int)
+        return named and item is not None and item.done is None and not item.is_elsewhere(index)
 
     def _part_event(
         self, raw: bytes, event: Json, item: Item, lane: Lane, *, changed: bool
@@ -240,6 +267,8 @@ class Texts:
     def _arguments(self, raw: bytes, event: Json, verb: str, *, changed: bool) -> None:
         """Arguments wait until their call has a name: no client can show a call without one."""
         item = self._item(event, ARGUMENTS.item)
+        if item is None:
+            return
         changed = self.point(event, item) or changed
         part = item.parts.setdefault((ARGUMENTS.place, 0), Part(ARGUMENTS, 0))
         if verb == "delta":
@@ -298,9 +327,11 @@ class Texts:
         if not isinstance(value.get("arguments"), str) and part is not None:
             value["arguments"] = part.whole()
             changed = True
-        if value.get("status") is None:
-            value["status"] = "completed"
-            changed = True
+        known = {**item.value, "status": "completed"}
+        for name in ("call_id", "name", "status"):
+            if value.get(name) is None and name in known:
+                value[name] = known[name]
+                changed = True
         return changed
 
     def _tell_whole(self, item: Item, lane: Lane, index: int, text: object) -> None:
