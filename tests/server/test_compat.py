@@ -103,6 +103,35 @@ async def test_a_json_answer_gets_its_summary_and_its_new_length() -> None:
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(body)
 
 
+async def test_what_was_measured_of_a_body_is_not_told_of_another() -> None:
+    measured = {"Content-MD5": "x", "Digest": "x", "content-digest": "x", "Repr-Digest": "x"}
+    before = json.dumps(response("completed", [RAW])).encode()
+    app = App(before, kind="application/json", headers={**measured, "ETag": "x"})
+    names = {name.lower() for name, _ in (await answer(app))[0]["headers"]}
+    assert names == {b"content-type", b"x-own", b"etag", b"content-length"}
+    app = App(stream(*sunny(raw=True)), headers=measured)
+    names = {name.lower() for name, _ in (await answer(app))[0]["headers"]}
+    assert names == {b"content-type", b"x-own"}
+    whole = json.dumps(sunny()[-1]["response"]).encode()
+    app = App(whole, kind="application/json", headers=measured)
+    assert (await answer(app))[0]["headers"] == app.headers
+
+
+async def test_the_headers_of_a_stream_that_is_not_sent_are_left_alone() -> None:
+    app = App(b"", headers={"Content-Length": "5"})
+    sent = await answer(app, method="HEAD")
+    assert sent[0]["headers"] == app.headers
+    assert body_of(sent) == b""
+
+
+async def test_a_stream_that_calls_itself_json_is_a_stream() -> None:
+    frames = [stream(event) for event in sunny(raw=True)]
+    for first in (frames[0], b"\n" + frames[0].partition(b"\n")[2], b": hello\n\n" + frames[0]):
+        sent = await answer(App(b"", first, *frames[1:], kind="application/json"))
+        assert Read(events_of(body_of(sent))).texts("reasoning") == [["Sun or rain?"]]
+        assert len(sent) > len(frames) - 1, "each frame as it comes"
+
+
 @pytest.mark.parametrize(
     ("path", "touched"),
     [
@@ -220,9 +249,9 @@ async def test_a_client_resumes_in_the_repaired_stream() -> None:
     body = (HERE / "agentscope-runtime-1.1.6.sse").read_bytes()
     app = App(body)
     whole = events_of(repaired(body))
-    query = "stream=true&starting_after=7&include=a&include=b"
+    query = "stream=true&starting_after=7&include[]=a%20b&include[]=b&bare"
     sent = await answer(app, "/v1/responses/resp_1", "GET", query)
-    assert app.scope["query_string"] == b"stream=true&include=a&include=b"
+    assert app.scope["query_string"] == b"stream=true&include[]=a%20b&include[]=b&bare"
     assert events_of(body_of(sent)) == [e for e in whole if e["sequence_number"] > 7]
 
 

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,6 +25,12 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 Headers = list[tuple[bytes, bytes]]
 
 _PATHS = re.compile(r"/responses(/[^/]+(/cancel)?)?/?\Z")
+_CURSOR = b"starting_after"
+_SSE = (b"data:", b"event:", b"id:", b"retry:", b":")
+_OF_THE_BYTES = frozenset(
+    (b"content-length", b"content-md5", b"digest", b"content-digest", b"repr-digest")
+)
+"""Headers that would be wrong about a body that was changed."""
 
 
 class BackendCut(Exception):
@@ -45,7 +50,8 @@ class ResponsesCompat:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or _PATHS.search(scope["path"]) is None:
+        is_ours = scope["type"] == "http" and _PATHS.search(scope["path"]) is not None
+        if not is_ours or scope["method"] == "HEAD":
             await self._app(scope, receive, send)
             return
         scope, after = _from_the_start(scope)
@@ -70,12 +76,13 @@ def _from_the_start(scope: Scope) -> tuple[Scope, int | None]:
     """
     headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
     changed = {**scope, "headers": [*headers, (b"accept-encoding", b"identity")]}
-    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    after = dict(query).get("starting_after", "")
-    if scope["method"] != "GET" or not (after.isascii() and after.isdigit() and len(after) < 16):
+    pairs = scope["query_string"].split(b"&")
+    cursors = [pair.partition(b"=")[2] for pair in pairs if pair.partition(b"=")[0] == _CURSOR]
+    after = cursors[-1] if cursors else b""
+    if scope["method"] != "GET" or not (after.isdigit() and len(after) < 16):
         return changed, None
-    rest = [pair for pair in query if pair[0] != "starting_after"]
-    changed["query_string"] = urlencode(rest).encode("latin-1")
+    rest = [pair for pair in pairs if pair.partition(b"=")[0] != _CURSOR]
+    changed["query_string"] = b"&".join(rest)
     return changed, int(after)
 
 
@@ -106,12 +113,17 @@ class _Answer:
         kind = _value(headers, b"content-type").partition(b";")[0].strip().lower()
         readable = message["status"] == 200 and not _value(headers, b"content-encoding")
         if readable and kind == b"text/event-stream":
-            self._repair = ResponsesRepair(uuid.uuid4().hex, int(time.time()), after=self._after)
-            message = {**message, "headers": _without(headers, b"content-length")}
+            await self._start_stream(message)
         elif readable and kind == b"application/json":
             self._held = message
-            return
-        await self._send(message)
+        else:
+            await self._send(message)
+
+    async def _start_stream(self, start: Message) -> ResponsesRepair:
+        repair = ResponsesRepair(uuid.uuid4().hex, int(time.time()), after=self._after)
+        self._repair = repair
+        await self._send({**start, "headers": _unmeasured(start.get("headers", ()))})
+        return repair
 
     async def _stream(self, repair: ResponsesRepair, message: Message) -> None:
         more = message.get("more_body", False)
@@ -123,6 +135,11 @@ class _Answer:
             await self._send({**message, "body": body})
 
     async def _gather(self, start: Message, message: Message) -> None:
+        if not self._body and message.get("body", b"").lstrip().startswith(_SSE):
+            # Some call a stream JSON too. Its clients read it all the same, as it comes.
+            self._held = None
+            await self._stream(await self._start_stream(start), message)
+            return
         self._body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(self._body) > MAX_BODY_BYTES:
@@ -132,8 +149,7 @@ class _Answer:
             after = repaired_body(before)
             if after is not before:
                 length = (b"content-length", b"%d" % len(after))
-                rest = _without(start.get("headers", ()), b"content-length")
-                start = {**start, "headers": [*rest, length]}
+                start = {**start, "headers": [*_unmeasured(start.get("headers", ())), length]}
             self._held = None
             await self._send(start)
             await self._send({**message, "body": after})
@@ -172,5 +188,5 @@ def _value(headers: Headers, name: bytes) -> bytes:
     return next((value for key, value in headers if key.lower() == name), b"")
 
 
-def _without(headers: Iterable[Any], name: bytes) -> Headers:
-    return [(key, value) for key, value in headers if key.lower() != name]
+def _unmeasured(headers: Iterable[Any]) -> Headers:
+    return [(key, value) for key, value in headers if key.lower() not in _OF_THE_BYTES]
