@@ -163,11 +163,16 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path) -> None:
         (["worker", "tests.serving_app:app", "--keep-runs", "-1d"], "'-1d' is no duration"),
         (["proxy", "--upstream", "nowhere"], "http://host:port"),
         (["proxy", "--upstream", "http://localhost:1", "--host", "0.0.0.0"], "0.0.0.0"),
+        (["proxy", "--upstream", "http://me:secret@localhost:1"], "Authorization"),
+        (["proxy", "--upstream", "http://localhost:1", "--port", "65536"], "65535"),
+        (["proxy", "--upstream", "http://localhost:1", "--timeout", "0"], "0.1"),
+        (["demo", "--port", "-1"], "--port"),
     ):
         done = tailrace(*arguments, cwd=ROOT if "tests" in arguments[1] else tmp_path)
         assert done.returncode == 2, done
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+        assert "secret" not in done.stderr
 
 
 def test_the_command_line_says_how_long_runs_are_kept() -> None:

@@ -27,7 +27,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; loopback only, for now.")]
 KeepEvents = Annotated[
     str | None,
@@ -115,7 +115,8 @@ def proxy(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     timeout: Annotated[
-        float, typer.Option(help="Seconds that the backend may be silent before it is given up.")
+        float,
+        typer.Option(min=0.1, help="Seconds that the backend may be silent before it is given up."),
     ] = 600.0,
 ) -> None:
     """Repair the Responses streams of a backend that you cannot change, until Ctrl-C.
@@ -128,7 +129,7 @@ def proxy(
     from tailrace.server.proxy import Proxy
 
     async def announce(url: str) -> bool:
-        typer.echo(f"Tailrace repairs {upstream} at {url}  (Ctrl-C stops it)")
+        typer.echo(f"Tailrace repairs {app.upstream} at {url}  (Ctrl-C stops it)")
         return True
 
     try:

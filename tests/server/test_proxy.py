@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -285,6 +286,54 @@ async def test_a_client_that_leaves_inside_its_own_body_is_gone_for_the_backend_
     server.close()
 
 
+async def test_half_a_body_in_chunks_is_never_a_whole_one_for_the_backend() -> None:
+    begun, gone = asyncio.Event(), asyncio.Event()
+    got = b""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        while chunk := await reader.read(1000):
+            got += chunk
+            if b"half" in got:
+                begun.set()
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        head = b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+        writer.write(head + b"4\r\nhalf\r\n")
+        await begun.wait()
+        writer.close()
+        await gone.wait()
+    server.close()
+    assert got.endswith(b"4\r\nhalf\r\n"), "the last chunk, of length 0, says that it is whole"
+
+
+async def test_a_proxy_that_stops_before_the_answer_says_so() -> None:
+    asked = asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        asked.set()
+        await exchange.left()
+
+    async with backend(answer) as upstream:
+        proxy = Proxy(upstream)
+        async with serving(proxy) as url, httpx.AsyncClient(base_url=url) as client:
+            for path in ("/v1/responses", "/v1/chat/completions"):
+                asked.clear()
+                proxy._forward.stopping.clear()
+                pending = asyncio.ensure_future(client.post(path, json={}))
+                await asked.wait()
+                proxy.stop_streams()
+                found = await pending
+                assert found.status_code == 503
+                assert found.json()["error"]["code"] == "stopping"
+
+
 async def test_a_proxy_that_stops_tells_its_clients() -> None:
     async def answer(exchange: Exchange) -> None:
         await exchange.send(STREAM)
@@ -316,20 +365,55 @@ async def test_pages_of_strangers_are_refused() -> None:
         assert (await client.post("/v1/files", headers=own, content=b"x")).status_code == 204
 
 
-async def test_it_speaks_no_websocket() -> None:
-    sent = []
+@pytest.mark.parametrize("extensions", [{}, {"websocket.http.response": {}}])
+async def test_it_speaks_no_websocket(extensions: dict[str, Any]) -> None:
+    sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await Proxy("http://localhost:1")({"type": "websocket"}, None, send)  # type: ignore[arg-type]
-    assert sent == [{"type": "websocket.close", "code": 1003}]
+    scope = {"type": "websocket", "extensions": extensions}
+    await Proxy("http://localhost:1")(scope, None, send)  # type: ignore[arg-type]
+    if extensions:
+        assert sent[0]["status"] == 501
+        assert json.loads(sent[1]["body"])["error"]["code"] == "no_websocket"
+    else:
+        assert sent == [{"type": "websocket.close", "code": 1003}]
 
 
-@pytest.mark.parametrize("upstream", ["", "localhost:8090", "ftp://host", "http://", "http:///x"])
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        "",
+        "localhost:8090",
+        "ftp://host",
+        "http://",
+        "http:///x",
+        "http://host:port",
+        "http://host:99999",
+        "http://host:0",
+        "http://[::1",
+        "http://me:secret@host:port",
+    ],
+)
 def test_an_address_that_is_none_is_refused(upstream: str) -> None:
-    with pytest.raises(CallerError, match="http://host:port"):
+    with pytest.raises(CallerError, match="say http://host:port") as refused:
         Proxy(upstream)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "words"),
+    [
+        ("http://me:secret@host:1/v1", "Authorization"),
+        ("http://host:1/v1?key=1", "clients say that"),
+        ("http://host:1/v1#x", "clients say that"),
+    ],
+)
+def test_an_address_that_says_too_much_is_refused(upstream: str, words: str) -> None:
+    with pytest.raises(CallerError, match=words) as refused:
+        Proxy(upstream)
+    assert "secret" not in str(refused.value)
 
 
 async def test_a_proxy_of_the_environment_is_used_unless_the_backend_is_excepted(
@@ -348,3 +432,38 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_backend_is_excepted
             async with serving(Proxy(upstream)) as url:
                 await client.get(f"{url}/x?y")
     assert lines == [b"GET http://backend.invalid/x?y HTTP/1.1", b"GET /x?y HTTP/1.1"]
+
+
+async def test_a_proxy_of_the_environment_is_told_its_name_and_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    async def answer(exchange: Exchange) -> None:
+        seen.append(exchange.header(b"proxy-authorization"))
+        await exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with backend(answer) as address, httpx.AsyncClient(trust_env=False) as client:
+        monkeypatch.setenv("http_proxy", address.removeprefix("http://"))
+        monkeypatch.setenv("no_proxy", "")
+        async with serving(Proxy("http://backend.invalid")) as url:
+            await client.get(f"{url}/x")
+        monkeypatch.setenv("http_proxy", address.replace("//", "//me:p%40ss@"))
+        async with serving(Proxy("http://backend.invalid")) as url:
+            await client.get(f"{url}/x")
+    assert seen == [None, b"Basic " + base64.b64encode(b"me:p@ss")]
+
+
+async def test_a_proxy_of_the_environment_that_refuses_is_a_502(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+
+    async with backend(answer) as address, httpx.AsyncClient(trust_env=False) as client:
+        monkeypatch.setenv("https_proxy", address)
+        monkeypatch.setenv("no_proxy", "")
+        async with serving(Proxy("https://backend.invalid")) as url:
+            found = await client.get(f"{url}/x")
+    assert found.status_code == 502
+    assert "403 Forbidden" in found.json()["error"]["message"]

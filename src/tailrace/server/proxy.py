@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore2
@@ -43,7 +43,13 @@ _HOP_BY_HOP = frozenset(
     )
 )
 
+_STOPPING = "The proxy is stopping; ask again."
+
 logger = logging.getLogger("tailrace")
+
+
+class _ClientLeft(Exception):
+    """The client left inside its own request: what it sent is no whole request."""
 
 
 class Proxy:
@@ -69,7 +75,7 @@ class Proxy:
                 # connection, which is how the client learns of it.
                 return
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1003})
+            await _refuse_websocket(scope, send)
         else:
             await self._lifespan(receive, send)
 
@@ -79,6 +85,11 @@ class Proxy:
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
+
+    @property
+    def upstream(self) -> str:
+        """The backend's address, as requests are sent to it."""
+        return self._forward.name + self._forward.path.decode()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -95,23 +106,19 @@ class _Forward:
     """Sends each request to the backend and its answer back, without looking into either."""
 
     def __init__(self, upstream: str, silence_seconds: float) -> None:
-        address = urlsplit(upstream)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise CallerError(f"{upstream!r} is no address of a backend; say http://host:port.")
-        self._name = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
-        self._path = address.path.rstrip("/").encode()
+        self.name, self.path, host = _address(upstream)
         self._timeouts = {
             "connect": CONNECT_SECONDS,
             "read": silence_seconds,
             "write": silence_seconds,
             "pool": CONNECT_SECONDS,
         }
-        proxies = {} if proxy_bypass(address.hostname) else getproxies()
-        outward = proxies.get(address.scheme)
+        proxies = {} if proxy_bypass(host) else getproxies()
+        outward = proxies.get(self.name.partition(":")[0])
         self.pool = httpcore2.AsyncConnectionPool(
             max_connections=None,
             keepalive_expiry=KEEPALIVE_SECONDS,
-            proxy=httpcore2.Proxy(outward) if outward else None,
+            proxy=_outward(outward) if outward else None,
         )
         self.stopping = asyncio.Event()
 
@@ -133,19 +140,20 @@ class _Forward:
         if isinstance(answers[0], Exception):
             raise answers[0]
         if sent_away:
-            raise BackendCut("The proxy is stopping; ask again.")
+            if request.answered:
+                raise BackendCut(_STOPPING)
+            await error_response(503, "stopping", _STOPPING)(scope, _nothing, send)
 
     async def _exchange(self, scope: Scope, request: _Request, send: Send) -> None:
-        begun = False
         try:
             async with self.pool.stream(
                 scope["method"],
-                f"{self._name}/",
+                f"{self.name}/",
                 headers=request.headers,
                 content=request.body() if request.has_body else None,
                 extensions={"timeout": self._timeouts, "target": self._target(scope)},
             ) as answer:
-                begun = True
+                request.answered = True
                 headers = _end_to_end(answer.headers)
                 await send(
                     {"type": "http.response.start", "status": answer.status, "headers": headers}
@@ -153,16 +161,19 @@ class _Forward:
                 async for chunk in answer.aiter_stream():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except _ClientLeft:
+            return
         except (
             httpcore2.TimeoutException,
             httpcore2.NetworkError,
             httpcore2.ProtocolError,
+            httpcore2.ProxyError,
         ) as error:
             why = f"{type(error).__name__}: {error}".rstrip(": ")
-            if begun:
-                logger.warning("%s broke off: %s", self._name, why)
+            if request.answered:
+                logger.warning("%s broke off: %s", self.name, why)
                 raise BackendCut(f"The backend's answer broke off ({why}).") from error
-            logger.warning("%s did not answer: %s", self._name, why)
+            logger.warning("%s did not answer: %s", self.name, why)
             await self._refuse(error, why, scope, send)
 
     async def _refuse(self, error: Exception, why: str, scope: Scope, send: Send) -> None:
@@ -170,11 +181,11 @@ class _Forward:
             status, code, what = 504, "upstream_timeout", "did not answer in time"
         else:
             status, code, what = 502, "upstream_unreachable", "could not be asked"
-        answer = error_response(status, code, f"The backend at {self._name} {what} ({why}).")
+        answer = error_response(status, code, f"The backend at {self.name} {what} ({why}).")
         await answer(scope, _nothing, send)
 
     def _target(self, scope: Scope) -> bytes:
-        path: bytes = self._path + (scope.get("raw_path") or scope["path"].encode())
+        path: bytes = self.path + (scope.get("raw_path") or scope["path"].encode())
         query: bytes = scope["query_string"]
         return path + b"?" + query if query else path
 
@@ -185,6 +196,7 @@ class _Request:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         self._read = asyncio.Event()
+        self.answered = False  # the client has been given a status
         self.headers = [pair for pair in _end_to_end(scope["headers"]) if pair[0] != b"host"]
         given = dict(scope["headers"])
         self.has_body = b"transfer-encoding" in given or given.get(b"content-length", b"0") != b"0"
@@ -192,12 +204,16 @@ class _Request:
             self._read.set()
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The body as it comes."""
+        """The body as it comes.
+
+        `_ClientLeft` where it breaks off: a body that merely ended there would reach the backend as
+        a whole one, if it is sent in chunks.
+        """
         more = True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                break
+                raise _ClientLeft
             more = message.get("more_body", False)
             yield message.get("body", b"")
         self._read.set()
@@ -218,3 +234,45 @@ def _end_to_end(headers: Headers) -> Headers:
 
 async def _nothing() -> dict[str, str]:
     return {"type": "http.disconnect"}
+
+
+async def _refuse_websocket(scope: Scope, send: Send) -> None:
+    """Say why, where the server can; a WebSocket that is refused has no other words."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1003})
+        return
+    answer = error_response(501, "no_websocket", "The proxy passes HTTP, not WebSockets.")
+    start = {"status": answer.status_code, "headers": answer.raw_headers}
+    await send({"type": "websocket.http.response.start", **start})
+    await send({"type": "websocket.http.response.body", "body": answer.body})
+
+
+def _address(upstream: str) -> tuple[str, bytes, str]:
+    """A backend's scheme with its host and port, its path, and its host alone."""
+    try:
+        parts = urlsplit(upstream)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none, half of an IPv6 address
+        is_one = False
+    # What is in front of an @ may be a password: it is not repeated.
+    shown = upstream.rpartition("@")[2]
+    if not is_one:
+        raise CallerError(f"{shown!r} is no address of a backend; say http://host:port.")
+    if parts.username is not None:
+        raise CallerError(
+            f"The address of {shown} has a name or a password in it. Leave them to the client, in "
+            "its Authorization header: the proxy passes it on."
+        )
+    if parts.query or parts.fragment:
+        raise CallerError(f"Leave out what follows the path of {shown!r}: clients say that.")
+    path = parts.path.rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}", path.encode(), str(parts.hostname)
+
+
+def _outward(url: str) -> httpcore2.Proxy:
+    """The environment's proxy, whose address may have a name and a password in it."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    auth = None
+    if parts.username is not None:
+        auth = unquote(parts.username), unquote(parts.password or "")
+    return httpcore2.Proxy(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", auth=auth)
