@@ -18,7 +18,7 @@ import typer
 import typer.core
 
 from tailrace import __version__
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import StreamCut, TailraceError
 
 cli = typer.Typer(
     help="Tailrace: the stateful streaming runtime for AI agents.",
@@ -151,7 +151,7 @@ class _ConvertCommand(typer.core.TyperCommand):
             f"Formats to convert from: {', '.join(source_names())}.\n\n"
             f"Formats to convert to: {', '.join(target_names())}; jsonl is one event a line, "
             "json the final object.\n\n"
-            "What is not among the first is only written; the events of jsonl are read as task."
+            "What is not among the first is only written."
         )
         super().format_help(ctx, formatter)
 
@@ -185,7 +185,11 @@ def convert(
     except OSError as error:
         _fail(f"{file} cannot be read ({error.strerror}).")
     if transcoder.error is not None and not code:
-        _fail(str(transcoder.error), 1)
+        where = "after" if isinstance(transcoder.error, StreamCut) else "in"
+        place = f"{where} event {transcoder.events} of the stream"
+        if not transcoder.events:
+            place = "nothing in the stream is an event"
+        _fail(f"{transcoder.error} ({place})", 1)
     raise typer.Exit(code)
 
 

@@ -127,7 +127,10 @@ def test_mistakes_are_one_clear_sentence_and_exit_2(tmp_path: Path) -> None:
 def test_a_cut_or_broken_stream_is_ended_and_exits_1(to: str) -> None:
     for source, words in (
         (as_sse([PIECE % "Hi"]), b"ended before the answer did"),
+        (as_sse([PIECE % "Hi"]), b"(after event 1 of the stream)"),
         (as_sse([PIECE % "Hi", "{never"]), b"sent no event"),
+        (as_sse([PIECE % "Hi", "{never", PIECE % "Hi"]), b"(in event 2 of the stream)"),
+        (b"Hello.\n", b"(nothing in the stream is an event)"),
     ):
         done = convert("--from", "openai-chat", "--to", to, stdin=source)
         assert done.returncode == 1
@@ -171,6 +174,22 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
         process.stdout = None
+
+
+def test_an_output_that_cannot_be_written_is_said_to_be() -> None:
+    with Path("/dev/full").open("wb") as full:
+        arguments = [*COMMAND, "--from", "openai-chat", "--to", "task"]
+        done = subprocess.run(
+            arguments, input=b"{}\n", stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"tailrace: The output cannot be written (No space left on device).\n"
+
+
+def test_what_was_written_as_lines_is_read_under_the_same_name() -> None:
+    lines = convert("--from", "openai-chat", "--to", "jsonl", str(CHAT)).stdout
+    again = convert("--from", "jsonl", "--to", "jsonl", stdin=lines)
+    assert (again.returncode, again.stdout) == (0, lines)
 
 
 def test_an_answer_larger_than_any_pipe_passes_whole() -> None:

@@ -7,6 +7,7 @@ import signal
 from types import FrameType
 
 from tailrace.convert.transcoder import Transcoder
+from tailrace.core.errors import CallerError
 
 INTERRUPTED = 128 + signal.SIGINT
 READER_GONE = 128 + signal.SIGPIPE
@@ -39,8 +40,13 @@ def pump(transcoder: Transcoder, source: int, target: int) -> int:
 def _write(target: int, frames: bytes) -> None:
     """Past every buffer: nothing waits for more, and nothing is left over when a reader leaves."""
     left = memoryview(frames)
-    while left:
-        left = left[os.write(target, left) :]
+    try:
+        while left:
+            left = left[os.write(target, left) :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CallerError(f"The output cannot be written ({error.strerror}).") from error
 
 
 class _Interrupts:

@@ -36,6 +36,8 @@ class WireTarget:
         self._wire = wire
         self._encoder: Encoder = wire.at(State())
         self._before = wire.preamble
+        # Asked once: to look whether an object keeps a protocol costs more than an event does.
+        self._shows_lines = isinstance(wire, FramesLines)
         self._has_told = False
         self._last = 0
 
@@ -61,7 +63,7 @@ class WireTarget:
             return self._joined([])
         frames = self._encoder.close(str(error or "The run waits for an answer."))
         wire = self._wire
-        if root is None or not wire.resumable or isinstance(wire, FramesLines):
+        if root is None or not wire.resumable or self._shows_lines:
             return self._joined(frames)
         last: ev.Event
         number = self._last + 1
@@ -76,7 +78,7 @@ class WireTarget:
         return self._joined(frames)
 
     def _encode(self, one: ev.Recorded) -> list[Frame]:
-        if not one.public and isinstance(self._wire, FramesLines):
+        if not one.public and self._shows_lines:
             one = ev.Recorded(one.event, encode_event(one.event), one.epoch)
         return self._encoder.encode(one)
 

@@ -23,6 +23,7 @@ _SOURCES: Mapping[str, Callable[[str], Source]] = {
     "openai-chat": partial(ProviderSource, OpenAIChat),
     "anthropic-messages": partial(ProviderSource, AnthropicMessages),
     "task": TaskSource,
+    "jsonl": TaskSource,
     "run": partial(ProviderSource, RunEvents, facts_of=run_facts),
     "vercel-ui": partial(MessageSource, VercelUi, facts_of=message_facts),
 }
@@ -68,6 +69,8 @@ class Transcoder:
         """Whether the target is at its end: what else the source may say is not read."""
         self.error: StreamError | None = None
         """Why the source was not read to a proper end, once that is so."""
+        self.events = 0
+        """How many events of the source were read; `error`, if any, is about the last of them."""
 
     def feed(self, chunk: bytes) -> bytes:
         """What this chunk of the source brings, at once."""
@@ -89,6 +92,7 @@ class Transcoder:
                     is_last = True
                     break
                 if text:
+                    self.events += 1
                     for one in self._source.feed(piece):
                         self._tell(one, out)
             if is_last:
@@ -157,8 +161,6 @@ async def _one_by_one(stream: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
 
 def _unreadable(name: str) -> str:
     known = f"there is {_listed(source_names())}"
-    if name == "jsonl":
-        return f"'jsonl' is only written under that name: its events are read as 'task'; {known}."
     if name in target_names():
         return f"{name!r} is only written: it does not say enough to be read back; {known}."
     return f"{name!r} cannot be read; {known}."
