@@ -82,9 +82,12 @@ def _responses(events: list[Json]) -> Iterator[tuple[str, list[Json]]]:
 def _chat_message(events: list[Json]) -> Json:
     choices = [choice for event in events for choice in event.get("choices") or []]
     deltas = [choice.get("delta") or choice.get("message") or {} for choice in choices]
-    calls = [call for delta in deltas for call in delta.get("tool_calls") or []]
+    told = [delta.get("tool_calls") or [] for delta in deltas]
+    calls = [call for one in told for call in (one if isinstance(one, list) else [one])]
     said = "".join(delta.get("reasoning_content") or "" for delta in deltas)
+    parts = [delta["content"] for delta in deltas if isinstance(delta.get("content"), list)]
     return {
+        "content": [part for content in parts for part in content],
         "reasoning_content": said,
         "tool_calls": [{"id": call["id"]} for call in calls if call.get("id")],
     }

@@ -782,7 +782,7 @@ def test_reasoning_content_is_wanted_back_in_each_turn_that_had_calls() -> None:
 
     def refused(*messages: Any) -> str | None:
         error = check_openai_chat({"messages": list(messages)}, issued)
-        return error and error.message
+        return None if error is None else error.message
 
     missing = "Missing `reasoning_content` field in the assistant message at message index"
     empty = "thinking is enabled but reasoning_content is missing in assistant tool call message at"
@@ -795,3 +795,16 @@ def test_reasoning_content_is_wanted_back_in_each_turn_that_had_calls() -> None:
     assert refused(USER, {**said, "reasoning_content": ""}, thought, ANSWER) is None
     assert refused(USER, thought, ANSWER, said, USER) is None
     assert refused(USER, said, USER, thought, ANSWER) is None
+
+
+def test_a_server_takes_back_the_parts_that_it_sent_and_another_does_not() -> None:
+    issued = Issued()
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
+    answer = {"role": "assistant", "content": [thought]}
+    issued.chat_message(answer)
+    assert check_openai_chat({"messages": [USER, answer]}, issued) is None
+    refused = check_openai_chat({"messages": [USER, answer]}, Issued())
+    assert refused is not None
+    assert refused.message.startswith("Invalid value: 'thinking'.")
+    asked = {"role": "user", "content": [thought]}
+    assert check_openai_chat({"messages": [asked]}, issued) is not None

@@ -37,10 +37,11 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
             return
         if role == "tool":
             yield from _answer(index, message, waiting, answered)
+            yield from _content(index, message, issued)
             continue
         yield from _unanswered(index, waiting)
         waiting, answered = {}, {}
-        yield from _content(index, message)
+        yield from _content(index, message, issued)
         if role == "assistant" and "tool_calls" in message:
             yield from _calls(index, message, seen)
             waiting = dict.fromkeys((call["id"] for call in message["tool_calls"]), index)
@@ -81,7 +82,6 @@ def _answer(
     else:
         del waiting[str(ident)]
         answered[str(ident)] = index
-    yield from _content(index, message)
 
 
 def _unanswered(index: int, waiting: dict[str, int]) -> Iterator[Refusal]:
@@ -94,7 +94,7 @@ def _unanswered(index: int, waiting: dict[str, int]) -> Iterator[Refusal]:
         )
 
 
-def _content(index: int, message: Json) -> Iterator[Refusal]:
+def _content(index: int, message: Json, issued: Issued) -> Iterator[Refusal]:
     content, role = message.get("content"), message["role"]
     if content is None:
         if role != "assistant" or not (message.get("tool_calls") or message.get("refusal")):
@@ -104,7 +104,9 @@ def _content(index: int, message: Json) -> Iterator[Refusal]:
         if not content:
             yield _empty(f"messages[{index}].content")
         for at, part in enumerate(content):
-            yield from _part(index, at, part, role)
+            # Thinking that some servers (Mistral) put there is taken back by them, and by no other.
+            if role != "assistant" or part.get("type") not in issued.chat_parts:
+                yield from _part(index, at, part, role)
 
 
 def _part(index: int, at: int, part: Json, role: str) -> Iterator[Refusal]:

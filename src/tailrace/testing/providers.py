@@ -62,6 +62,8 @@ class Issued:
         """The signatures of each message, in order."""
         self.reasoning_of_calls: dict[str, str] = {}
         """From a call of chat completions to the `reasoning_content` that it came with."""
+        self.chat_parts: set[str] = set()
+        """The types of content parts that a server of chat completions has sent itself."""
 
     def openai_response(
         self, response_id: str, output: Sequence[Json], *, store: bool = True
@@ -95,6 +97,9 @@ class Issued:
         for call in message.get("tool_calls") or ():
             if reasoning:
                 self.reasoning_of_calls[call["id"]] = reasoning
+        content = message.get("content")
+        if isinstance(content, list):
+            self.chat_parts.update(part["type"] for part in content)
 
 
 def seal_of(block: Json) -> str | None:
