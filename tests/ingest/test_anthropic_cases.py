@@ -533,7 +533,7 @@ def test_blocks_without_a_number_are_one_after_the_other() -> None:
 def test_what_makes_no_sense_where_it_comes_is_kept_raw() -> None:
     senseless: list[Json] = [
         {"type": "message_start", "message": "hello"},
-        more(0, "text_delta", text="nobody's"),
+        more(0, "input_json_delta", partial_json="nobody's"),
         stopped(3),
         STOP,
         *ended("end_turn")[:1],

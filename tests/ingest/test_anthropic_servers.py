@@ -103,6 +103,30 @@ SHAPES: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
         ],
         [("reasoning", "Hm"), ("message", "Hello | Bye")],
     ),
+    "nothing-ever-starts": (
+        [
+            *({"type": "ping"}, thought(0, "Hm"), text(0, "Hel"), text(0, "lo")),
+            *ended("end_turn"),
+        ],
+        [("reasoning", "Hm"), ("message", "Hello")],
+    ),
+    "vercel-gateway-begins-a-call-before-the-text-stops": (
+        [
+            *(START, begun(0, type="text", text=""), text(0, "Hel")),
+            *(begun(1, **CALL), text(0, "lo"), arguments(1, '{"a":1}')),
+            *(stopped(0), stopped(1)),
+            {**ended("tool_use")[0], "provider_metadata": {"gateway": {"cost": "0.1"}}},
+            STOP,
+        ],
+        [("message", "Hello"), ("tool_call", '{"a":1}')],
+    ),
+    "digitalocean-sorts-its-fields": (
+        [
+            {name: event[name] for name in sorted(event)}
+            for event in (START, *block(0, text(0, "Hello"), type="text"), *ended("end_turn"))
+        ],
+        [("message", "Hello")],
+    ),
     "one-index-for-all": (
         [
             START,
@@ -193,9 +217,9 @@ def test_what_strays_at_the_place_of_a_new_block_is_over() -> None:
     assert said(whole) == expected
 
 
-def test_what_strays_is_no_part_of_a_message_that_has_not_begun_or_is_over() -> None:
+def test_what_strays_is_no_part_of_a_message_that_is_over() -> None:
     book = Notebook()
     ingest = AnthropicMessages(book)
-    for event in (text(0, "early"), START, STOP, text(0, "late"), more(0, ["text_delta"])):
+    for event in (START, STOP, text(0, "late"), more(0, ["text_delta"])):
         ingest.feed(json.dumps(event))
     assert book.node.items == {}

@@ -288,13 +288,15 @@ class AnthropicMessages:
         """
         kind = delta.get("type")
         target = _STRAYS.get(kind) if isinstance(kind, str) else None
-        if target is None or self._stage != "live":
+        if target is None or self._stage == "whole":
             return False
         stray = self._strays.get((index, target))
         if stray is None:
             piece = delta.get(target)
             if not piece or not isinstance(piece, str):
                 return False
+            if self._stage == "before":
+                self._begin({})
             stray = self._strays[index, target] = self._started({"type": target})
         return stray.delta(delta)
 
