@@ -208,13 +208,13 @@ def test_anthropics_own_sdk_accumulates_the_same_message(path: Path) -> None:
             )
     book, _ = ingested(AnthropicMessages, lines(path))
     whole = shown(book)
-    content = [_plain(block) for block in snapshot.content]
+    content = [plain(block) for block in snapshot.content]
     assert same_but_for_silence(sent_back(whole)) == same_but_for_silence(content)
     assert whole["usage"]["output_tokens"] == snapshot.usage.output_tokens
     assert whole["usage"]["model"] == snapshot.model
     assert whole["private"]["raw"]["stop_reason"] == snapshot.stop_reason
 
 
-def _plain(block: BaseModel) -> dict[str, Any]:
+def plain(block: BaseModel) -> dict[str, Any]:
     plain = block.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return {name: one for name, one in plain.items() if name != "parsed_output"}
