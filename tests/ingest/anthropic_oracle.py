@@ -15,6 +15,12 @@ _PIECES = {
     "thinking_delta": ("thinking", "thinking"),
     "input_json_delta": ("partial_json", "json"),
 }
+_KINDS = {
+    "text_delta": "text",
+    "citations_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+}
 _WAITING = (None, "end_turn", "tool_use", "stop_sequence")
 
 
@@ -44,9 +50,15 @@ class Told:
         return str(self.block["type"]).endswith("tool_use")
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it is a block that any delta may be about."""
+        kind = str(self.block["type"])
+        return not (self.is_call or kind.endswith(("thinking", "tool_result")) or kind == "text")
+
+    @property
     def arguments(self) -> str:
         """A call's arguments as they were streamed, or came whole."""
-        given = self.block["input"]
+        given = self.block.get("input")
         return self.pieces["json"] or (json.dumps(given) if given else "")
 
     def text(self, name: str) -> str:
@@ -70,10 +82,11 @@ class Letter:
 
     def __init__(self, start: Json) -> None:
         self.id = start.get("id")
-        self.stop_reason = start.get("stop_reason")
+        self.stop_reason = start.get("stop_reason") or None
         self.usage = dict(start.get("usage") or {})
         self.ended = False
         self.open: dict[int, Told] = {}
+        self.strays: dict[tuple[int, str], Told] = {}
         self.blocks = [Told(block) for block in start.get("content") or []]
         for at, block in enumerate(self.blocks):
             block.stopped, block.followed = True, at + 1 < len(self.blocks)
@@ -81,8 +94,35 @@ class Letter:
     def begin(self, index: int, start: Json) -> None:
         for before in self.blocks:
             before.followed = before.followed or before.stopped
+        self._left(index)
         self.open[index] = Told(start)
         self.blocks.append(self.open[index])
+
+    def taking(self, index: int, delta: Json) -> Told | None:
+        """The block that a delta is for: one of its own kind, wherever it came."""
+        told, kind = self.open.get(index), _KINDS.get(delta["type"])
+        if kind is None or (told and (told.block["type"] == kind or told.is_unknown)):
+            return told
+        if (index, kind) not in self.strays and delta.get(kind):
+            for before in self.blocks:
+                before.followed = before.followed or before.stopped
+            self.strays[index, kind] = Told({"type": kind, kind: ""})
+            self.blocks.append(self.strays[index, kind])
+        return self.strays.get((index, kind))
+
+    def stop(self, index: int) -> None:
+        for told in (self.open.pop(index, None), *self._left(index)):
+            if told is not None:
+                told.stopped = True
+
+    def _left(self, index: int) -> list[Told | None]:
+        return [self.strays.pop((index, kind), None) for kind in ("text", "thinking")]
+
+    def end(self) -> None:
+        """All that is said is whole now; a call that has not stopped is not."""
+        self.ended = True
+        for told in (*self.open.values(), *self.strays.values()):
+            told.stopped = told.stopped or not told.is_call
 
     def sendable(self) -> list[Json]:
         """The blocks that came whole, which is what may ever be sent back or carried out."""
@@ -134,16 +174,19 @@ def told_by(events: list[str]) -> list[Letter]:
 def _tell(last: Letter, kind: str, event: Json) -> None:
     if kind == "content_block_start":
         last.begin(event["index"], event["content_block"])
-    elif kind == "content_block_delta" and event["index"] in last.open:
-        last.open[event["index"]].more(event["delta"])
-    elif kind == "content_block_stop" and event["index"] in last.open:
-        last.open.pop(event["index"]).stopped = True
+    elif kind == "content_block_delta":
+        told = last.taking(event["index"], event["delta"])
+        if told is not None:
+            told.more(event["delta"])
+    elif kind == "content_block_stop":
+        last.stop(event["index"])
     elif kind == "message_delta":
         usage = event.get("usage") or {}
-        last.stop_reason = event["delta"].get("stop_reason") or last.stop_reason
+        delta = event.get("delta") or {}
+        last.stop_reason = delta.get("stop_reason") or last.stop_reason
         last.usage.update({name: one for name, one in usage.items() if one is not None})
     elif kind == "message_stop":
-        last.ended = True
+        last.end()
 
 
 def sent_back(shown: Json) -> list[Json]:

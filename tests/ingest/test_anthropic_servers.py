@@ -9,7 +9,8 @@ import pytest
 
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome
-from tests.ingest.streams import check_cut_everywhere
+from tests.ingest.anthropic_oracle import told_by
+from tests.ingest.streams import check_cut_everywhere, ingested
 from tests.ingest.test_anthropic_cases import (
     START,
     STOP,
@@ -20,6 +21,7 @@ from tests.ingest.test_anthropic_cases import (
     read,
     stopped,
 )
+from tests.ingest.test_anthropic_messages import check_all_arrived, expected_status
 
 Json = dict[str, Any]
 CALL: Json = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
@@ -98,7 +100,11 @@ SHAPES: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
     "blocks-that-never-start": (
         [
             *(START, thought(0, "Hm"), more(0, "signature_delta", signature="s"), stopped(0)),
-            *(text(1, "Hel"), text(1, "lo"), more(1, "citations_delta", citation={"url": "u"})),
+            *(
+                text(1, "Hel"),
+                text(1, "lo"),
+                more(1, "citations_delta", citation={"url": "https://a.example", "title": None}),
+            ),
             *(stopped(1), text(2, "Bye"), *ended("end_turn")),
         ],
         [("reasoning", "Hm"), ("message", "Hello | Bye")],
@@ -151,7 +157,7 @@ SHAPES: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
         ],
         [("reasoning", "Hm"), ("message", "Hello"), ("tool_call", '{"a":1}')],
     ),
-    "glm-searches-by-itself": (
+    "a-result-of-a-plain-type": (
         [
             START,
             *block(0, type="server_tool_use", id="c1", name="search", input={"q": "x"}),
@@ -195,6 +201,16 @@ def test_no_habit_makes_a_call_of_a_cut_stream_before_its_stop(name: str) -> Non
         whole, _ = read(*events[:count])
         calls = [words for kind, words in said(whole) if kind == "tool_call"]
         assert all(words.endswith("?") or words in whole_calls for words in calls)
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "nothing-ever-starts"])
+def test_all_of_it_arrives_exactly_once_wherever_it_is_cut(name: str) -> None:
+    events = [json.dumps(event) for event in SHAPES[name][0]]
+    for count in range(1, len(events) + 1):
+        book, outcome = ingested(AnthropicMessages, events[:count])
+        letters = told_by(events[:count])
+        check_all_arrived(book, letters)
+        assert outcome.status == expected_status(events[:count], letters)
 
 
 def test_a_call_that_never_stops_is_never_made() -> None:
