@@ -318,6 +318,10 @@ def test_a_part_that_only_seals_the_reasoning_is_kept_for_the_next_request() -> 
         "provider": {"api": "openai_chat", "field": "content", "part": "thinking"},
         "signature": "s",
     }
+    details = chunk({"reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]})
+    for part in parts:
+        (reasoning,) = items(chunk({"content": [part]}), details, STOP)
+        assert reasoning["summary"] == [{"type": "text", "text": "Hm."}]
 
 
 def test_two_fields_with_one_text_are_one_text_and_with_two_are_two() -> None:
@@ -543,6 +547,7 @@ def test_reasoning_that_stands_only_in_its_details_is_shown() -> None:
     [
         {"content": 5},
         {"content": [5, {"type": "text"}, {"type": "thinking", "thinking": 5}]},
+        {"content": [{"type": ["text"], "text": "a"}]},
         {"content": [{"type": "image_url"}, {"type": "refusal"}, {"type": "new", "x": 1}]},
         {"refusal": {"a": 1}},
         {"reasoning": 5},
@@ -939,6 +944,7 @@ _WORDS = st.sampled_from(
         *("function", "name", "arguments", "index", "id", "type", "text", "thinking", "refusal"),
         *("choices", "usage", "error", "finish_reason", "stop", "annotations", "audio", "images"),
         *("function_call", "message", "logprobs", "citations", "x_groq", "url_citation", "custom"),
+        *("thinking_blocks", "reasoning_opaque", "extra_content", "google", "signature", "summary"),
     ]
 )
 _ANYTHING = st.recursive(
@@ -1025,6 +1031,8 @@ _DELTAS = st.fixed_dictionaries(
         "content": _ANYTHING,
         "reasoning": _ANYTHING,
         "reasoning_details": st.lists(_ANYTHING, max_size=2),
+        "reasoning_opaque": _ANYTHING,
+        "extra_content": st.just({"google": {"thought": True}}),
         "annotations": st.lists(_ANYTHING, max_size=2),
         "tool_calls": st.lists(
             st.fixed_dictionaries(

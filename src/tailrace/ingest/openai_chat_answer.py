@@ -120,7 +120,7 @@ class Answer:
         if kind == "reference":
             self._cite(part)
             return True
-        known = {"type", kind}
+        known = ["type"]
         if kind == "image_url":
             is_known = self._image(part)
         elif kind == "refusal":
@@ -129,10 +129,10 @@ class Answer:
             self._say(part["text"])
             is_known = True
             if self._annotate(part.get("annotations")):
-                known.add("annotations")
+                known.append("annotations")
         else:
             return False
-        more = {name: part[name] for name in part.keys() - known}
+        more = {name: part[name] for name in part.keys() - {*known, kind}}
         if is_known and more:
             self.rest.add("content", [{"type": kind, **more}])
         return is_known

@@ -101,8 +101,9 @@ class Thoughts:
             if isinstance(holder.get("signature"), str):
                 self._open()
                 self._signature = holder["signature"]
-        self._field = self._field or "content"
-        self._kind = part["type"]
+        if self._item is not None:
+            self._field = self._field or "content"
+            self._kind = part["type"]
         more = {name: part[name] for name in part.keys() - _PART}
         if more:
             self._rest.add("content", [{"type": part["type"], **more}])
@@ -152,9 +153,9 @@ class Thoughts:
 
     def _show(self, text: str, name: str, *, is_shown: bool) -> None:
         """Show the text of details, unless another field had it: in this delta, or so far."""
-        parts = self._item.summaries if self._item is not None else []
-        is_said = self._field not in (None, name) and len(text) == parts[0].length
-        if text and not is_shown and not (is_said and text == parts[0].text):
+        said = self._item.summaries if self._item is not None else []
+        is_said = bool(said) and self._field != name and len(text) == said[0].length
+        if text and not is_shown and not (is_said and text == said[0].text):
             self._say(text, name)
 
 
