@@ -189,6 +189,22 @@ def _tell(last: Letter, kind: str, event: Json) -> None:
         last.end()
 
 
+_EVENTS = ("message", "message_start", "message_delta", "message_stop", "ping")
+_BLOCK_EVENTS = ("content_block_start", "content_block_stop")
+_DELTAS = (*_PIECES, "citations_delta", "signature_delta", "compaction_delta")
+
+
+def unshown(lines: list[str]) -> list[Json]:
+    """The events that say something which no item has a place for."""
+    events = [json.loads(line) for line in lines]
+    known = (*_EVENTS, *_BLOCK_EVENTS)
+    return [
+        event
+        for event in events
+        if event["type"] not in known and (event.get("delta") or {}).get("type") not in _DELTAS
+    ]
+
+
 def sent_back(shown: Json) -> list[Json]:
     """The content blocks that a task's whole object gives back, completed items only."""
     blocks: list[Json] = []

@@ -39,7 +39,53 @@ def told(events: list[str]) -> Json:
         sources |= {name: chunk[name] for name in ("citations", "search_results") if name in chunk}
     found["cited"] += [{"type": name, name: listed} for name, listed in sources.items()]
     found["cited"] = _once(found["cited"])
+    found["notes"] = [note for raw in found["cited"] for note in _note(raw)]
     return found
+
+
+def _note(raw: Json) -> list[Any]:
+    """A page that is cited in a place of the text."""
+    facts = raw.get("url_citation") or raw
+    if raw.get("type") != "url_citation" or not facts["start_index"] < facts["end_index"]:
+        return []
+    return [(facts["url"], facts.get("title"), facts["start_index"], facts["end_index"])]
+
+
+_KNOWN = {
+    "chunk": {
+        *("id", "object", "created", "model", "choices", "usage", "obfuscation", "error"),
+        *("system_fingerprint", "service_tier", "provider", "citations", "search_results"),
+    },
+    "choice": {"index", "delta", "message", "finish_reason", "logprobs", "usage", "error"},
+    "delta": {
+        *("role", "content", "refusal", "tool_calls", "function_call", "audio", "annotations"),
+        *("images", "thinking_blocks", "reasoning_details", "reasoning_opaque", *_REASONING),
+    },
+}
+
+
+def unknown(events: list[str]) -> list[tuple[str, str, Any]]:
+    """The fields that the API does not have, each time that one says something else."""
+    found: list[tuple[str, str, Any]] = []
+    for chunk in map(json.loads, events):
+        levels = [("chunk", chunk)]
+        for choice in chunk.get("choices") or ():
+            levels += [("choice", choice), ("delta", choice.get("delta") or {})]
+        for level, fields in levels:
+            strange = {name: fields[name] for name in fields.keys() - _KNOWN[level]}
+            found += [(level, name, one) for name, one in strange.items() if one is not None]
+    return _once(found)
+
+
+def is_kept(whole: Json, level: str, name: str, value: Any) -> bool:
+    """Whether such a field is in what was kept raw: alone, among others, or as a piece of it."""
+    raw = whole.get("private", {}).get("raw", {})
+    last = raw.get(level, {}).get(name)
+    if level == "delta" and isinstance(value, str):
+        return value in (last or "")
+    if level == "delta" and isinstance(value, list):
+        return all(one in (last or ()) for one in value)
+    return value == last or value in raw.get("changes", {}).get(level, {}).get(name, ())
 
 
 def _said(choice: Json) -> Json:
@@ -108,6 +154,7 @@ def _grow(found: Json, kind: str, piece: str) -> None:
 def made(whole: Json) -> Json:
     """The object in the same words."""
     found: Json = {"items": [], "cited": [], "images": [], "calls": [], "logprobs": []}
+    found["notes"] = []
     shown = 0
     audio = ""
     for item in whole.get("output", []):
@@ -126,6 +173,7 @@ def made(whole: Json) -> Json:
             _grow(found, kind, part.get("text", part.get("refusal")))
             for note in part.get("annotations", ()):
                 shown += 1
+                found["notes"] += _note(note)
                 if (
                     note["type"] == "raw"
                     and "type" in note["raw"]
@@ -159,5 +207,6 @@ def counted(usage: Json) -> Json:
     return {
         "input_tokens": usage["prompt_tokens"],
         "cached_input_tokens": next((one for one in cached if one), 0),
+        "cache_write_tokens": read.get("cache_write_tokens") or 0,
         "reasoning_tokens": made_of.get("reasoning_tokens") or 0,
     }

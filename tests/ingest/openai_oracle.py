@@ -42,6 +42,22 @@ def responses(events: list[Json]) -> list[list[Json]]:
     return found
 
 
+_SHOWN = tuple(
+    f"response.{name}"
+    for name in (
+        *("created", "queued", "in_progress", "completed", "incomplete", "failed", "output_"),
+        *("content_part.", "refusal.", "reasoning_", "function_call_", "custom_tool_call_", "mcp_"),
+        *("web_search_call.", "file_search_call.", "code_interpreter_call", "image_generation_"),
+    )
+)
+
+
+def unshown(lines: list[str]) -> list[Json]:
+    """The events that say something which no item has a place for."""
+    events = [json.loads(line) for line in lines]
+    return [event for event in events if not event["type"].startswith(_SHOWN)]
+
+
 def _deltas(events: list[Json], kind: str, place: str) -> dict[tuple[int, int], str]:
     texts: dict[tuple[int, int], str] = {}
     for event in events:
@@ -49,6 +65,16 @@ def _deltas(events: list[Json], kind: str, place: str) -> dict[tuple[int, int], 
             key = (event["output_index"], event.get(place, 0))
             texts[key] = texts.get(key, "") + event["delta"]
     return texts
+
+
+def _likely(events: list[Json]) -> dict[tuple[int, int], list[Any]]:
+    """How likely the tokens of each text were, as far as its deltas say so."""
+    found: dict[tuple[int, int], list[Any]] = {}
+    for event in events:
+        if event.get("type") == "response.output_text.delta":
+            key = (event["output_index"], event.get("content_index", 0))
+            found.setdefault(key, []).extend(event.get("logprobs") or [])
+    return found
 
 
 def _last_word(whole: str, streamed: str) -> str:
@@ -82,15 +108,21 @@ def told(lines: list[str]) -> list[Any]:
             if event.get("type") == "response.image_generation_call.partial_image":
                 place = event["output_index"]
                 partials[place] = partials.get(place, 0) + 1
+        likely = _likely(events)
         for place, item in items.items():
             found += _item(place, item, texts, partials.get(place, 0))
+            if item["type"] == "message":
+                parts = [part.get("logprobs") for part in item["content"]]
+                streamed = [likely.get((place, at), []) for at in range(len(parts))]
+                found.append(("logprobs", [a or b for a, b in zip(parts, streamed, strict=True)]))
         for event in events:
             usage = (event.get("response") or {}).get("usage")
             if usage:
                 details = usage.get("output_tokens_details") or {}
-                cached = (usage.get("input_tokens_details") or {}).get("cached_tokens", 0)
+                read = usage.get("input_tokens_details") or {}
                 counts = (usage["input_tokens"], usage["output_tokens"])
-                found.append(("usage", *counts, cached, details.get("reasoning_tokens", 0)))
+                cached = (read.get("cached_tokens", 0), read.get("cache_write_tokens", 0))
+                found.append(("usage", *counts, *cached, details.get("reasoning_tokens", 0)))
     return found
 
 
@@ -181,6 +213,9 @@ def made(whole: Json, partials: dict[str, int]) -> list[Any]:
                     cited = [_shown_annotation(one) for one in block.get("annotations", ())]
                     parts.append(("text", block["text"], cited))
             found.append(("message", item.get("phase"), parts))
+            kept = dict(enumerate((private.get("raw") or {}).get("content", ())))
+            likely = [kept.get(at, {}).get("logprobs") or [] for at in range(len(parts))]
+            found.append(("logprobs", likely))
         elif kind == "reasoning":
             texts = [[part["text"] for part in item.get(name, ())] for name in _REASONING]
             found.append(("reasoning", *texts, private.get("encrypted_content")))

@@ -13,10 +13,11 @@ import pytest
 from anthropic.lib.streaming import _beta_messages
 from pydantic import BaseModel
 
+from tailrace.core import events as ev
 from tailrace.core.view import client_view
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import Notebook
-from tests.ingest.anthropic_oracle import Letter, leaves, sealed, sent_back, told_by
+from tests.ingest.anthropic_oracle import Letter, leaves, sealed, sent_back, told_by, unshown
 from tests.ingest.streams import (
     FIXTURES,
     as_frames,
@@ -135,6 +136,13 @@ def test_all_of_a_stream_arrives_exactly_once(path: Path) -> None:
     check_all_arrived(book, letters)
     check_readable(book)
     assert outcome.status == expected_status(lines(path), letters)
+
+
+@every_stream
+def test_events_that_no_item_has_a_place_for_are_kept_raw_once(path: Path) -> None:
+    book, _ = ingested(AnthropicMessages, lines(path))
+    raws = [private for event, private in book.take() if isinstance(event, ev.RawEvent)]
+    assert [private.raw for private in raws if private] == unshown(lines(path))
 
 
 @every_stream

@@ -55,6 +55,7 @@ def check_against_plain_concatenation(book: Notebook, events: list[str]) -> None
     # Each citation once: as it came, and in our words where there is a text.
     assert sorted(map(json.dumps, found["cited"])) == sorted(map(json.dumps, expected["cited"]))
     assert found["shown"] == len(expected["cited"])
+    assert sorted(found["notes"]) == sorted(expected["notes"])
     check_sealed(book, expected["sealed"])
     check_usage(whole, expected["usage"])
 
@@ -90,6 +91,9 @@ def test_everything_arrives_exactly_once(path: Path) -> None:
     assert outcome.status != "cut"
     if path.stem not in _UNRULY:
         check_against_plain_concatenation(book, events)
+    whole = shown(book)
+    for level, name, value in chat_oracle.unknown(events):
+        assert chat_oracle.is_kept(whole, level, name, value), (level, name)
     check_readable(book)
 
 

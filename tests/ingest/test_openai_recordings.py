@@ -28,7 +28,8 @@ def _made(book: Notebook) -> list[Any]:
         elif isinstance(event, ev.TaskUsage):
             used = event.usage
             counts = (used.input_tokens, used.output_tokens)
-            usages.append(("usage", *counts, used.cached_input_tokens, used.reasoning_tokens))
+            cached = (used.cached_input_tokens, used.cache_write_tokens)
+            usages.append(("usage", *counts, *cached, used.reasoning_tokens))
     return openai_oracle.made(streams.shown(book), partials) + usages
 
 
@@ -43,6 +44,14 @@ def test_everything_that_a_stream_says_arrives_exactly_once(path: Path) -> None:
     book, outcome = streams.ingested(OpenAIResponses, lines)
     assert outcome.status == BROKEN.get(path.name, "completed")
     assert _made(book) == _in_order(openai_oracle.told(lines))
+
+
+@each
+def test_events_that_no_item_has_a_place_for_are_kept_raw_once(path: Path) -> None:
+    lines = streams.lines(path)
+    book, _ = streams.ingested(OpenAIResponses, lines)
+    raws = [private for event, private in book.take() if isinstance(event, ev.RawEvent)]
+    assert [private.raw for private in raws if private] == openai_oracle.unshown(lines)
 
 
 @each
