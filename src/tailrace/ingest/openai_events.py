@@ -10,7 +10,7 @@ from typing import Any
 
 from tailrace.ingest.openai_fields import Delta, fields
 from tailrace.ingest.openai_items import TEXTS, MessageSlot, ReasoningSlot
-from tailrace.ingest.openai_output import Output
+from tailrace.ingest.openai_output import Output, place
 from tailrace.ingest.openai_parts import Json, Part, TextPart, is_told
 from tailrace.ingest.openai_tools import TOOLS
 from tailrace.ingest.openai_values import (
@@ -31,10 +31,6 @@ _STREAMING_CALLS = {
     "response.code_interpreter_call_code": "code_interpreter_call",
     "response.code_interpreter_call.code": "code_interpreter_call",
 }
-
-
-def _place(event: Json) -> tuple[Any, Any]:
-    return event.get("item_id"), event.get("output_index")
 
 
 # --- deltas --------------------------------------------------------------------------------------
@@ -71,8 +67,8 @@ def _slot(output: Output, event: Json, kind: Any) -> MessageSlot | ReasoningSlot
     """The item that has a part of this kind."""
     kind = TEXTS.get(kind, kind) if isinstance(kind, str) else None
     if kind == "reasoning_text":
-        return output.reasoning(*_place(event))
-    return output.message(*_place(event)) if kind in ("output_text", "refusal") else None
+        return output.reasoning(*place(event))
+    return output.message(*place(event)) if kind in ("output_text", "refusal") else None
 
 
 def _part(slot: MessageSlot | ReasoningSlot, event: Json, kind: Any) -> Part[Any] | None:
@@ -136,7 +132,7 @@ def _whole_text(output: Output, event: Json, kind: Any, text: Any) -> bool:
 
 
 def _summary_added(output: Output, event: Json) -> bool:
-    slot = output.reasoning(*_place(event))
+    slot = output.reasoning(*place(event))
     if slot is None:
         return False
     part = slot.summary_part(as_index(event.get("summary_index")) or 0, is_new=True)
@@ -148,7 +144,7 @@ def _summary_done(output: Output, event: Json) -> bool:
     if output.is_over(event):
         return True
     text = as_text(event.get("text", as_dict(event.get("part")).get("text")))
-    slot = output.reasoning(*_place(event)) if text is not None else None
+    slot = output.reasoning(*place(event)) if text is not None else None
     if slot is None or text is None:
         return False
     slot.summary_part(as_index(event.get("summary_index")) or 0).done(text)
@@ -157,7 +153,7 @@ def _summary_done(output: Output, event: Json) -> bool:
 
 def _annotation(output: Output, event: Json) -> bool:
     raw = event.get("annotation")
-    slot = output.find(*_place(event)) or output.latest("message")
+    slot = output.find(*place(event)) or output.latest("message")
     if not isinstance(raw, dict) or not isinstance(slot, MessageSlot) or not slot.is_open:
         return False
     part = slot.text_part(as_index(event.get("content_index")) or 0)
@@ -174,13 +170,13 @@ def progress(output: Output, kind: str, event: Json) -> bool:
         return False
     if output.is_over(event):
         return True
-    slot = output.call(words[1], *_place(event)) if as_word(words[2]) else None
+    slot = output.call(words[1], *place(event)) if as_word(words[2]) else None
     return slot is not None and slot.progress(words[2])
 
 
 def _partial_image(output: Output, event: Json) -> bool:
     url = image_url(event.get("partial_image_b64"), event.get("output_format"))
-    slot = output.call("image_generation_call", *_place(event)) if url else None
+    slot = output.call("image_generation_call", *place(event)) if url else None
     if slot is None or url is None:
         return False
     slot.partial_image(url)
@@ -189,7 +185,8 @@ def _partial_image(output: Output, event: Json) -> bool:
 
 def _arguments_delta(output: Output, delta: Delta) -> bool:
     item_type = _STREAMING_CALLS[delta.type.removesuffix(".delta")]
-    slot = output.call(item_type, delta.item_id, delta.output_index)
+    ident = delta.call_id if delta.item_id is None else delta.item_id
+    slot = output.call(item_type, ident, delta.output_index)
     return slot is not None and slot.add(delta.delta)
 
 
@@ -198,7 +195,7 @@ def _arguments_done(output: Output, event: Json) -> bool:
         return True
     item_type = _STREAMING_CALLS[event["type"].removesuffix(".done")]
     text = as_arguments(event.get(TOOLS[item_type].arguments))
-    slot = output.call(item_type, *_place(event)) if text is not None else None
+    slot = output.call(item_type, *place(event)) if text is not None else None
     if slot is None or text is None:
         return False
     slot.arguments_done(text, event.get("name"))

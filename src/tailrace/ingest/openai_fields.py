@@ -14,7 +14,7 @@ import msgspec
 from tailrace.ingest.openai_parts import Json
 from tailrace.ingest.openai_values import NOTHING, as_dict, as_index
 
-_PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")
+_PLACE = ("type", "item_id", "call_id", "output_index", "content_index", "summary_index")
 _NOISE = ("sequence_number", "obfuscation")
 _EVERYWHERE = frozenset((*_PLACE, *_NOISE))
 
@@ -40,6 +40,7 @@ class Delta(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str = ""
     item_id: Any = None
+    call_id: Any = None
     output_index: Any = None
     content_index: Any = None
     summary_index: Any = None

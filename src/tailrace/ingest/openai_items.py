@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tailrace.core import events as ev
 from tailrace.core.items import Data, RawItem, Status
 from tailrace.core.writers import MessageWriter, ReasoningWriter, Sink
-from tailrace.ingest.openai_parts import EndingPart, Json, TextPart, by_place, untold
+from tailrace.ingest.openai_parts import EndingPart, Json, TextPart, by_place, is_said, untold
 from tailrace.ingest.openai_values import API, as_end, as_text, as_word, dicts, has_more
 
 TEXTS = {"text": "output_text"}
@@ -278,6 +278,10 @@ class ReasoningSlot(Slot):
         self.learn(item)
         more = has_more(item, self._known)
         summary, content = dicts(item.get("summary")), dicts(item.get("content"))
+        if not summary and is_said(content, self.summaries):
+            content, more = [], True
+        elif not content and is_said(summary, self.parts):
+            summary, more = [], True
         content = untold(content, self.parts)
         self.summaries = by_place(self.summaries, len(summary))
         self.parts = by_place(self.parts, len(content))

@@ -1,7 +1,8 @@
 """The items of one response, and which of them an event speaks of.
 
-What belongs together is told by `item_id`, and by `output_index` where the id is unknown (GitHub
-Copilot gives every event a new one) or stands for two items. A delta without an item implies one.
+What belongs together is told by `item_id`, which may be the call's where items have none
+(llama.cpp), and by `output_index` where the id is unknown (GitHub Copilot gives every event a new
+one) or stands for two items. A delta without an item implies one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from tailrace.ingest.openai_items import MessageSlot, RawSlot, ReasoningSlot, Sl
 from tailrace.ingest.openai_parts import Json
 from tailrace.ingest.openai_tools import CallSlot, is_call
 from tailrace.ingest.openai_values import API, as_index, as_word
+
+
+def place(event: Json) -> tuple[Any, Any]:
+    """Which item an event speaks of: by its id or its call's, and by where it stands."""
+    item_id = event.get("item_id")
+    return event.get("call_id") if item_id is None else item_id, event.get("output_index")
 
 
 class Output:
@@ -46,15 +53,17 @@ class Output:
     # --- which item ----------------------------------------------------------------------------
 
     def find(self, item_id: Any, index: Any) -> Slot | None:
-        """The item with this id, else the last one at this place."""
-        slot = self._by_id.get(item_id) if isinstance(item_id, str) else None
+        """The item with this id, or of this call, else the last one at this place."""
+        slot = None
+        if isinstance(item_id, str):
+            slot = (self._by_id if item_id in self._by_id else self._by_call).get(item_id)
         if slot is None and type(index) is int:
             slot = self._by_index.get(index)
         return slot
 
     def is_over(self, event: Json) -> bool:
         """Whether an event only repeats something of an item that has ended."""
-        slot = self.find(event.get("item_id"), event.get("output_index"))
+        slot = self.find(*place(event))
         return slot is not None and not slot.is_open
 
     def slot(self, item_type: str, item_id: Any, index: Any) -> Slot | None:
@@ -64,9 +73,12 @@ class Output:
             slot = self.latest(item_type)
         if slot is not None and slot.is_open and slot.item_type == item_type:
             return slot
-        if slot is None or (isinstance(item_id, str) and item_id not in self._by_id):
+        if slot is None or (isinstance(item_id, str) and not self._is_named(item_id)):
             return self._new(item_type, as_word(item_id), as_index(index))
         return None
+
+    def _is_named(self, ident: str) -> bool:
+        return ident in self._by_id or ident in self._by_call
 
     def message(self, item_id: Any, index: Any) -> MessageSlot | None:
         """The message that an event speaks of."""
@@ -147,8 +159,7 @@ class Output:
         item_id, call_id = as_word(item.get("id")), as_word(item.get("call_id"))
         slot = self.find(item_id, index)
         if slot is None or slot.item_type != item["type"]:
-            # vLLM leaves the id out at the end, and may be at the next place already.
-            slot = self._by_call.get(call_id) if call_id and ended else None
+            slot = self._of_call(call_id, ended=ended) if call_id else None
         if slot is None or slot.item_type != item["type"]:
             return None
         is_same = item_id is not None and item_id == slot.item_id
@@ -159,6 +170,14 @@ class Output:
         if is_same or slot.is_implied:
             return slot
         return slot if slot.is_open and (ended or item_id is None) else None
+
+    def _of_call(self, call_id: str, *, ended: bool) -> Slot | None:
+        """The slot of an item that is known by its call alone."""
+        if ended and call_id in self._by_call:
+            # vLLM leaves the id out at the end, and may be at the next place already.
+            return self._by_call[call_id]
+        slot = self._by_id.get(call_id)  # what pieces came for before the item
+        return slot if slot is not None and slot.is_implied else None
 
     # --- the end -------------------------------------------------------------------------------
 

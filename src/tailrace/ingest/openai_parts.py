@@ -205,3 +205,12 @@ def is_told(text: str, parts: dict[int, Any]) -> bool:
     return sum(part.length for part in told) == len(text) and text == "".join(
         part.text for part in told
     )
+
+
+def is_said(final: list[Json], parts: dict[int, Any]) -> bool:
+    """Whether the final parts of one kind were all streamed as parts of another.
+
+    LiteLLM streams a summary and ends with the same text as content; others do the reverse.
+    """
+    whole = "".join(as_text(part.get("text")) or "" for part in final)
+    return whole != "" and whole == "".join(part.writer.text for part in parts.values())

@@ -203,6 +203,7 @@ class OpenAIResponses:
         delta = Delta(
             type=event["type"],
             item_id=event.get("item_id"),
+            call_id=event.get("call_id"),
             output_index=event.get("output_index"),
             content_index=event.get("content_index"),
             summary_index=event.get("summary_index"),
