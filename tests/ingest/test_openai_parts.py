@@ -12,6 +12,7 @@ from tests.ingest import streams
 from tests.ingest.test_openai_responses import (
     Json,
     added,
+    call,
     completed,
     done,
     event,
@@ -219,6 +220,7 @@ def test_parts_of_another_kind_begin_nothing() -> None:
         {"type": "reasoning", "id": "rs_1", "format": "v2"},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "mood": 1}]},
         {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_image"}]},
+        {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {"commands": ["ls"]}},
     ],
 )
 @pytest.mark.parametrize("end", [[], [completed()]])
@@ -240,3 +242,14 @@ def test_what_a_citation_says_beyond_ours_is_kept_where_no_item_repeats_it() -> 
     far = {"type": "file_citation", "file_id": "f", "start_index": 7, "end_index": 9}
     [cut] = output(text("Hi", index=0), {**cite, "annotation": far}, cite)
     assert cut["private"]["raw"]["content"][0]["annotations"] == [fuller, far]
+
+
+def test_what_a_tool_had_begun_with_is_kept_when_it_is_cut() -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "action": {"query": "rain"}}
+    [shown] = output(added(0, search))
+    assert (shown["status"], shown["private"]["raw"]) == ("incomplete", search)
+    [shown] = output(added(0, {"type": "web_search_call", "id": "ws_1", "status": "in_progress"}))
+    assert "raw" not in shown["private"]
+    half = call("{", namespace="eu")
+    [shown] = output(added(0, half))
+    assert (shown["status"], shown["private"]["raw"]) == ("incomplete", half)

@@ -385,7 +385,9 @@ class CallSlot(Slot):
     def cut(self) -> None:
         """Nobody may carry it out."""
         self._keep_what_agrees(self.seen)
-        self._cut(self.private())
+        # An image that was shown is complete as a call, and would go back as its item is.
+        says_more = self._result is None and self._says_more(self.seen)
+        self._cut(self.private(self.seen if says_more else None))
 
     def _cut(self, private: ev.Private) -> None:
         self.is_open = False
@@ -399,8 +401,10 @@ class CallSlot(Slot):
     def _private_of(self, item: Json) -> ev.Private:
         """What history needs of the call: all of it, where ours says less."""
         is_ours = self._executor != "provider" and self.tool.asked is None
-        says_all = is_ours and not has_more(item, (*_KNOWN, self.tool.arguments))
-        return self.private(None if says_all else item)
+        return self.private(None if is_ours and not self._says_more(item) else item)
+
+    def _says_more(self, item: Json) -> bool:
+        return has_more(item, (*_KNOWN, self.tool.arguments))
 
     def private(self, raw: Json | None = None, **more: Any) -> ev.Private:
         """What history needs of the call, the provider's `call_id` where ours is another."""
