@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseStreamEvent
 
+from tailrace.core import events as ev
 from tailrace.ingest.base import Notebook
 from tailrace.ingest.openai_events import FIELDS
 from tests.ingest import streams
@@ -243,3 +244,40 @@ def test_what_only_the_beginning_of_an_item_said_is_kept_with_its_end() -> None:
     assert json.loads(search["arguments"]) == {"query": "rain"}
     shown = {"type": "hologram", "id": "ho_1", "depth": 3, "width": 4, "status": "completed"}
     assert hologram["raw"] == shown
+
+
+def test_what_an_error_says_beyond_ours_is_kept() -> None:
+    error = {"code": "server_error", "message": "No.", "param": None, "metadata": {"raw": "503"}}
+    failed = {"id": "resp_1", "status": "failed", "error": error}
+    book, outcome = read(event("failed", response=failed))
+    assert outcome.error is not None
+    assert outcome.error.code == "server_error"
+    kept = {"response": {"id": "resp_1", "error": error}}
+    assert kept_raw(book) == [("response.failed", kept)]
+    book, _ = read(event("failed", response={**failed, "error": {**error, "metadata": None}}))
+    assert kept_raw(book) == []
+    usage = {"input_tokens": 1, "output_tokens": 2}
+    details = {"reason": "content_filter", "filter": "violence"}
+    stopped = {"status": "incomplete", "incomplete_details": details, "usage": usage}
+    book, outcome = read(event("incomplete", response=stopped))
+    assert outcome.reason == "content_filter"
+    [private] = [private for one, private in book.take() if isinstance(one, ev.TaskUsage)]
+    assert private is not None
+    assert private.raw == {**usage, "incomplete_details": details}
+    book, _ = read(completed(error={"code": "odd", "message": "But well."}, usage=usage))
+    [private] = [private for one, private in book.take() if isinstance(one, ev.TaskUsage)]
+    assert private is not None
+    assert private.raw["error"]["message"] == "But well."
+
+
+def test_what_a_response_has_so_far_is_shown_where_nothing_streams() -> None:
+    so_far = [message("Hel", status="in_progress"), call("{", status="in_progress")]
+    response = {"object": "response", "id": "resp_1", "status": "in_progress", "output": so_far}
+    book, outcome = read(response)
+    assert outcome.status == "cut"
+    answer, half = streams.shown(book)["output"]
+    assert (texts(answer), answer["status"]) == (["Hel"], "incomplete")
+    assert (half["arguments"], half["status"]) == ("{", "incomplete")
+    streaming = event("in_progress", response={"id": "resp_1", "output": so_far[:1]})
+    [answer] = output(streaming, text("Hello"))
+    assert texts(answer) == ["Hello"]

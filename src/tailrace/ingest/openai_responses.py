@@ -35,6 +35,7 @@ from tailrace.ingest.openai_values import (
     as_word,
     dicts,
     error_of,
+    has_more,
     reason_of,
     usage_of,
     usage_says_more,
@@ -75,6 +76,8 @@ _TOLD = frozenset(
 OpenAI's tools used, Copilot's prices, a moderation's findings."""
 
 
+_OUTCOME = {"error": ("code", "message", "param"), "incomplete_details": ("reason",)}
+
 _RESPONSE, _PLACE = fields("response"), fields()
 
 
@@ -95,8 +98,13 @@ def _more(*holders: Json) -> Json:
         name: value
         for holder in holders
         for name, value in holder.items()
-        if value and name not in _TOLD
+        if value and (name not in _TOLD or _says_more(name, value))
     }
+
+
+def _says_more(name: str, value: Any) -> bool:
+    """Whether an error, or why a response is incomplete, holds more than an outcome can."""
+    return name in _OUTCOME and isinstance(value, dict) and has_more(value, _OUTCOME[name])
 
 
 def _whole(response: Json) -> tuple[str, Json]:
@@ -239,9 +247,12 @@ class OpenAIResponses:
 
     def _close(self) -> None:
         """Nothing more comes of this response."""
-        self._output.cut()
         if self._outcome is None:
+            if not self._output:
+                # A response that was asked for while it is made shows what it has so far.
+                self._output.complete_from(dicts(self._response.get("output")), is_complete=False)
             self._keep_more(self._response, {"type": self._last_phase})
+        self._output.cut()
         for request in self._output.requests:
             self._requests.setdefault(request.id, request)
 
@@ -323,6 +334,8 @@ class OpenAIResponses:
         named = {"api": API, "response_id": as_word(response.get("id")), "model": model}
         provider = {name: value for name, value in named.items() if value is not None}
         more = _more(response, event)
+        if not has_failed and response.get("error"):
+            more["error"] = response["error"]  # a word beside an answer that is none the worse
         self._kept_more = more
         raw = {**usage, **more} if more or usage_says_more(usage) else None
         counted = usage_of(usage, model, as_word(response.get("service_tier")))
