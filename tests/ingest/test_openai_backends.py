@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.ingest import streams
 from tests.ingest.test_openai_responses import (
     Json,
     added,
@@ -13,8 +14,10 @@ from tests.ingest.test_openai_responses import (
     completed,
     done,
     event,
+    kept_raw,
     message,
     output,
+    read,
     text,
     texts,
 )
@@ -208,3 +211,58 @@ def test_a_whole_answer_between_its_beginning_and_its_end_is_read_once() -> None
     assert texts(answer) == ["Hello"]
     [answer] = output(event("output_text.done", text="Hello"), completed(message("Hello")))
     assert texts(answer) == ["Hello"]
+
+
+def test_a_message_that_ends_after_its_first_piece_is_told_to_its_end() -> None:
+    """OmniRoute ends the item, goes on with pieces, and has the text in its last word."""
+    events = [added(0, message()), text("1"), done(0, message("1")), text("\n"), text("2")]
+    first, rest = output(*events, completed(message("1\n2", phase="final_answer")))
+    assert (texts(first), texts(rest)) == (["1"], ["\n2"])
+    assert rest["phase"] == "final_answer"
+    [only] = output(*events, completed(message("1")))
+    assert texts(only) == ["1"]
+    [only] = output(*events, completed(message("Other words")))
+    assert texts(only) == ["1"]
+
+
+def test_a_message_that_ends_empty_is_told_by_the_response() -> None:
+    empty, answer = output(done(0, message()), completed(message("Hello")))
+    assert (texts(empty), texts(answer)) == ([], ["Hello"])
+
+
+@pytest.mark.parametrize("where", ["added", "done", "completed"])
+def test_parts_that_are_bare_texts_are_read(where: str) -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": ["So."], "content": "Hm."}
+    answer = {**message(), "content": ["Hel", "lo", 7]}
+    whole = {
+        "added": [added(0, thought), added(1, answer)],
+        "done": [done(0, thought), done(1, answer)],
+        "completed": [completed(thought, answer)],
+    }
+    reasoning, said = output(*whole[where])
+    assert (thoughts(reasoning), texts(said)) == (["So.", "Hm."], ["Hel", "lo"])
+
+
+def test_what_a_search_did_may_stand_in_its_progress_alone() -> None:
+    place = {"item_id": "ws_1", "output_index": 0}
+    action = {"type": "search", "query": "rain", "sources": [{"url": "https://a.b"}]}
+    search, result = output(
+        event("web_search_call.searching", **place, action="junk"),
+        event("web_search_call.completed", **place, action=action),
+        completed(),
+    )
+    assert search["arguments"] == '{"type":"search","query":"rain"}'
+    assert result["block_list"][0]["data"] == [{"url": "https://a.b"}]
+
+
+def test_the_first_names_of_a_text_are_known() -> None:
+    """Realtime servers of the first kind, which also number their events by id."""
+    place = {"response_id": "resp_1", "item_id": "msg_1", "output_index": 0, "content_index": 0}
+    book, _ = read(
+        event("text.delta", **place, event_id="ev_1", delta="Hel"),
+        event("text.delta", **place, event_id="ev_2", delta="lo"),
+        event("text.done", **place, event_id="ev_3", text="Hello"),
+        event("done", event_id="ev_4", response={"id": "resp_1", "status": "completed"}),
+    )
+    assert texts(streams.shown(book)["output"][0]) == ["Hello"]
+    assert kept_raw(book) == []

@@ -23,6 +23,9 @@ from tailrace.ingest.openai_values import (
     image_url,
 )
 
+TEXT_DELTAS = ("response.output_text.delta", "response.text.delta")
+"""A message's own, and their first name, which realtime servers still use."""
+
 _STREAMING_CALLS = {
     "response.function_call_arguments": "function_call",
     "response.custom_tool_call_input": "custom_tool_call",
@@ -171,7 +174,11 @@ def progress(output: Output, kind: str, event: Json) -> bool:
     if output.is_over(event):
         return True
     slot = output.call(words[1], *place(event)) if as_word(words[2]) else None
-    return slot is not None and slot.progress(words[2])
+    if slot is None:
+        return False
+    if isinstance(event.get("action"), dict):
+        slot.seen = {**slot.seen, "action": event["action"]}  # where no item will tell it
+    return slot.progress(words[2])
 
 
 def _partial_image(output: Output, event: Json) -> bool:
@@ -238,6 +245,7 @@ EVENTS: dict[str, Callable[[Output, Json], bool]] = {
     "response.reasoning_part.added": _part_added,
     "response.reasoning_part.done": _part_done,
     "response.output_text.done": _text_done,
+    "response.text.done": _text_done,
     "response.refusal.done": _refusal_done,
     "response.reasoning_text.done": _reasoning_done,
     "response.reasoning.done": _reasoning_done,
@@ -252,7 +260,7 @@ EVENTS: dict[str, Callable[[Output, Json], bool]] = {
 }
 
 _TAKEN: dict[str, tuple[str, ...]] = {
-    "response.output_text.delta": ("delta", "logprobs"),
+    **dict.fromkeys(TEXT_DELTAS, ("delta", "logprobs")),
     **dict.fromkeys(DELTAS, ("delta",)),
     "response.output_item.added": ("item",),
     "response.output_item.done": ("item",),
@@ -261,6 +269,7 @@ _TAKEN: dict[str, tuple[str, ...]] = {
     "response.reasoning_part.added": ("part",),
     "response.reasoning_part.done": ("part",),
     "response.output_text.done": ("text", "logprobs", "annotations"),
+    "response.text.done": ("text", "logprobs", "annotations"),
     "response.refusal.done": ("refusal",),
     "response.reasoning_text.done": ("text",),
     "response.reasoning.done": ("text",),

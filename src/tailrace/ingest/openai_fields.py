@@ -14,8 +14,11 @@ import msgspec
 from tailrace.ingest.openai_parts import Json
 from tailrace.ingest.openai_values import NOTHING, as_dict, as_index
 
-_PLACE = ("type", "item_id", "call_id", "output_index", "content_index", "summary_index")
-_NOISE = ("sequence_number", "obfuscation")
+_PLACE = (
+    *("type", "response_id", "item_id", "call_id"),
+    *("output_index", "content_index", "summary_index"),
+)
+_NOISE = ("sequence_number", "event_id", "obfuscation")
 _EVERYWHERE = frozenset((*_PLACE, *_NOISE))
 
 _PARTS: dict[Any, tuple[str, ...]] = {
@@ -48,6 +51,8 @@ class Delta(msgspec.Struct, forbid_unknown_fields=True):
     logprobs: Any = None
     sequence_number: Any = None
     obfuscation: Any = None
+    response_id: Any = None
+    event_id: Any = None
 
 
 def fields(*taken: str) -> frozenset[str]:

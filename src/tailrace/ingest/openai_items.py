@@ -13,7 +13,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import Data, RawItem, Status
 from tailrace.core.writers import MessageWriter, ReasoningWriter, Sink
 from tailrace.ingest.openai_parts import EndingPart, Json, TextPart, by_place, is_said, untold
-from tailrace.ingest.openai_values import API, as_end, as_text, as_word, dicts, has_more
+from tailrace.ingest.openai_values import API, as_end, as_text, as_word, dicts, has_more, parts_of
 
 TEXTS = {"text": "output_text"}
 """Other backends' names for a part of a message."""
@@ -79,11 +79,7 @@ class Slot(ABC):
 
 
 def _content(item: Json) -> list[Json]:
-    """The parts of a message; some backends have one text instead."""
-    content = item.get("content")
-    if isinstance(content, str):
-        return [{"type": "output_text", "text": content}]
-    return dicts(content)
+    return parts_of(item.get("content"), "output_text")
 
 
 def _kind(part: Json) -> str:
@@ -177,6 +173,18 @@ class MessageSlot(Slot):
             more = self._take(place, part) or more
         self._finish(item, as_end(item.get("status")) or "completed", more=more)
 
+    def unsaid(self, item: Json) -> str:
+        """What the response's last word has beyond an item that ended too early.
+
+        OmniRoute ends its message after the first piece, and goes on.
+        """
+        whole = "".join(as_text(part.get("text")) or "" for part in _content(item))
+        texts = [part for part in self.parts.values() if isinstance(part, TextPart)]
+        if len(whole) <= sum(part.writer.length for part in texts):
+            return ""
+        shown = "".join(part.writer.text for part in texts)
+        return whole[len(shown) :] if whole.startswith(shown) else ""
+
     def _finish(self, item: Json, status: Any, *, more: bool) -> None:
         self.is_open = False
         for part in self.parts.values():
@@ -189,7 +197,7 @@ class MessageSlot(Slot):
 
     def _with_facts(self, item: Json) -> Json:
         """The item with what only the events of its parts had."""
-        content = dicts(item.get("content"))
+        content = _content(item)
         for place, part in enumerate(content):
             streamed = self.parts.get(place)
             if isinstance(streamed, TextPart):
@@ -244,11 +252,19 @@ class ReasoningSlot(Slot):
     def added(self, item: Json) -> None:
         """Its id, what is sealed, and what its parts begin with."""
         super().added(item)
-        for name, make in (("summary", self.summary_part), ("content", self.text_part)):
-            for place, part in enumerate(dicts(item.get(name))):
+        summary, content = self._lists(item)
+        for parts, make in ((summary, self.summary_part), (content, self.text_part)):
+            for place, part in enumerate(parts):
                 words = as_text(part.get("text"))
                 if words:
                     make(place).begin(words)
+
+    def _lists(self, item: Json) -> tuple[list[Json], list[Json]]:
+        """The parts of its summary, and of its raw text."""
+        return (
+            parts_of(item.get("summary"), "summary_text"),
+            parts_of(item.get("content"), "reasoning_text"),
+        )
 
     def summary_part(self, index: int, *, is_new: bool = False) -> EndingPart:
         """The part of the summary at this place; `is_new`: not one that has ended."""
@@ -277,7 +293,7 @@ class ReasoningSlot(Slot):
         """Everything that was not streamed yet."""
         self.learn(item)
         more = has_more(item, self._known)
-        summary, content = dicts(item.get("summary")), dicts(item.get("content"))
+        summary, content = self._lists(item)
         if not summary and is_said(content, self.summaries):
             content, more = [], True
         elif not content and is_said(summary, self.parts):
@@ -308,7 +324,7 @@ class ReasoningSlot(Slot):
 
     def _end(self, status: Status) -> None:
         """No last word has come: there is what it was added with, and what streamed."""
-        parts = [*dicts(self.seen.get("summary")), *dicts(self.seen.get("content"))]
+        parts = [part for parts in self._lists(self.seen) for part in parts]
         more = has_more(self.seen, self._known) or any(
             as_text(part.get("text")) is None or has_more(part, self._known_part) for part in parts
         )

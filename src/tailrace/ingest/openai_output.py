@@ -211,6 +211,9 @@ class Output:
                 slot = self._new(item["type"], as_word(item.get("id")), place, item)
             if slot.is_open:
                 self._finish_at_end(slot, item, is_complete=is_complete)
+            elif isinstance(slot, MessageSlot) and (rest := slot.unsaid(item)):
+                more = {"type": "message", "content": rest, "phase": item.get("phase")}
+                self._new("message", None, None).done(more)
 
     def _finish_at_end(self, slot: Slot, item: Json, *, is_complete: bool) -> None:
         if len(msgspec.json.encode(item)) > MOST_BYTES:

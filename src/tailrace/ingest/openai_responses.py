@@ -24,7 +24,7 @@ from tailrace.ingest.base import (
     read_json,
     server_tools,
 )
-from tailrace.ingest.openai_events import DELTAS, EVENTS, FIELDS, progress
+from tailrace.ingest.openai_events import DELTAS, EVENTS, FIELDS, TEXT_DELTAS, progress
 from tailrace.ingest.openai_fields import Delta, Stamps, fields, placed, unknown
 from tailrace.ingest.openai_output import Output
 from tailrace.ingest.openai_parts import Json, TextPart
@@ -50,7 +50,7 @@ class _Kind(msgspec.Struct):
 
 _decode_kind = msgspec.json.Decoder(_Kind).decode
 
-_TEXT_DELTA = "response.output_text.delta"
+_TEXT_DELTA = TEXT_DELTAS[0]
 
 _STATUSES = ("completed", "incomplete", "failed", "cancelled")
 _ENDS = {
@@ -63,7 +63,8 @@ _ENDS = {
 
 _TOLD = frozenset(
     (
-        *("type", "sequence_number", "response", "id", "object", "created_at", "completed_at"),
+        *("type", "sequence_number", "event_id", "response", "id", "object"),
+        *("created_at", "completed_at"),
         *("status", "error", "incomplete_details", "model", "output", "output_text", "usage"),
         *("service_tier", "background", "frequency_penalty", "instructions", "max_output_tokens"),
         *("max_tool_calls", "metadata", "parallel_tool_calls", "presence_penalty", "prompt"),
@@ -189,7 +190,7 @@ class OpenAIResponses:
     def _take_delta(self, delta: Delta) -> bool:
         if delta.type in DELTAS:
             return DELTAS[delta.type](self._output, delta)
-        return delta.type == _TEXT_DELTA and self._text_delta(delta) is not None
+        return delta.type in TEXT_DELTAS and self._text_delta(delta) is not None
 
     def _text_delta(self, delta: Delta) -> TextPart | None:
         slot = self._output.message(delta.item_id, delta.output_index)
@@ -217,7 +218,7 @@ class OpenAIResponses:
             summary_index=event.get("summary_index"),
             delta=piece,
         )
-        if delta.type != _TEXT_DELTA:
+        if delta.type not in TEXT_DELTAS:
             return self._take_delta(delta)
         part = self._text_delta(delta)
         if part is not None and isinstance(event.get("logprobs"), list):

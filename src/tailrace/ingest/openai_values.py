@@ -39,6 +39,13 @@ def dicts(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
+def parts_of(value: Any, kind: str) -> list[dict[str, Any]]:
+    """The parts of an item; some backends have texts in their place, or one text for all."""
+    found = value if isinstance(value, list) else [value]
+    named = [{"type": kind, "text": one} if isinstance(one, str) else one for one in found]
+    return dicts(named)
+
+
 def as_word(value: Any) -> str | None:
     """A name or an id: neither empty nor as long as a text."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_WORD:
