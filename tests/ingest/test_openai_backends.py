@@ -266,3 +266,11 @@ def test_the_first_names_of_a_text_are_known() -> None:
     )
     assert texts(streams.shown(book)["output"][0]) == ["Hello"]
     assert kept_raw(book) == []
+
+
+def test_a_text_that_stands_beside_an_empty_output_is_read() -> None:
+    [answer] = output(completed(output_text="Hello"))
+    assert texts(answer) == ["Hello"]
+    [answer] = output(text("Hello"), completed(output_text="Hello"))
+    assert texts(answer) == ["Hello"]
+    assert output(completed(output_text="")) == []

@@ -305,7 +305,11 @@ class OpenAIResponses:
         status = response.get("status")
         if status not in _STATUSES:
             status = _ENDS[event["type"]]
-        self._output.complete_from(dicts(response.get("output")), is_complete=status == "completed")
+        items = dicts(response.get("output"))
+        if not items and not self._output and response.get("output_text"):
+            # Clients add this up from the output; some servers send nothing else.
+            items = [{"type": "message", "content": response["output_text"]}]
+        self._output.complete_from(items, is_complete=status == "completed")
         if status == "completed":
             self._output.settle()
         self._output.cut()
