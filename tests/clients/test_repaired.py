@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import msgspec
 import pytest
 import uvicorn
 from hypothesis import given, settings
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+import tailrace
 from tailrace import ResponsesCompat
 from tailrace.server.proxy import Proxy
 from tests.node import ROOT, run_node
@@ -96,52 +97,27 @@ def recorded_urls(recorded: Backend) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def agentscope() -> Iterator[str]:
-    """The address of the real thing."""
+def agentscope_urls() -> Iterator[dict[str, str]]:
+    """The real thing: bare, with the middleware added to it, behind the proxy."""
     assert AGENTSCOPE.exists(), "agentscope-runtime is not installed: run scripts/agentscope-env"
     script = Path(__file__).parent / "agentscope_backend.py"
+    folders = [Path(str(module.__file__)).parents[1] for module in (tailrace, msgspec)]
     process = subprocess.Popen(
-        [AGENTSCOPE, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [AGENTSCOPE, script, *folders], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout is not None
-    lines = iter(process.stdout.readline, "")
-    yield next(line.strip() for line in lines if line.startswith("http"))
+    urls: dict[str, str] = {}
+    for line in process.stdout:
+        name, _, url = line.strip().partition(" http")
+        if name in ("bare", "middleware"):
+            urls[name] = f"http{url}"
+        if len(urls) == 2:
+            break
+    proxy = Served(Proxy(urls["bare"]))
+    yield {**urls, "proxy": proxy.url}
+    proxy.close()
     process.kill()
     process.communicate()
-
-
-class Forwarding:
-    """The real backend as an ASGI application, so that the middleware can stand around it."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        request = Request(scope, receive)
-        async with (
-            httpx.AsyncClient(trust_env=False) as client,
-            client.stream(
-                scope["method"],
-                self._url + scope["path"],
-                content=await request.body(),
-                headers={"content-type": "application/json"},
-            ) as found,
-        ):
-            headers = [(b"content-type", found.headers["content-type"].encode())]
-            await send(
-                {"type": "http.response.start", "status": found.status_code, "headers": headers}
-            )
-            async for chunk in found.aiter_bytes():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-@pytest.fixture(scope="module")
-def agentscope_urls(agentscope: str) -> Iterator[dict[str, str]]:
-    proxy, wrapped = Served(Proxy(agentscope)), Served(ResponsesCompat(Forwarding(agentscope)))
-    yield {"bare": agentscope, "middleware": wrapped.url, "proxy": proxy.url}
-    proxy.close()
-    wrapped.close()
 
 
 @pytest.fixture(params=["recorded_urls", "agentscope_urls"])
