@@ -248,6 +248,24 @@ def test_the_ai_sdk_is_told_of_a_cut(recorded: Backend, recorded_urls: dict[str,
     assert answer["errors"]
 
 
+def test_the_ai_sdk_takes_an_answer_without_ids_that_is_no_stream(
+    recorded: Backend, recorded_urls: dict[str, str]
+) -> None:
+    before = recorded.body
+    recorded.body = {
+        "output": [
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": THOUGHT}]},
+            {"type": "message", "content": [{"type": "output_text", "text": ANSWER}]},
+        ]
+    }
+    try:
+        answer = ai_sdk(recorded_urls["proxy"], generate=True)
+    finally:
+        recorded.body = before
+    assert answer["text"] == ANSWER
+    assert answer["reasoning"] == THOUGHT
+
+
 @pytest.fixture(scope="module")
 def ai_sdk_on_odd_backends(recorded_urls: dict[str, str]) -> dict[str, Any]:
     """What the AI SDK shows of each of them, asked one after the other."""

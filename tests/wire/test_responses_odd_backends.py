@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.wire.responses_body import repaired_body
+from tailrace.wire.responses_answer import repaired_body
 from tailrace.wire.responses_repair import ResponsesRepair
 from tests.wire.odd_backends import ANSWER, BACKENDS, THOUGHT, twice
 from tests.wire.responses_streams import (
@@ -208,9 +208,28 @@ def test_an_item_that_the_final_response_has_no_place_for_keeps_its_own() -> Non
 )
 def test_a_body_gets_parts_where_texts_stand(item: Json, name: str, part: str) -> None:
     body = json.dumps(response("completed", [item])).encode()
-    [got] = json.loads(repaired_body(body))["output"]
+    [got] = json.loads(repaired_body(body, "abc"))["output"]
     extra: Json = {"annotations": []} if part == "output_text" else {}
     assert got[name] == [{"type": part, "text": "Hi.", **extra}]
+
+
+def test_a_body_gets_the_ids_and_the_lists_that_it_lacks() -> None:
+    text = {"type": "output_text", "text": "Hi."}
+    output: list[Json] = [
+        {"type": "reasoning", "summary": None},
+        {"type": "message", "content": [text, {"type": "refusal", "refusal": "No."}, 5]},
+        {"type": "function_call", "id": "fc", "call_id": "call", "name": "f", "arguments": "{}"},
+        {"type": "message", "id": "fc", "role": "assistant", "content": []},
+    ]
+    for id_, base in (("resp_9", "9"), (None, "abc")):
+        body = json.dumps({**response("completed", output), "id": id_}).encode()
+        first, second, third, fourth = json.loads(repaired_body(body, "abc"))["output"]
+        assert first == {"type": "reasoning", "id": f"rs_{base}_0", "summary": []}
+        assert second["id"] == f"msg_{base}_1"
+        assert second["role"] == "assistant"
+        assert second["content"] == [{**text, "annotations": []}, *second["content"][1:]]
+        assert third == output[2]
+        assert fourth["id"] == f"msg_{base}_3", "one id for two items"
 
 
 def test_a_failure_shows_the_reasoning_that_it_has_and_tells_no_more() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.wire import responses_repair
-from tailrace.wire.responses_body import repaired_body
+from tailrace.wire.responses_answer import repaired_body
 from tailrace.wire.responses_repair import ResponsesRepair
 from tests.wire.responses_streams import (
     HERE,
@@ -838,7 +838,7 @@ def test_a_body_gets_its_summary() -> None:
         "content": [{"type": "reasoning_text", "text": "é"}],
     }
     body = json.dumps(response("completed", [reasoning])).encode()
-    item = json.loads(repaired_body(body))["output"][0]
+    item = json.loads(repaired_body(body, "abc"))["output"][0]
     assert item["summary"] == [{"type": "summary_text", "text": "é"}]
     assert item["content"] == reasoning["content"]
 
@@ -851,15 +851,15 @@ def test_a_body_gets_its_summary() -> None:
         b"not json",
         b'{"error": {"message": "x"}}',
         json.dumps(sunny()[-1]["response"], indent=2).encode(),
-        b'{"output": [5, {"type": "reasoning", "summary": [], "content": [{"type": "x"}, 4]}]}',
+        b'{"output": [5, {"type": "reasoning", "id": "r", "summary": [], "content": [{}, 4]}]}',
     ],
 )
 def test_a_body_that_needs_nothing_stays_as_it_is(body: bytes) -> None:
-    assert repaired_body(body) is body
+    assert repaired_body(body, "abc") is body
 
 
 def test_a_body_that_is_the_last_event_becomes_its_response() -> None:
     body = (HERE / "agentscope-runtime-1.1.6.json").read_bytes()
-    value = json.loads(repaired_body(body))
+    value = json.loads(repaired_body(body, "abc"))
     assert value["object"] == "response"
     assert value["output"][0]["summary"] == [{"type": "summary_text", "text": "Sun or rain? Sun."}]

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tailrace.server.door import error_response
-from tailrace.wire.responses_body import repaired_body
+from tailrace.wire.responses_answer import repaired_body
 from tailrace.wire.responses_repair import ResponsesRepair
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -146,7 +146,7 @@ class _Answer:
             await self._let_go(more=more)
         elif not more:
             before = bytes(self._body)
-            after = repaired_body(before)
+            after = repaired_body(before, uuid.uuid4().hex)
             if after is not before:
                 length = (b"content-length", b"%d" % len(after))
                 start = {**start, "headers": [*_unmeasured(start.get("headers", ())), length]}

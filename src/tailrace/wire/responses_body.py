@@ -1,4 +1,4 @@
-"""OpenAI's `response` object from a backend that shows reasoning only as `reasoning_text`.
+"""Parts of OpenAI's `response` object, as a backend should have sent them.
 
 Clients that show reasoning read `summary` (the Vercel AI SDK and pydantic-ai among them). The raw
 `content` stays: the backend may want it back with the next turn.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.wire.responses_frames import Json, encoded, parsed
+from tailrace.wire.responses_frames import Json
 
 _STATUSES = {
     "response.created": "in_progress",
@@ -127,20 +127,3 @@ def unwrapped(event: Json, kind: str) -> bool:
     if number is not None:
         event["sequence_number"] = number
     return True
-
-
-def repaired_body(body: bytes) -> bytes:
-    """A non-streaming answer with its reasoning shown; whatever needs nothing stays as it is."""
-    value = parsed(body.decode("utf-8", "replace"))
-    if value is None:
-        return body
-    changed = False
-    inner = value.get("response")
-    if str(value.get("type", "")) in LIFECYCLE and isinstance(inner, dict):
-        # agentscope-runtime answers with the last event instead of the response in it.
-        value, changed = inner, True
-    for item in listed(value, "output"):
-        if isinstance(item, dict):
-            changed = straighten(item) or changed
-            changed = fill_summary(item) or changed
-    return encoded(value) if changed else body
