@@ -286,6 +286,53 @@ async def test_a_client_that_leaves_inside_its_own_body_is_gone_for_the_backend_
     server.close()
 
 
+async def test_a_client_that_reads_slowly_makes_the_backend_wait() -> None:
+    """Or all that it does not read would lie in the proxy's memory."""
+    waits = asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(STREAM)
+        try:
+            async with asyncio.timeout(2):
+                for _ in range(1000):
+                    await exchange.chunk(stream({**sunny()[4], "delta": "x" * 100_000}))
+        except TimeoutError:
+            waits.set()
+
+    async with proxied(answer) as client, client.stream("POST", "/v1/responses", json={}):
+        await waits.wait()
+
+
+async def test_a_backend_that_reads_slowly_makes_the_client_wait() -> None:
+    begun, waits = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        begun.set()
+        await waits.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        head = b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000000\r\n\r\n"
+        writer.write(head)
+        await begun.wait()
+
+        async def upload() -> None:
+            for _ in range(1000):
+                writer.write(b"x" * 100_000)
+                await writer.drain()
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(upload(), 2)
+        waits.set()
+        writer.transport.abort()
+    server.close()
+
+
 async def test_half_a_body_in_chunks_is_never_a_whole_one_for_the_backend() -> None:
     begun, gone = asyncio.Event(), asyncio.Event()
     got = b""
