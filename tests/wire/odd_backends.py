@@ -155,6 +155,16 @@ def _response_as_items() -> list[Json]:
     return events
 
 
+def _new_ids_and_no_indexes() -> list[Json]:
+    events = _plain()
+    for number, event in enumerate(events):
+        event.pop("output_index", None)
+        for holder, key in ((event, "item_id"), (event.get("item", {}), "id")):
+            if key in holder:
+                holder[key] = f"changed_{number}"
+    return events
+
+
 def _summary_of_the_same() -> list[Json]:
     """The end of the item has a summary too, with the text of all its raw parts in one."""
     told = Told()
@@ -178,6 +188,7 @@ _SAID: dict[str, list[Json] | bytes] = {
         {key: value for key, value in event.items() if key != "output_index"}
         for event in _changed(_one_id)
     ],
+    "new ids in every event, and no indexes": _new_ids_and_no_indexes(),
     "the response's id as every item's": _response_as_items(),
     "texts where parts belong": _changed(_texts_for_parts),
     "texts where parts belong, and no deltas": [

@@ -232,6 +232,17 @@ def test_a_body_gets_the_ids_and_the_lists_that_it_lacks() -> None:
         assert fourth["id"] == f"msg_{base}_3", "one id for two items"
 
 
+def test_arguments_that_are_an_object_become_their_text() -> None:
+    item = {"type": "function_call", "id": "fc", "call_id": "c", "name": "f"}
+    whole = {**item, "arguments": {"city": "Zürich"}}
+    end = {"type": "response.output_item.done", "output_index": 0, "item": whole}
+    text = '{"city":"Zürich"}'
+    told = repaired_events(CREATED, end)
+    assert told[-2]["item"]["arguments"] == text
+    body = json.dumps(response("completed", [whole])).encode()
+    assert json.loads(repaired_body(body, "abc"))["output"] == [{**item, "arguments": text}]
+
+
 def test_a_failure_shows_the_reasoning_that_it_has_and_tells_no_more() -> None:
     item = {"type": "reasoning", "id": "rs_0", "content": "Hm."}
     failed = {"type": "response.failed", "response": response("failed", [item])}

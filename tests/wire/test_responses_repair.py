@@ -224,6 +224,17 @@ def test_a_summary_that_says_something_else_becomes_a_further_part() -> None:
     assert [part["text"] for part in told[-2]["item"]["summary"]] == shown(told)
 
 
+def test_a_summary_that_moves_says_so_also_where_its_number_is_right() -> None:
+    events = [CREATED, REASONING, raw("delta", "Sun."), summary("delta", "Clouds.")]
+    told = repaired_events(*({**one, "sequence_number": 100 * n} for n, one in enumerate(events)))
+    assert shown(told) == ["Sun.", "Clouds."]
+
+
+def test_raw_text_behind_a_summary_without_its_part_stays_raw() -> None:
+    told = repaired_events(CREATED, REASONING, summary("delta", "Sun?"), raw("delta", "Sun, sun."))
+    assert kinds(told)[3:5] == ["reasoning_summary_text.delta", "reasoning_text.delta"]
+
+
 def test_a_different_summary_that_only_its_end_tells_becomes_a_further_part() -> None:
     for end in (summary("done", "Clouds."), summary_part("done", "Clouds.", 1)):
         unplaced = {key: value for key, value in end.items() if key != "summary_index"}

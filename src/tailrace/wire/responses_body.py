@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.wire.responses_frames import Json
+from tailrace.wire.responses_frames import Json, encoded
 
 _STATUSES = {
     "response.created": "in_progress",
@@ -57,8 +57,14 @@ def listed(holder: Json, name: str) -> list[Any]:
 
 
 def straighten(item: Json) -> bool:
-    """Give an item lists of typed parts where a backend wrote a text, or parts of type `text`."""
+    """Give an item lists of typed parts where a backend wrote a text, or parts of type `text`.
+
+    And a call the text of its arguments, where it has them as an object.
+    """
     changed = False
+    if item.get("type") == "function_call" and isinstance(item.get("arguments"), dict):
+        item["arguments"] = encoded(item["arguments"]).decode()
+        changed = True
     for name, type_ in _PARTS.get(str(item.get("type")), ()):
         before = item.get(name)
         parts = [before] if isinstance(before, str) else before

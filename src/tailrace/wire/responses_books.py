@@ -196,7 +196,9 @@ class Books:
                 return None
         else:
             found = self.last(type)
-            if found is not None and is_named and found.named:
+            # An id that nobody announced, from a backend that announces, is another of the last
+            # item's; where nothing is announced, a new id is all there is to tell a new item by.
+            if found is not None and is_named and found.named and not found.offered:
                 return None
         return found
 
