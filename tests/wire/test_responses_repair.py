@@ -230,6 +230,36 @@ def test_a_summary_that_moves_says_so_also_where_its_number_is_right() -> None:
     assert shown(told) == ["Sun.", "Clouds."]
 
 
+def test_raw_text_behind_the_announcement_of_a_summary_fills_it() -> None:
+    content = [{"type": "reasoning_text", "text": "Sun?"}]
+    for rest in ([raw("delta", "Sun?"), raw("done", "Sun?")], [raw("delta", "Sun?")], []):
+        told = repaired_events(
+            CREATED, REASONING, summary_part("added"), *rest, done(content=content)
+        )
+        assert shown(told) == ["Sun?"]
+        assert told[-1]["response"]["output"][0]["summary"] == [
+            {"type": "summary_text", "text": "Sun?"}
+        ]
+
+
+def test_raw_text_behind_the_whole_part_of_a_summary_stays_raw() -> None:
+    whole = summary_part("done", "Sun?")
+    told = repaired_events(CREATED, REASONING, whole, raw("delta", "Sun, sun."))
+    assert kinds(told)[5] == "reasoning_text.delta"
+
+
+def test_two_summaries_that_repeat_two_raw_texts_are_dropped() -> None:
+    old = [raw("delta", "One."), raw("done", "One."), raw("delta", "Two.", 1)]
+    new = [summary("delta", "One."), summary("delta", "Two.", 1)]
+    assert shown(repaired_events(CREATED, REASONING, *old, *new)) == ["One.", "Two."]
+
+
+def test_raw_text_that_only_the_end_of_its_part_tells_is_told() -> None:
+    part = {"type": "reasoning_text", "text": "Hm."}
+    end = about("content_part.done", content_index=0, part=part)
+    assert shown(repaired_events(CREATED, REASONING, end)) == ["Hm."]
+
+
 def test_raw_text_behind_a_summary_without_its_part_stays_raw() -> None:
     told = repaired_events(CREATED, REASONING, summary("delta", "Sun?"), raw("delta", "Sun, sun."))
     assert kinds(told)[3:5] == ["reasoning_summary_text.delta", "reasoning_text.delta"]
@@ -356,6 +386,23 @@ def test_a_call_gets_what_only_its_deltas_told() -> None:
     call = told[-1]["response"]["output"][1]
     assert call["arguments"] == '{"city":"Paris"}'
     assert call["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("item", "lists"),
+    [
+        ({"type": "reasoning", "content": []}, {"summary": []}),
+        ({"type": "message", "text": "?"}, {"role": "assistant", "content": []}),
+        ({"type": "function_call", "name": "f"}, {"call_id": "x", "arguments": ""}),
+    ],
+)
+def test_an_item_that_only_its_end_tells_is_announced_with_all_that_clients_read(
+    item: Json, lists: Json
+) -> None:
+    end = {"type": "response.output_item.done", "item": {**item, "id": "x"}}
+    announced = repaired_events(CREATED, end)[1]
+    assert announced["type"] == "response.output_item.added"
+    assert announced["item"] == {**item, "id": "x", **lists}
 
 
 def test_a_call_that_only_its_end_tells_is_announced_without_its_arguments() -> None:
@@ -587,6 +634,9 @@ def test_a_response_without_an_announcement_gets_one() -> None:
     assert told[0]["response"]["id"] == "resp_1"
     told = repaired_events(*sunny()[2:])
     assert told[0]["response"]["id"] == told[-1]["response"]["id"] == "resp_abc"
+    told = repaired_events(*sunny()[2:-1])
+    assert told[-1]["response"]["id"] == "resp_abc"
+    assert told[-1]["response"]["object"] == "response"
 
 
 def test_a_response_that_failed_at_once_is_announced_without_its_error() -> None:

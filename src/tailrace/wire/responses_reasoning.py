@@ -80,7 +80,7 @@ class Reasoning(Texts):
             last = item.parts.get((SUMMARY.place, item.raws.get(index, -1)))
             if last is not None and last.closed and not event["type"].endswith(".done"):
                 index += 1
-        place = item.raws.setdefault(index, item.next_index(SUMMARY.place))
+        place = item.raws.setdefault(index, _free_place(item, index))
         rest = {key: value for key, value in event.items() if key not in ("type", RAW.key)}
         verb = event["type"].rpartition(".")[2]
         return {"type": f"{name}.{verb}", **rest, SUMMARY.key: place}
@@ -117,9 +117,12 @@ class Reasoning(Texts):
             if self._repeats(event, item, event["part"].get("text")) is None:
                 super()._part_event(raw, event, item, lane, changed=True)
         else:
-            if lane is SUMMARY:
-                item.family = SUMMARY
+            # Which family tells the reasoning is known by its first text: some announce a part of
+            # a summary and then send raw text.
             super()._part_event(raw, event, item, lane, changed=changed)
+            part = item.parts.get((lane.place, event[lane.key]))
+            if lane is SUMMARY and part is not None and part.text:
+                item.family = SUMMARY
 
     def _retell_part(self, raw: bytes, event: Json, item: Item) -> None:
         shown = self._as_summary(event, item, SUMMARY.part)
@@ -164,7 +167,7 @@ class Reasoning(Texts):
         if item.family is RAW:
             for index, text in enumerate(texts(value, "content", RAW.type)):
                 if text or index in item.raws:
-                    place = item.raws.setdefault(index, item.next_index(SUMMARY.place))
+                    place = item.raws.setdefault(index, _free_place(item, index))
                     self._tell_whole(item, SUMMARY, place, text)
             self._tell_own(item, own)
         else:
@@ -195,6 +198,13 @@ class Reasoning(Texts):
             return False
         value["summary"] = [summary_text(text) for text in filled]
         return True
+
+
+def _free_place(item: Item, index: int) -> int:
+    """Where a raw text is shown: in the part of a summary that waits for one, or in a new one."""
+    part = item.parts.get((SUMMARY.place, index))
+    waits = part is not None and not (part.text or part.closed or index in item.raws.values())
+    return index if waits else item.next_index(SUMMARY.place)
 
 
 def _squeezed(text: str) -> str:
