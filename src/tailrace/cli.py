@@ -119,12 +119,13 @@ def proxy(
         typer.Option(min=0.1, help="Seconds that the backend may be silent before it is given up."),
     ] = 600.0,
 ) -> None:
-    """Repair the Responses streams of a backend that you cannot change, until Ctrl-C.
+    """Repair the Responses streams of a backend that you cannot change.
 
-    Point your client at the printed address instead of at the backend. Reasoning that arrives as
-    response.reasoning_text.* reaches clients that read summaries, such as the Vercel AI SDK;
-    missing ids, indexes, announcements, sequence numbers and ends are put in. All else passes
-    byte for byte.
+    It runs until Ctrl-C. Point your client at the printed address instead of at
+    the backend. Reasoning that arrives as response.reasoning_text.* reaches
+    clients that read summaries, such as the Vercel AI SDK; missing ids, indexes,
+    announcements, sequence numbers and ends are put in. All else passes byte for
+    byte.
     """
     from tailrace.server.proxy import Proxy
 
@@ -170,8 +171,8 @@ def convert(
 ) -> None:
     """Write a stream in another format, as it comes.
 
-    A stream that is cut or broken is brought to a proper end; a sentence says so, and the exit
-    code is 1.
+    A stream that is cut or broken is brought to a proper end; a sentence says
+    so and where, and the exit code is 1.
     """
     from tailrace.convert import Transcoder
     from tailrace.convert.pipe import pump
