@@ -81,6 +81,11 @@ async def test_a_stream_is_repaired_frame_by_frame() -> None:
     assert len(sent) == len(frames)  # one frame was dropped, for the headers one was added
 
 
+async def test_a_stream_that_ends_without_its_end_gets_it() -> None:
+    sent = await answer(App(stream(*sunny()[:-1])))
+    assert events_of(body_of(sent))[-1]["type"] == "response.completed"
+
+
 async def test_what_needs_nothing_passes_with_its_headers() -> None:
     app = App(stream(*sunny()))
     sent = await answer(app)
