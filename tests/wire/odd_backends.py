@@ -219,6 +219,8 @@ _SAID: dict[str, list[Json] | bytes] = {
     "only deltas and an empty end": _only_deltas(),
     "a summary of the same at the end": _summary_of_the_same(),
     "no end, and [DONE]": stream(*_plain()[:-1]) + b"data: [DONE]\n\n",
+    "only deltas, and [DONE]": stream(*_only_deltas()[:-1]) + b"data: [DONE]\n\n",
+    "only deltas, and half a line of [DONE]": stream(*_only_deltas()[:-1]) + b"data: [DONE]",
     "no end, and the last blank line missing": stream(*_plain()[:-1])[:-1],
 }
 BACKENDS = {

@@ -734,6 +734,14 @@ def test_a_stream_that_ends_inside_a_call_fails_and_makes_no_call() -> None:
     assert "function_call" not in json.dumps(told[-1]["response"]["output"])
 
 
+def test_done_inside_a_call_or_a_tool_completes_nothing() -> None:
+    call = [event for event in sunny() if event["sequence_number"] < 11]
+    searching = {"type": "response.output_item.added", "item": {"type": "web_search_call"}}
+    for some, status in ((call, "failed"), ([CREATED, searching], "incomplete")):
+        last = events_of(repaired(stream(*some) + b"data: [DONE]\n\n"))[-1]
+        assert last["response"]["status"] == status
+
+
 def test_the_end_comes_before_done() -> None:
     body = repaired(stream(*sunny()[:-1]) + b"data: [DONE]\n\n")
     assert body.endswith(b"}\n\ndata: [DONE]\n\n")

@@ -97,7 +97,7 @@ class ResponsesRepair:
             self._out.append(raw + b"\n\n")
             self._finish()
         elif data is None or self._over or data.strip() == _DONE:
-            self._finish()
+            self._finish(meant=data is not None)
             self._out.append(raw)
         elif parsed(data) is not None:
             self._frame(raw if is_ended(raw) else raw + b"\n\n")
@@ -129,7 +129,7 @@ class ResponsesRepair:
             self._out.append(raw)
             return
         if data.strip() == _DONE:
-            self._finish()
+            self._finish(meant=True)
             self._out.append(raw)
             return
         self._spoke = True
@@ -359,8 +359,8 @@ class ResponsesRepair:
         item.done = self._texts.kept(whole, len(encoded(whole)))
         self.insert("response.output_item.done", {"output_index": item.index, "item": whole})
 
-    def _finish(self) -> None:
-        """The stream is over, cleanly: end it by what was seen.
+    def _finish(self, *, meant: bool = False) -> None:
+        """The stream is over, cleanly: end it by what was seen, and by whether it said `[DONE]`.
 
         Only a stream of this API, or one that said nothing at all; any other is not ours to end.
         """
@@ -371,7 +371,12 @@ class ResponsesRepair:
         if not items:
             message = "The backend ended its stream without an answer."
             self._end("response.failed", {"code": "empty_stream", "message": message})
-        elif all(item.done is not None or self._texts.is_told(item) for item in items):
+        elif all(
+            item.done is not None
+            or self._texts.is_told(item)
+            or (meant and item.type in ("message", "reasoning"))
+            for item in items
+        ):
             self._end("response.completed", None)
         elif any(item.done is None and item.type == "function_call" for item in items):
             message = "The backend ended its stream inside a function call."
