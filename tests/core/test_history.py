@@ -1098,6 +1098,18 @@ def test_blobs_are_loaded_by_whoever_knows_how() -> None:
             {"type": "text", "text": "[image]"},
         ),
         (
+            ImageUrlPart(image_url=ImageUrl(url="http://example.org/a.png")),
+            {"type": "input_image", "image_url": "http://example.org/a.png", "detail": "auto"},
+            {"type": "text", "text": "[image: http://example.org/a.png]"},
+            {"type": "image_url", "image_url": {"url": "http://example.org/a.png"}},
+        ),
+        (
+            FilePart(url="http://example.org/a.pdf", mime_type="application/pdf"),
+            {"type": "input_file", "file_url": "http://example.org/a.pdf"},
+            {"type": "text", "text": "[file: http://example.org/a.pdf]"},
+            {"type": "text", "text": "[file: http://example.org/a.pdf]"},
+        ),
+        (
             ImageUrlPart(image_url=ImageUrl(url="data:image/svg+xml,<svg/>")),
             {"type": "input_text", "text": "[image]"},
             {"type": "text", "text": "[image]"},
@@ -1125,6 +1137,13 @@ def test_each_provider_gets_pictures_and_files_in_its_own_shape(
     assert openai_responses.content_part(part, reachable) == openai
     assert anthropic_messages.content_blocks(part, reachable) == [anthropic]
     assert openai_chat.content_part(part, reachable) == chat
+
+
+def test_names_that_nobody_knows_are_told() -> None:
+    wrong: Any
+    for wrong in (("gemini", "drop"), ("openai_chat", "keep")):
+        with pytest.raises(ValueError, match="no such (API: 'gemini'|mode: 'keep')"):
+            sent([Run()], *wrong)
 
 
 # --- the errors that started it -----------------------------------------------------------------

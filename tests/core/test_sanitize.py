@@ -6,8 +6,11 @@ import time
 from typing import Any
 
 import pytest
+from anthropic.types import ThinkingBlock, ToolUseBlock
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessage
+from openai.types.responses import ParsedResponseFunctionToolCall, ResponseReasoningItem
 
 from tailrace.core.history import sanitize
 from tailrace.testing._values import JSON
@@ -18,6 +21,9 @@ from tailrace.testing.providers import (
     check_openai_responses,
 )
 
+SHOP = {"server_label": "shop"}
+NOBODY = [{"role": "user", "content": "(no message)"}]
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
 INTERRUPTED = "The call was interrupted: it has no result."
 
 
@@ -147,9 +153,15 @@ def test_calls_that_nobody_can_close_are_taken_out() -> None:
 def test_what_went_with_its_reasoning_takes_its_output_along() -> None:
     shell = {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {}}
     shown = {"type": "shell_call_output", "call_id": "c", "output": []}
-    asks = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "buy", "arguments": "{}"}
+    asks = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_1",
+        "name": "buy",
+        "arguments": "{}",
+        **SHOP,
+    }
     grants = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
-    ran = {"type": "mcp_call", "id": "mcp_1", "name": "buy", "arguments": "{}"}
+    ran = {"type": "mcp_call", "id": "mcp_1", "name": "buy", "arguments": "{}", **SHOP}
     named = {**ran, "approval_request_id": "mcpr_1"}
     kept = [user(), rs(1), shell, shown, rs(2), asks, grants, named]
     assert sanitize(kept) == kept
@@ -157,7 +169,13 @@ def test_what_went_with_its_reasoning_takes_its_output_along() -> None:
 
 
 def test_a_request_that_nobody_answered_is_denied() -> None:
-    asks = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "buy", "arguments": "{}"}
+    asks = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_1",
+        "name": "buy",
+        "arguments": "{}",
+        **SHOP,
+    }
     mended = sanitize([user(), asks, msg(1), user()])
     assert mended[1] == asks
     assert mended[3] == {
@@ -190,16 +208,90 @@ def test_duplicates_and_what_is_no_item_are_taken_out() -> None:
     other = {**msg(1), "content": "else"}
     assert "id" not in sanitize([user(), rs(1), msg(1), other])[-1]
     junk = [7, None, {"role": "critic", "content": "x"}, {"role": "user", "content": ""}]
-    assert sanitize([*junk, {"role": "user"}, {"type": "function_call", "name": "f"}]) == []
+    assert sanitize([*junk, {"role": "user"}, {"type": "function_call", "name": "f"}]) == NOBODY
     odd = {**msg(1), "id": "a b"}
     assert "id" not in sanitize([odd])[0]
     assert "id" not in sanitize([{**msg(1), "id": "fc_1"}])[0]
     assert sanitize([user(), {**rs(1), "summary": None}, msg(1)])[1] == rs(1)
     approval = {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True}
-    assert sanitize([approval]) == []
+    assert sanitize([approval]) == NOBODY
     assert sanitize([approval, approval], known_calls=["a"]) == [approval]
     nameless = {"type": "mcp_approval_request", "id": 7, "name": "buy", "arguments": "{}"}
-    assert sanitize([nameless, {"type": "mcp_approval_response", "approve": True}]) == []
+    assert sanitize([nameless, {"type": "mcp_approval_response", "approve": True}]) == NOBODY
+
+
+def test_objects_of_the_sdks_become_what_the_sdks_would_send() -> None:
+    reasoning = ResponseReasoningItem(id="rs_1", summary=[], type="reasoning")
+    call = ParsedResponseFunctionToolCall(
+        type="function_call", call_id="call_1", name="f", arguments="{}", id="fc_1"
+    )
+    call.parsed_arguments = {}
+    kept = [user(), reasoning, call, out(1)]
+    assert sanitize(kept) == [user(), rs(1), fc(1), out(1)]
+    blocks = [
+        ThinkingBlock(type="thinking", thinking="Hm", signature="S"),
+        ToolUseBlock(type="tool_use", id="1", name="f", input={}),
+    ]
+    messages = [u(HI), {"role": "assistant", "content": blocks}, u(got("1"))]
+    assert anthropic(messages) == [u(HI), a(THOUGHT, use("1")), u(got("1"))]
+    message = ChatCompletionMessage.model_validate(said("1"))
+    assert chat([user(), message, answer("1")]) == [user(), said("1"), answer("1")]
+
+
+def test_a_string_is_a_message_and_nonsense_is_told() -> None:
+    assert sanitize("Hi") == [user()] == chat("Hi")
+    assert sanitize(["Hi"]) == [user()]
+    assert anthropic("Hi") == [user()]
+    assert sanitize([]) == chat([]) == NOBODY
+    nonsense: Any
+    for nonsense in ({"role": "user"}, 7, None, b"Hi"):
+        with pytest.raises(TypeError, match="expected a list"):
+            sanitize(nonsense)
+    with pytest.raises(TypeError, match="item 1 is neither a dict"):
+        sanitize([user(), object()])
+    with pytest.raises(ValueError, match="no such API: 'gemini'"):
+        sanitize([user()], "gemini")  # type: ignore[arg-type]
+
+
+def test_parts_and_names_of_other_apis_are_told_in_the_words_of_this_one() -> None:
+    picture = {"type": "image_url", "image_url": {"url": PICTURE}}
+    shown = {"type": "input_image", "image_url": PICTURE, "detail": "auto"}
+    svg = {"type": "input_image", "image_url": "data:image/svg+xml,x"}
+    content = ["Hi", {"type": "text", "text": "Hi"}, picture, svg, 7, {"type": "input_file"}]
+    text = {"type": "input_text", "text": "Hi"}
+    assert sanitize([{"role": "user", "content": content}])[0]["content"] == [text, text, shown]
+    kept: list[Any] = [
+        {"type": "input_image", "file_id": "f"},
+        {"type": "input_file", "file_id": "f"},
+        shown,
+    ]
+    kept.append({"type": "input_audio", "input_audio": {}})
+    assert sanitize([{"role": "user", "content": kept}])[0]["content"] == kept
+    spoken: Any = {"role": "assistant", "content": [{"type": "text", "text": "Yes"}, picture, {}]}
+    refused = {"type": "refusal", "refusal": "No"}
+    spoken["content"].append(refused)
+    assert sanitize([spoken])[0]["content"] == [{"type": "output_text", "text": "Yes"}, refused]
+    call = {**fc(1), "name": "a.b", "arguments": {"x": 1}, "call_id": "c" * 65}
+    for gave, output in ((7, "7"), ([text], [text]), ([{}], "[{}]"), ([], [])):
+        mended = sanitize([user(), call, {**out(1), "call_id": "c" * 65, "output": gave}])
+        assert mended[1]["name"] == "a_b"
+        assert mended[1]["arguments"] == '{"x":1}'
+        assert mended[1]["call_id"] == mended[2]["call_id"] == "call_" + mended[2]["call_id"][5:]
+        assert len(mended[1]["call_id"]) < 64
+        assert mended[2]["output"] == output
+
+
+def test_what_lacks_what_its_type_needs_is_taken_out() -> None:
+    click = {"type": "computer_call", "id": "cu_1", "call_id": "c", "action": {}}
+    screen = {"type": "computer_screenshot", "image_url": PICTURE}
+    saw = {"type": "computer_call_output", "call_id": "c", "output": screen}
+    assert sanitize([user(), click, saw]) == [user(), click, saw]
+    assert sanitize([user(), click, {**saw, "output": "x"}]) == [user()]
+    unsafe = {**click, "pending_safety_checks": [{"id": "sc_1"}]}
+    assert sanitize([user(), unsafe, saw]) == [user()]
+    agreed = {**saw, "acknowledged_safety_checks": [{"id": "sc_1"}]}
+    assert sanitize([user(), unsafe, agreed]) == [user(), unsafe, agreed]
+    assert sanitize([user(), {"type": "item_reference"}, {"type": "mcp_call"}]) == [user()]
 
 
 # --- random damage ------------------------------------------------------------------------------
@@ -261,16 +353,22 @@ def test_lost_reasoning_lost_outputs_repeats_and_a_lost_end_are_mended(
     assert sanitize(mended) == mended
 
 
-@pytest.mark.parametrize("api", ["openai_responses", "anthropic_messages", "openai_chat"])
+CHECKS: Any = {
+    "openai_responses": check_openai_responses,
+    "anthropic_messages": check_anthropic_messages,
+    "openai_chat": check_openai_chat,
+}
+KINDS = ("message", "reasoning", "function_call", "function_call_output", "computer_call_output")
+
+
+@pytest.mark.parametrize("api", CHECKS)
 @given(
     st.lists(
         JSON
         | st.fixed_dictionaries(
             {},
             optional={
-                "type": st.sampled_from(
-                    ("message", "reasoning", "function_call", "function_call_output")
-                ),
+                "type": st.sampled_from(KINDS),
                 "role": st.sampled_from(("user", "assistant", "tool", "system")),
                 "id": st.sampled_from(("rs_1", "msg_1", "fc_1", "", None, 7)),
                 "call_id": st.sampled_from(("call_1", None, [])),
@@ -285,11 +383,13 @@ def test_lost_reasoning_lost_outputs_repeats_and_a_lost_end_are_mended(
         max_size=8,
     )
 )
-def test_garbage_never_breaks_it_and_mending_twice_is_mending_once(
-    api: Any, items: list[Any]
-) -> None:
-    mended = sanitize(items, api)
-    assert sanitize(mended, api) == mended
+def test_garbage_is_mended_and_mending_twice_is_mending_once(api: Any, items: list[Any]) -> None:
+    mended = sanitize(items, api, reasoning="drop")
+    assert sanitize(mended, api, reasoning="drop") == mended
+    field = "input" if api == "openai_responses" else "messages"
+    known = [one for one in mended if one.get("type") in (None, *KINDS)]
+    error = CHECKS[api]({field: known}, Issued()) if known else None
+    assert error is None, (error.message, known)
 
 
 # --- messages -----------------------------------------------------------------------------------
@@ -317,7 +417,7 @@ SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": 
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
 
 
-def anthropic(items: list[Any], **more: Any) -> list[Any]:
+def anthropic(items: Any, **more: Any) -> list[Any]:
     return sanitize(items, "anthropic_messages", **more)
 
 
@@ -378,8 +478,35 @@ def test_empty_unsigned_and_misplaced_blocks_go() -> None:
     nameless = [{**SEARCH, "id": []}, {**FOUND, "tool_use_id": None}]
     assert anthropic([u(HI, {**got("1"), "tool_use_id": {}}), a(*nameless)]) == [u(HI)]
     assert anthropic([u(HI), a(FOUND, SEARCH, HI), u(HI)]) == [u(HI), a(HI), u(HI)]
-    broken = [{**use("1"), "input": None}, {**use("1"), "id": "a b"}, {**use("1"), "name": 7}]
+    broken = [{**use("1"), "input": None}, {**use("1"), "id": ""}, {**use("1"), "name": 7}]
     assert anthropic([u(HI), a(*broken), {"role": "critic"}, u()]) == [u(HI)]
+
+
+def test_blocks_in_the_wrong_mouth_and_of_other_letters_are_mended() -> None:
+    picture = {"type": "image", "source": {"type": "url", "url": "https://a.example/a.png"}}
+    svg = {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml"}}
+    assert anthropic([u(HI, use("1"), THOUGHT, picture, svg), a(HI, picture), u(HI)]) == [
+        *(u(HI, picture), a(HI), u(HI))
+    ]
+    assert anthropic([u(HI), a(use("1"), got("1")), u(HI)]) == [u(HI), a(use("1")), u(got("1"), HI)]
+    ident = "functions.look:0"
+    mended = anthropic([u("Hi"), a({**use(ident), "name": "a.b"}), u(got(ident))])
+    called = {**use("functions_look_0"), "name": "a_b"}
+    assert mended == [u(HI), a(called), u(got("functions_look_0"))]
+    result = {
+        **got("1"),
+        "content": [picture, "15C", 7, {"type": "text", "text": " "}, {"type": "x"}],
+    }
+    [given] = anthropic([u(HI), a(use("1")), u(result)])[2]["content"]
+    assert given["content"] == [picture, {"type": "text", "text": "15C"}]
+    [given] = anthropic([u(HI), a(use("1")), u({**result, "content": {"c": 15}})])[2]["content"]
+    assert given["content"] == [{"type": "text", "text": '{"c":15}'}]
+    filed = u({"type": "image", "source": {"type": "file", "file_id": "f"}}, HI)
+    inline = u(
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
+    )
+    assert anthropic([filed]) == [filed]
+    assert anthropic([inline]) == [inline]
 
 
 def test_the_user_begins_and_ends_there_too() -> None:
@@ -391,6 +518,10 @@ def test_the_user_begins_and_ends_there_too() -> None:
         u({"type": "text", "text": "Continue."}),
     ]
     assert anthropic([{"role": "system", "content": "S"}, a(HI), u(HI)])[0]["role"] == "system"
+    instruction = {"role": "system", "content": [HI]}
+    assert anthropic([instruction, u(HI)]) == [instruction, u(HI)]
+    for content in (None, "", " ", [None], [FOUND]):
+        assert anthropic([{"role": "system", "content": content}, u(HI)]) == [u(HI)]
 
 
 def said(*calls: str, content: Any = None) -> dict[str, Any]:
@@ -406,7 +537,7 @@ def answer(ident: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": ident, "content": "15C"}
 
 
-def chat(items: list[Any]) -> list[Any]:
+def chat(items: Any) -> list[Any]:
     return sanitize(items, "openai_chat")
 
 
@@ -431,6 +562,43 @@ def test_chat_messages_are_paired() -> None:
     refused = {"role": "assistant", "content": None, "refusal": "No."}
     assert chat([refused]) == [refused]
     assert chat([]) == [{"role": "user", "content": "(no message)"}]
+
+
+def test_chat_messages_say_what_their_role_may_say() -> None:
+    picture = {"type": "image_url", "image_url": {"url": PICTURE}}
+    foreign = {"type": "input_image", "image_url": PICTURE}
+    words = {"type": "text", "text": "Hi"}
+    pdf = {"type": "file", "file": {"file_id": "f"}}
+    told = ["Hi", {"type": "input_text", "text": "Hi"}, picture, foreign, pdf, 7, {"type": "x"}]
+    told.append({"type": "image_url"})
+    assert chat([{"role": "user", "content": told}])[0]["content"] == [
+        *(words, words, picture, picture, pdf)
+    ]
+    no = {"type": "refusal", "refusal": "No"}
+    spoken = {"role": "assistant", "content": [no, picture, {"type": "refusal"}]}
+    assert chat([spoken])[0]["content"] == [no]
+    assert chat([{"role": "user", "content": {"a": 1}}]) == [user('{"a":1}')]
+    assert chat([{**user(), "tool_calls": said("1")["tool_calls"]}]) == [user()]
+    long = "c" * 41
+    odd = said(long)
+    odd["tool_calls"][0]["function"] = {"name": "a.b", "arguments": {"x": 1}}
+    mended = chat([user(), odd, {**answer(long), "content": [picture, words]}])
+    [call] = mended[1]["tool_calls"]
+    assert call["function"] == {"name": "a_b", "arguments": '{"x":1}'}
+    assert call["id"] == mended[2]["tool_call_id"] != long
+    assert mended[2]["content"] == [words]
+    bare = said("1", "2")
+    bare["tool_calls"][0]["function"] = {}
+    bare["tool_calls"][1]["function"] = {"name": "f"}
+    assert chat([bare, answer("2")]) == [said("2"), answer("2")]
+    del bare["content"]
+    assert chat([bare, answer("2"), {"role": "tool", "content": "x"}])[1:] == [answer("2")]
+    custom = said("1")
+    custom["tool_calls"] = [{"id": "1", "type": "custom", "custom": {"name": "f", "input": "x"}}]
+    assert chat([custom, answer("1")]) == [custom, answer("1")]
+    thought = {**said(content="Yes"), "reasoning_content": "Hm"}
+    assert chat([thought]) == [thought]
+    assert sanitize([thought], "openai_chat", reasoning="drop") == [said(content="Yes")]
 
 
 BLOCKS = st.sampled_from(
@@ -459,15 +627,6 @@ BLOCKS = st.sampled_from(
     )
 )
 def test_whatever_the_messages_anthropic_accepts_them_mended(messages: list[Any]) -> None:
-    # In whose mouth a block is put is beyond mending.
-    for message in messages:
-        mine = message["role"] == "user"
-        message["content"] = [
-            block
-            for block in message["content"]
-            if (block["type"] in ("text", "tool_result")) >= mine
-            and (mine or block["type"] != "tool_result")
-        ]
     issued = Issued()
     issued.anthropic_message([THOUGHT])
     mended = anthropic(messages)

@@ -10,6 +10,7 @@ did inside never enters its parent's. `sanitize` mends a list that somebody else
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import msgspec
 
@@ -18,7 +19,7 @@ from tailrace.core.history import anthropic_messages, openai_chat, openai_respon
 from tailrace.core.history.entries import Conversation, Entry
 from tailrace.core.history.mending import sanitize
 from tailrace.core.history.pieces import Json, Load, reachable
-from tailrace.core.history.rules import Api, Mode, Notes, Rules
+from tailrace.core.history.rules import Api, Mode, Notes, Rules, check_api
 from tailrace.core.items import ToolResult
 from tailrace.core.state import TaskNode
 
@@ -68,6 +69,9 @@ def history(
     provider keeps responses; where it doesn't, reasoning goes back sealed or not at all. `load`
     turns the URLs of our own blobs into ones that the provider can load.
     """
+    check_api(api)
+    if mode not in get_args(Mode):
+        raise ValueError(f"no such mode: {mode!r}; there are {', '.join(get_args(Mode))}")
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]
     talk = Conversation()
     for task in tasks:

@@ -12,12 +12,19 @@ from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from tailrace.core.history.entries import INTERRUPTED
+from tailrace.core.history.foreign import as_json, as_text, responses_parts, short
 from tailrace.core.history.mending_messages import mend_anthropic, mend_chat
-from tailrace.core.history.openai_calls import APPROVAL, OUTPUTS, UNANSWERED
+from tailrace.core.history.openai_calls import (
+    APPROVAL,
+    OUTPUTS,
+    UNANSWERED,
+    has_form,
+    is_acknowledged,
+)
 from tailrace.core.history.pieces import Json
-from tailrace.core.history.rules import Api
+from tailrace.core.history.rules import NO_MESSAGE, Api, check_api, tool_name
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REPLACED = re.compile(r"[a-z]+_x[0-9a-f]{40}")
 _ROLES = ("user", "assistant", "system", "developer")
 _PREFIXES = {
@@ -30,12 +37,27 @@ _NAMED = {"function_call": "arguments", "custom_tool_call": "input"}
 """The calls of our own tools, and the field that holds what they are called with."""
 _ASKED = {APPROVAL: "id", "mcp_approval_response": "approval_request_id"}
 """A request for an approval and its answer, and the field that holds the request's id."""
-_BARE = ("apply_patch_call_output", "tool_search_output", "program_output")
+_NEEDED = {
+    "computer_call": ("id", "call_id"),
+    "shell_call": ("call_id", "action"),
+    "local_shell_call": ("id", "call_id", "action"),
+    "apply_patch_call": ("call_id", "operation"),
+    "mcp_call": ("id", "arguments", "name", "server_label"),
+    APPROVAL: ("id", "arguments", "name", "server_label"),
+    "mcp_approval_response": ("approve",),
+    "item_reference": ("id",),
+}
+"""The fields without which items of the provider's own tools are refused."""
+_LONGEST = 64
+"""How long a `call_id` may be."""
+_BARE = ("tool_search_output", "program_output")
+"""Outputs of which nobody here knows the form."""
+_MAY_LACK = (*_BARE, "apply_patch_call_output")
 """Outputs that may come without `output`."""
 
 
 def sanitize(
-    items: Iterable[Any],
+    items: Iterable[Any] | str,
     api: Api = "openai_responses",
     *,
     reasoning: Literal["keep", "drop"] = "keep",
@@ -44,6 +66,10 @@ def sanitize(
 ) -> list[Any]:
     """The list without what the provider would refuse it for; idempotent.
 
+    Its entries are dicts, or objects of the official SDKs (`response.output` as it came), which
+    become dicts; a string is a user's message. A valid list comes back as it is, and an empty one
+    with a word that nothing was said. `TypeError`: it is no list, or an entry is no JSON.
+
     Each call gets exactly one result: open ones are closed with an error, or taken out where only
     their own tool could say what came of them; requests for an approval are denied; results of no
     call are taken out, duplicates too. Reasoning stays if it can still be read and what it led to
@@ -51,14 +77,18 @@ def sanitize(
     `known_calls` are the ids of calls and requests that the provider knows through
     `previous_response_id`.
     """
+    check_api(api)
+    given = as_json(items)
+    keep = reasoning == "keep"
     if api == "anthropic_messages":
-        return mend_anthropic(list(items), keep_thinking=reasoning == "keep")
+        return mend_anthropic(given, keep_thinking=keep)
     if api == "openai_chat":
-        return mend_chat(list(items))
-    cleaned = _with_results(_readable(items), known_calls)
-    cleaned = _paired(cleaned, keep=reasoning == "keep", store=store)
+        return mend_chat(given, keep_reasoning=keep)
+    cleaned = _with_results(_readable(given), known_calls)
+    cleaned = _paired(cleaned, keep=keep, store=store)
     # Calls may have gone with their reasoning: then their results go too.
-    return _with_answers(_with_results(cleaned, known_calls), known_calls)
+    mended = _with_answers(_with_results(cleaned, known_calls), known_calls)
+    return mended or [{"role": "user", "content": NO_MESSAGE}]
 
 
 def _kind(item: Json) -> str:
@@ -73,30 +103,16 @@ def _is_model(item: Json) -> bool:
     return not _kind(item).endswith(("_output", "_response"))
 
 
-def _readable(items: Iterable[Any]) -> list[Json]:
+def _readable(items: list[Any]) -> list[Json]:
     """The items that are items, each once, with ids that are ids."""
     found: list[Json] = []
     seen: dict[str, Json] = {}
-    for item in items:
-        if not isinstance(item, dict):
+    for one in items:
+        item = _formed(one) if isinstance(one, dict) else None
+        if item is None:
             continue
         kind, ident = _kind(item), item.get("id")
-        if kind == "message" and (item.get("role") not in _ROLES or not _says(item)):
-            continue
-        if kind == "local_shell_call_output" and "call_id" not in item:
-            item = {**item, "call_id": ident}  # by OpenAI's types, its id is the call's
-        if kind.endswith("_output") and not isinstance(item.get("call_id"), str):
-            continue
-        if kind in _ASKED and not isinstance(item.get(_ASKED[kind]), str):
-            continue
-        if kind == "reasoning" and not isinstance(item.get("summary"), list):
-            item = {**item, "summary": []}
-        prefix = _PREFIXES.get(kind, "")
-        if "id" in item and (
-            not isinstance(ident, str) or not _ID.fullmatch(ident) or not ident.startswith(prefix)
-        ):
-            item = _without_id(item)
-        elif isinstance(ident, str) and ident in seen:
+        if isinstance(ident, str) and ident in seen:
             if kind != "message" or item == seen[ident]:
                 continue
             item = _without_id(item)
@@ -106,9 +122,57 @@ def _readable(items: Iterable[Any]) -> list[Json]:
     return found
 
 
-def _says(item: Json) -> bool:
-    content = item.get("content")
-    return bool(content) if isinstance(content, str | list) else False
+def _formed(item: Json) -> Json | None:
+    """An item in the form that its type has; None if that cannot be had."""
+    kind, ident = _kind(item), item.get("id")
+    if kind == "local_shell_call_output" and "call_id" not in item:
+        item = {**item, "call_id": ident}  # by OpenAI's types, its id is the call's
+    if "id" in item:
+        fits = isinstance(ident, str) and _ID.fullmatch(ident)
+        if not fits or not str(ident).startswith(_PREFIXES.get(kind, "")):
+            item = _without_id(item)
+    call_id = item.get("call_id")
+    if isinstance(call_id, str) and len(call_id) > _LONGEST:
+        item = {**item, "call_id": short(call_id, _LONGEST)}
+    if kind == "message":
+        return _worded(item)
+    if kind == "reasoning" and not isinstance(item.get("summary"), list):
+        item = {**item, "summary": []}
+    elif kind in _NAMED:
+        item = _with_arguments(item)
+    elif kind in (f"{one}_output" for one in _NAMED):
+        item = _with_output(item)
+    elif kind in OUTPUTS.values() and kind not in _BARE and not has_form(kind, item):
+        return None
+    if kind in _ASKED and not isinstance(item.get(_ASKED[kind]), str):
+        return None
+    if kind.endswith("_output") and not isinstance(call_id, str):
+        return None
+    return None if any(item.get(name) is None for name in _NEEDED.get(kind, ())) else item
+
+
+def _worded(item: Json) -> Json | None:
+    """A message that says something, in parts that its role may say."""
+    role, content = item.get("role"), item.get("content")
+    if role not in _ROLES or not isinstance(content, str | list):
+        return None
+    parts = content if isinstance(content, str) else responses_parts(role, content)
+    if not parts:
+        return None
+    return item if parts == content else {**item, "content": parts}
+
+
+def _with_output(item: Json) -> Json:
+    """The output of a function: a string, or parts."""
+    output = item.get("output")
+    if output is None or isinstance(output, str):
+        return item
+    if isinstance(output, list):
+        parts: Any = responses_parts("user", output)
+        mended = parts if parts or not output else as_text(output)
+    else:
+        mended = as_text(output)
+    return item if mended == output else {**item, "output": mended}
 
 
 def _without_id(item: Json) -> Json:
@@ -130,7 +194,9 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
     for index, item in enumerate(items):
         if _is_call(item):
             calls.setdefault(item["call_id"], index)
-        elif _kind(item).endswith("_output") and ("output" in item or _kind(item) in _BARE):
+        elif _kind(item).endswith("_output") and (
+            item.get("output") is not None or _kind(item) in _MAY_LACK
+        ):
             outputs.setdefault((_kind(item), item["call_id"]), index)
     # A program has its output when the calls that it made have theirs.
     running = {_caller(item) for item in items if _is_call(item)}
@@ -145,17 +211,19 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
             late = []
         if kind.endswith("_output"):
             call = calls.get(str(call_id))
-            answers = call is not None and call < index and _output_of(items[call]) == kind
+            answers = call is not None and call < index and _answers(items[call], item)
             expected = answers if call is not None else hidden or call_id in known
             if expected and outputs.get((kind, str(call_id))) == index:
                 found.append(item)
         elif _is_call(item):
             call_id = item["call_id"]
             place = outputs.get((_output_of(item), call_id))
+            if place is not None and not is_acknowledged(item, items[place]):
+                continue
             waits = place is None and (kind in _NAMED or call_id in running)
             if calls[call_id] != index or (place is None and not waits):
                 continue
-            found.append(_with_arguments(item))
+            found.append(item)
             if place is None and kind in _NAMED:
                 late.append({"type": f"{kind}_output", "call_id": call_id, "output": INTERRUPTED})
             elif place is not None and place < index:
@@ -163,6 +231,10 @@ def _with_results(items: list[Json], known: Collection[str]) -> list[Json]:
         elif kind not in _NAMED:
             found.append(item)
     return found + late
+
+
+def _answers(call: Json, output: Json) -> bool:
+    return _output_of(call) == _kind(output) and is_acknowledged(call, output)
 
 
 def _output_of(call: Json) -> str:
@@ -210,10 +282,13 @@ def _with_answers(items: list[Json], known: Collection[str]) -> list[Json]:
 
 
 def _with_arguments(call: Json) -> Json:
-    name = _NAMED.get(_kind(call))
-    if name is None or isinstance(call.get(name), str):
-        return call
-    return {**call, name: "{}"}
+    field, name = _NAMED[_kind(call)], call.get("name")
+    changed: Json = {}
+    if not isinstance(call.get(field), str):
+        changed[field] = "{}" if call.get(field) is None else as_text(call[field])
+    if isinstance(name, str) and tool_name(name) != name:
+        changed["name"] = tool_name(name)
+    return {**call, **changed} if changed else call
 
 
 def _paired(items: list[Json], *, keep: bool, store: bool) -> list[Json]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from tailrace.core.history.anthropic_messages import CONTINUE, is_empty, is_paused, settled
 from tailrace.core.history.entries import INTERRUPTED
-from tailrace.core.history.pieces import Json
-from tailrace.core.history.rules import NO_MESSAGE
+from tailrace.core.history.foreign import as_text, chat_content, short
+from tailrace.core.history.pieces import PICTURES, Json
+from tailrace.core.history.rules import NO_MESSAGE, tool_name
 
-_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+_OF_MODEL = ("tool_use", *_SERVER_CALLS, "thinking", "redacted_thinking")
+_GIVEN = ("text", "image", "document", "search_result", "tool_reference")
+"""What a tool may give; with an error only the first."""
 
 # --- Anthropic -----------------------------------------------------------------------------------
 
@@ -20,12 +24,29 @@ _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 def mend_anthropic(messages: list[Any], *, keep_thinking: bool) -> list[Any]:
     """Messages that take turns, each call answered in the message behind it."""
     given = _merged(messages)
-    mended = [(role, _blocks(blocks, keep_thinking=keep_thinking)) for role, blocks in given]
+    mended = [(role, _blocks(role, blocks, keep_thinking=keep_thinking)) for role, blocks in given]
     mended = _answered(_regrouped(mended))
-    if mended == given and all(map(_says_something, messages)):
+    sound = all(one == _instruction(one) for one in messages if _is_instruction(one))
+    if sound and mended == given and all(map(_says_something, messages)):
         return messages  # as it was written, strings and all
-    system = [one for one in messages if isinstance(one, dict) and one.get("role") == "system"]
-    return system + [{"role": role, "content": blocks} for role, blocks in mended]
+    system = [_instruction(one) for one in messages if _is_instruction(one)]
+    return [one for one in system if one["content"]] + [
+        {"role": role, "content": blocks} for role, blocks in mended
+    ]
+
+
+def _is_instruction(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") == "system"
+
+
+def _instruction(message: Json) -> Json:
+    """A message of the system's, with its words and no more."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return message if content.strip() else {**message, "content": []}
+    blocks = _blocks("system", _content(content), keep_thinking=False)
+    words = [block for block in blocks if block["type"] == "text"]
+    return message if words == content else {**message, "content": words}
 
 
 def _merged(messages: list[Any]) -> list[tuple[str, list[Any]]]:
@@ -63,28 +84,62 @@ def _regrouped(messages: list[tuple[str, list[Any]]]) -> list[tuple[str, list[An
     return found
 
 
-def _blocks(blocks: list[Any], *, keep_thinking: bool) -> list[Json]:
+def _blocks(role: str, blocks: list[Any], *, keep_thinking: bool) -> list[Json]:
     return [
-        _worded(block)
-        for block in blocks
+        _named(block)
+        for block in map(_told, blocks)
         if isinstance(block, dict)
         and isinstance(block.get("type"), str)
         and not is_empty(block)
-        and _is_sound(block, keep_thinking=keep_thinking)
+        and _is_sound(role, block, keep_thinking=keep_thinking)
     ]
 
 
-def _worded(block: Json) -> Json:
-    """A block; of an error only the words, because nothing else is taken with it."""
-    content = block.get("content")
-    if block.get("is_error") is not True or not isinstance(content, list):
-        return block
-    words = [one for one in content if isinstance(one, dict) and one.get("type") == "text"]
-    return block if words == content else {**block, "content": words}
+def _told(block: Any) -> Any:
+    return {"type": "text", "text": block} if isinstance(block, str) else block
 
 
-def _is_sound(block: Json, *, keep_thinking: bool) -> bool:
+def _named(block: Json) -> Json:
+    """A block with the names and the content that are taken of it."""
+    changed: Json = {}
+    if block["type"] == "tool_use":
+        changed = {"id": _call_id(block["id"]), "name": tool_name(block["name"])}
+    elif block["type"] == "tool_result":
+        changed = {"tool_use_id": _call_id(block["tool_use_id"]), **_content_of(block)}
+    return block if changed.items() <= block.items() else {**block, **changed}
+
+
+def _call_id(ident: str) -> str:
+    """Some providers name their calls in letters that Anthropic does not take."""
+    return _NOT_IN_IDS.sub("_", ident)
+
+
+def _content_of(result: Json) -> Json:
+    """What a tool gave; of an error only the words, because nothing else is taken with it."""
+    content = result.get("content")
+    if content is None or isinstance(content, str):
+        return {}
+    parts = map(_told, content if isinstance(content, list) else [as_text(content)])
+    words_only = result.get("is_error") is True
+    taken = [
+        part
+        for part in parts
+        if isinstance(part, dict)
+        and part.get("type") in _GIVEN[: 1 if words_only else None]
+        and not is_empty(part)
+        and _is_sound("user", part, keep_thinking=False)
+    ]
+    return {"content": taken}
+
+
+def _is_sound(role: str, block: Json, *, keep_thinking: bool) -> bool:
     kind = block["type"]
+    if role != "assistant" and (kind in _OF_MODEL or _is_server_result(block)):
+        return False
+    if kind == "text":
+        return isinstance(block.get("text"), str)
+    if kind == "image":
+        return role == "user" and _is_image(block.get("source"))
     if kind == "thinking":
         return keep_thinking and bool(block.get("signature"))
     if kind == "redacted_thinking":
@@ -93,26 +148,34 @@ def _is_sound(block: Json, *, keep_thinking: bool) -> bool:
         ident = block.get("id")
         if not isinstance(ident, str) or kind != "tool_use":
             return isinstance(ident, str)
-        sound = isinstance(block.get("name"), str) and isinstance(block.get("input"), dict)
-        return sound and _CALL_ID.fullmatch(ident) is not None
+        return bool(ident and block.get("name")) and (
+            isinstance(block["name"], str) and isinstance(block.get("input"), dict)
+        )
     return not kind.endswith("tool_result") or isinstance(block.get("tool_use_id"), str)
+
+
+def _is_image(source: Any) -> bool:
+    kind = source.get("type") if isinstance(source, dict) else None
+    if kind == "base64":
+        return source.get("media_type") in PICTURES and bool(source.get("data"))
+    return kind == "file" or (kind == "url" and str(source.get("url")).startswith("https://"))
 
 
 def _answered(messages: list[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
     """Each call with its result in the message behind it, and no result elsewhere."""
     results: dict[str, Json] = {}
-    for role, blocks in messages:
-        if role == "user":
-            for block in blocks:
-                if block["type"] == "tool_result":
-                    results.setdefault(block["tool_use_id"], block)
+    for _, blocks in messages:
+        for block in blocks:
+            if block["type"] == "tool_result":
+                results.setdefault(block["tool_use_id"], block)
     found: list[tuple[str, list[Json]]] = []
     used: set[str] = set()
     for place, (role, blocks) in enumerate(messages):
         if role == "user":
             found.append((role, [block for block in blocks if block["type"] != "tool_result"]))
             continue
-        said = _server_tools(blocks, is_last=place == len(messages) - 1)
+        said = [block for block in blocks if block["type"] != "tool_result"]
+        said = _server_tools(said, is_last=place == len(messages) - 1)
         said = [b for b in said if b["type"] != "tool_use" or _is_new(b["id"], used)]
         due = {b["id"]: results.get(b["id"]) for b in said if b["type"] == "tool_use"}
         behind = messages[place + 1][1] if place + 1 < len(messages) else []
@@ -185,18 +248,16 @@ def _interrupted(ident: str) -> Json:
 
 # --- chat completions ----------------------------------------------------------------------------
 
+_LONGEST = 40
+"""How long the id of a call may be."""
+_CHAT_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 _CHAT_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
 
 
-def mend_chat(messages: list[Any]) -> list[Any]:
+def mend_chat(messages: list[Any], *, keep_reasoning: bool = True) -> list[Any]:
     """Messages with calls that are answered at once, and no answers elsewhere."""
-    readable = [
-        message
-        for message in messages
-        if isinstance(message, dict)
-        and message.get("role") in _CHAT_ROLES
-        and (message["role"] != "tool" or isinstance(message.get("tool_call_id"), str))
-    ]
+    given = [_spoken(message, keep_reasoning=keep_reasoning) for message in messages]
+    readable = [message for message in given if message is not None]
     answers: dict[str, Json] = {}
     for message in readable:
         if message["role"] == "tool" and message.get("content") is not None:
@@ -206,7 +267,7 @@ def mend_chat(messages: list[Any]) -> list[Any]:
     for place, message in enumerate(readable):
         if message["role"] == "tool":  # it was taken along with its call, or has none
             continue
-        calls = [call for call in _calls(message) if _is_new(call["id"], used)]
+        calls = [call for call in message.get("tool_calls", ()) if _is_new(call["id"], used)]
         if not calls and message.get("content") is None and not message.get("refusal"):
             continue
         found.append(_with_calls(message, calls))
@@ -218,23 +279,60 @@ def mend_chat(messages: list[Any]) -> list[Any]:
                 del due[answer["tool_call_id"]]
                 found.append(answer)
             behind += 1
-        for ident, given in due.items():
+        for ident, given_ in due.items():
             closed = {"role": "tool", "tool_call_id": ident, "content": f"Error: {INTERRUPTED}"}
-            found.append(given or closed)
+            found.append(given_ or closed)
     return found or [{"role": "user", "content": NO_MESSAGE}]
 
 
-def _calls(message: Json) -> list[Json]:
-    given = message.get("tool_calls")
+def _spoken(message: Any, *, keep_reasoning: bool) -> Json | None:
+    """A message as its role may say it; None if it is none."""
+    role = message.get("role") if isinstance(message, dict) else None
+    if not isinstance(role, str) or role not in _CHAT_ROLES:
+        return None
+    gone = () if keep_reasoning else _CHAT_REASONING
+    mended: Json = {name: one for name, one in message.items() if name not in gone}
+    if "content" in mended:
+        mended["content"] = chat_content(role, mended["content"])
+    if "tool_calls" in mended:
+        calls = _calls(mended.pop("tool_calls"))
+        mended |= {"tool_calls": calls} if calls and role == "assistant" else {}
+    if role == "tool":
+        ident = mended.get("tool_call_id")
+        if not isinstance(ident, str):
+            return None
+        mended["tool_call_id"] = short(ident, _LONGEST)
+    return message if mended == message else mended
+
+
+def _calls(given: Any) -> list[Json]:
     return [
-        call
+        _call(call)
         for call in (given if isinstance(given, list) else [])
         if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]
+        if _has_name(call.get("function")) or _has_name(call.get("custom"))
     ]
 
 
+def _has_name(function: Any) -> TypeGuard[Json]:
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
+
+
+def _call(call: Json) -> Json:
+    function = call.get("function")
+    mended = {**call, "id": short(call["id"], _LONGEST)}
+    if _has_name(function):
+        arguments = function.get("arguments")
+        mended["function"] = {
+            **function,
+            "name": tool_name(function["name"]),
+            "arguments": "{}" if arguments is None else as_text(arguments),
+        }
+    return mended
+
+
 def _with_calls(message: Json, calls: list[Json]) -> Json:
-    if message.get("tool_calls", calls) == calls and ("tool_calls" not in message or calls):
+    if message.get("tool_calls", []) == calls:
         return message
     rest = {name: value for name, value in message.items() if name != "tool_calls"}
     return {**rest, "tool_calls": calls} if calls else rest

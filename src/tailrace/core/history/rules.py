@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,12 @@ Mode = Literal["drop", "encrypted", "stored"]
 `encrypted`: sealed reasoning goes back, with every id as it was. `stored`: the provider remembers,
 and only what is new is sent.
 """
+
+
+def check_api(api: str) -> None:
+    """Whoever names another API would get the rules of none."""
+    if api not in get_args(Api):
+        raise ValueError(f"no such API: {api!r}; there are {', '.join(get_args(Api))}")
 
 
 class Rules(msgspec.Struct, frozen=True):
