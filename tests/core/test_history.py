@@ -1142,7 +1142,7 @@ def test_each_provider_gets_pictures_and_files_in_its_own_shape(
 def test_names_that_nobody_knows_are_told() -> None:
     wrong: Any
     for wrong in (("gemini", "drop"), ("openai_chat", "keep")):
-        with pytest.raises(ValueError, match="no such (API: 'gemini'|mode: 'keep')"):
+        with pytest.raises(ValueError, match=r"no such (API: 'gemini'|mode: 'keep')"):
             sent([Run()], *wrong)
 
 
