@@ -32,7 +32,7 @@ from tailrace.core.items import (
 from tailrace.core.references import Pool, tool_output
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ReasoningWriter, ResultWriter
 from tailrace.ingest.base import Notebook, Outcome
-from tailrace.testing.providers import Issued, check_openai_responses
+from tailrace.testing.providers import Issued, check_openai_chat, check_openai_responses
 from tests.core.conversations import APIS, PICTURE, Chain, chains
 
 OPENAI, ANTHROPIC, CHAT = APIS
@@ -134,6 +134,18 @@ def test_reasoning_stays_within_the_tool_loop_of_the_current_turn() -> None:
     assert [item.get("id") for item in items if item["type"] == "reasoning"] == ["rs_2a"]
     assert items[-2]["id"] == "fc_2"
     assert kinds(items)[-3:] == ["reasoning", "function_call", "function_call_output"]
+
+
+def test_a_model_that_takes_over_within_a_turn_gets_no_reasoning_of_the_other() -> None:
+    """Models that do not reason refuse it, stored or sealed."""
+    run = Run("Is it sunny?", model="a")
+    run.think("rs_1", encrypted_content="sealed")
+    run.result(run.call("fc_1"), TextPart(text="15C"))
+    for mode in ("drop", "encrypted"):
+        assert "reasoning" in kinds(sent([run], mode=mode, model="a"))
+        items = sent([run], mode=mode, model="b")
+        assert kinds(items) == ["message", "function_call", "function_call_output"]
+        assert items[1]["id"] != "fc_1"
 
 
 def test_reasoning_before_reasoning_that_goes_has_to_go_as_well() -> None:
@@ -452,6 +464,57 @@ def test_nothing_that_one_provider_sealed_or_named_reaches_another() -> None:
                 assert f'"msg_{run.number}"' not in text
 
 
+@pytest.mark.parametrize("mode", ["drop", "encrypted", "stored"])
+@pytest.mark.parametrize("api", APIS)
+def test_of_what_was_cut_only_words_are_told(api: Any, mode: Any) -> None:
+    """Whatever API it came from: no half of a thought, of a call or of its result."""
+    run = Run("Hi", 1, api)
+    seal = {"signature": "S"} if api == ANTHROPIC else {"encrypted_content": "E"}
+    thought = ReasoningWriter(run)
+    thought.summary("Half a thought")
+    thought.finish("incomplete", run.private("rs_1", **seal))
+    run.say("msg_1", "Half a sentence", "incomplete")
+    call = ArgumentsWriter(run, "look", call_id="call_1")
+    call.arguments('{"half":')
+    call.finish("incomplete", run.private("fc_1"))
+    whole = run.call("fc_2")
+    ResultWriter(run, whole)  # and nothing came of it
+    raw = RawItem(id=run.new_id("raw"), raw={}, source=api)
+    place = run.add(raw)
+    raw = RawItem(id=raw.id, raw={}, source=api, status="incomplete")
+    run.done(place, raw, run.private("holo_1", raw={"type": "hologram", "id": "holo_1"}))
+    told = json.dumps(sent([run, Run("And?", 2, api)], api, mode))
+    assert "Half a sentence" in told
+    assert "interrupted" in told
+    for half in ("Half a thought", "half", "hologram", '"S"', '"E"', '"rs_1"', '"fc_1"'):
+        assert half not in told
+
+
+def test_thinking_goes_back_letter_by_letter() -> None:
+    run = Run("Hi", 1, ANTHROPIC)
+    run.think("x", " Look\n\nthere. \n", signature="S")
+    run.call("1")
+    [block, _] = sent([run], ANTHROPIC)[1]["content"]
+    assert block == {"type": "thinking", "thinking": " Look\n\nthere. \n", "signature": "S"}
+
+
+def test_signed_thinking_goes_to_no_other_model_and_no_other_host() -> None:
+    run = Run("Hi", 1, ANTHROPIC, model="a")
+    thought = ReasoningWriter(run)
+    thought.summary("Hm.")
+    facts = {"host": "one.example"}
+    thought.finish(private=run.private(provider=facts, signature="S"))
+    call = ArgumentsWriter(run, "f", call_id="1")
+    call.finish(private=run.private(provider=facts))
+    for model, host, kept in (
+        ("a", "one.example", True),
+        ("b", "one.example", False),
+        ("a", "two.example", False),
+    ):
+        made: Any = history([run.state], ANTHROPIC, "encrypted", model=model, host=host)
+        assert ("Hm." in str(made.items)) == kept == made.can_think
+
+
 def test_a_repeated_call_id_goes_out_once() -> None:
     runs = []
     for number in (1, 2):
@@ -461,7 +524,7 @@ def test_a_repeated_call_id_goes_out_once() -> None:
         run.result(call.call_id, TextPart(text="ok"))
         runs.append(run)
     calls = [m["tool_calls"][0]["id"] for m in sent(runs, CHAT) if "tool_calls" in m]
-    assert calls == ["call_0", "ours_2"]
+    assert calls == ["call_0", "call00002"]
 
 
 def test_ids_and_names_that_no_provider_takes_are_replaced() -> None:
@@ -1137,6 +1200,23 @@ def test_each_provider_gets_pictures_and_files_in_its_own_shape(
     assert openai_responses.content_part(part, reachable) == openai
     assert anthropic_messages.content_blocks(part, reachable) == [anthropic]
     assert openai_chat.content_part(part, reachable) == chat
+
+
+@pytest.mark.parametrize("asked", [{"model": "devstral-small"}, {"host": "api.mistral.ai"}])
+def test_mistral_gets_an_answer_behind_each_result_and_ids_that_it_takes(asked: Any) -> None:
+    first = Run("Is it sunny?", 1)
+    first.call("1")
+    second = Run("Show me.", 2)
+    picture = ImageUrlPart(image_url=ImageUrl(url=PICTURE))
+    second.result(second.call("2"), picture)
+    third = Run("Well?", 3)
+    third.say("x", "Yes.")
+    for chain in ([first, second], [first, second, third], [first.end("failed"), third]):
+        messages = sent(chain, CHAT, **asked)
+        request = {"model": "mistral-large-latest", "messages": messages}
+        error = check_openai_chat(request, Issued())
+        assert error is None, error.message
+    assert kinds(sent([first, third], CHAT)) == ["user", "assistant", "tool", "user", "assistant"]
 
 
 def test_names_that_nobody_knows_are_told() -> None:

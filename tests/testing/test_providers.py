@@ -610,7 +610,7 @@ def test_with_thinking_on_calls_that_are_answered_began_with_it() -> None:
     )
 
 
-TOOLS = {
+TOOLS: dict[str, Any] = {
     "role": "assistant",
     "content": None,
     "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
@@ -808,3 +808,25 @@ def test_a_server_takes_back_the_parts_that_it_sent_and_another_does_not() -> No
     assert refused.message.startswith("Invalid value: 'thinking'.")
     asked = {"role": "user", "content": [thought]}
     assert check_openai_chat({"messages": [asked]}, issued) is not None
+
+
+def test_mistral_wants_answers_between_results_and_users_and_ids_of_nine_letters() -> None:
+    def refused(*messages: Any) -> str | None:
+        request = {"model": "mistral-large-latest", "messages": list(messages)}
+        error = check_openai_chat(request, Issued())
+        return None if error is None else error.message
+
+    called = {**TOOLS, "tool_calls": [{**TOOLS["tool_calls"][0], "id": "call00001"}]}
+    result = {**ANSWER, "tool_call_id": "call00001"}
+    said = {"role": "assistant", "content": "15C."}
+    assert refused(USER, called, result) is None
+    assert refused(USER, called, result, said, USER) is None
+    assert refused(USER, called, result, USER) == "Unexpected role 'user' after role 'tool'"
+    assert refused(USER, result) == "Unexpected role 'tool' after role 'user'"
+    assert refused(USER, TOOLS, ANSWER) == (
+        "Tool call id was 1 but must be a-z, A-Z, 0-9, with a length of 9."
+    )
+    assert refused(USER, said) == (
+        "Expected last role User or Tool (or Assistant with prefix True) for serving but got "
+        "assistant"
+    )

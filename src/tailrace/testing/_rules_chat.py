@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_MISTRAL = re.compile(r"(mi|mini|magi|code|dev)stral|(mi|pi|vo)xtral")
+_NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
 _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 
@@ -24,6 +27,8 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
         yield _empty("messages")
         return
     thoughtful = _thoughtful(messages, issued)
+    if _MISTRAL.search(str(request.get("model"))):
+        yield from _mistral(messages)
     seen: set[str] = set()
     waiting: dict[str, int] = {}
     answered: dict[str, int] = {}
@@ -48,6 +53,24 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
         if role == "assistant":
             yield from _reasoning(index, message, index >= thoughtful, issued)
     yield from _unanswered(len(messages), waiting)
+
+
+def _mistral(messages: list[Any]) -> Iterator[Refusal]:
+    """What Mistral's models want beyond that."""
+    before = None
+    for message in messages:
+        role = _role(message)
+        if (before, role) in (("tool", "user"), ("user", "tool")):
+            said = f"Unexpected role '{role}' after role '{before}'"
+            yield Refusal(said, None, "3230")
+        for call in message.get("tool_calls") or () if role == "assistant" else ():
+            if not _NINE.fullmatch(str(call["id"])):
+                said = "but must be a-z, A-Z, 0-9, with a length of 9."
+                yield Refusal(f"Tool call id was {call['id']} {said}", None, "3280")
+        before = role
+    if before not in ("user", "tool"):
+        said = "Expected last role User or Tool (or Assistant with prefix True) for serving but got"
+        yield Refusal(f"{said} {before}", None, "3230")
 
 
 def _role(message: Any) -> Any:

@@ -20,6 +20,7 @@ from tailrace.core.history.pieces import (
     written,
 )
 from tailrace.core.history.rules import (
+    CONTINUE,
     FOREIGN,
     NO_MESSAGE,
     NOT_WHOLE,
@@ -31,9 +32,6 @@ from tailrace.core.history.rules import (
     tool_name,
 )
 from tailrace.core.items import FilePart
-
-CONTINUE = "Continue."
-"""What the user says where nothing else follows the model's last words."""
 
 _THINKING = ("thinking", "redacted_thinking")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
-from tailrace.core.history.anthropic_messages import CONTINUE, is_empty, is_paused, settled
+from tailrace.core.history.anthropic_messages import is_empty, is_paused, settled
 from tailrace.core.history.entries import INTERRUPTED
 from tailrace.core.history.foreign import as_text, chat_content, short
 from tailrace.core.history.pieces import PICTURES, Json
-from tailrace.core.history.rules import NO_MESSAGE, tool_name
+from tailrace.core.history.rules import CONTINUE, NO_MESSAGE, tool_name
 
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 

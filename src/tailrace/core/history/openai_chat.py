@@ -25,6 +25,7 @@ from tailrace.core.history.pieces import (
     written,
 )
 from tailrace.core.history.rules import (
+    CONTINUE,
     NO_MESSAGE,
     Notes,
     Rules,
@@ -100,6 +101,8 @@ class _Messages:
             else:
                 self.notes.left_out(own_name(entry), "chat completions have no place for it")
         self._end_answer()
+        if self.rules.takes_turns and self.messages and self.messages[-1]["role"] == "assistant":
+            self._add_user([_text(CONTINUE)])
         return self.messages
 
     def _hear(self, entry: Said) -> None:
@@ -110,6 +113,8 @@ class _Messages:
         self._add_user(parts)
 
     def _add_user(self, parts: list[Json]) -> None:
+        if self.rules.takes_turns and self.messages and self.messages[-1]["role"] == "tool":
+            self.messages.append({"role": "assistant", "content": NO_MESSAGE})
         # One after the other, some servers refuse them.
         if self.messages and self.messages[-1]["role"] == "user":
             told = self.messages[-1]["content"]

@@ -181,7 +181,9 @@ class _Input:
             return False
         if isinstance(follower, Thought) and follower not in self.kept:
             return False
-        sealed = thought.encrypted is not None and self.rules.may_seal(thought)
+        if not self.rules.may_seal(thought):
+            return False  # a model that does not reason takes none, whoever keeps it
+        sealed = thought.encrypted is not None
         if self.rules.mode == "encrypted":
             return sealed or (current and self.rules.store)
         return current and (sealed or self.rules.store)

@@ -52,6 +52,15 @@ class Rules(msgspec.Struct, frozen=True):
         """Whether sealed reasoning can be read by the model that is asked now."""
         return self.model is None or thought.model is None or thought.model == self.model
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the model is one of Mistral's, which demand more of chat messages than others.
+
+        Between the results of calls and what the user says next somebody has to answer, and the
+        user or a tool has the last word.
+        """
+        return _MISTRAL.search(f"{self.model} {self.host}".lower()) is not None
+
 
 FOREIGN = "another provider or model made it, and only that one can read it"
 """Why something does not go back to somebody else."""
@@ -99,10 +108,14 @@ class Notes:
         return loading
 
 
+CONTINUE = "Continue."
+"""What the user says where nothing else follows the model's last words."""
+
 NO_MESSAGE = "(no message)"
 """Stands where a provider demands that somebody says something, and nobody did."""
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_MISTRAL = re.compile(r"(mi|mini|magi|code|dev)stral|(mi|pi|vo)xtral")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
@@ -123,13 +136,14 @@ def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[Called, str]:
             wanted: list[Any] = []
             if rules.owns(entry):
                 wanted.append(entry.origin.get("call_id", entry.call_id))
-            if _CALL_ID.fullmatch(entry.call_id):
+            if rules.api != "openai_chat" and _CALL_ID.fullmatch(entry.call_id):
                 wanted.append(entry.call_id)
             free = next((one for one in wanted if isinstance(one, str) and one not in used), None)
             number = len(found)
             while free is None:
                 number += 1
-                free = f"call_{number}" if f"call_{number}" not in used else None
+                made = f"call{number:05}"  # nine letters: Mistral takes no other id
+                free = made if made not in used else None
             used.add(free)
             found[entry] = free
     return found
