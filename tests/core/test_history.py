@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.history import history
@@ -488,6 +489,38 @@ def test_of_what_was_cut_only_words_are_told(api: Any, mode: Any) -> None:
     assert "interrupted" in told
     for half in ("Half a thought", "half", "hologram", '"S"', '"E"', '"rs_1"', '"fc_1"'):
         assert half not in told
+
+
+def test_what_a_tool_had_shown_before_it_failed_or_was_stopped_is_no_answer() -> None:
+    run = Run()
+    failed = ResultWriter(run, run.call("fc_1"))
+    failed.whole(Text(text="Half of it"))
+    failed.fail(ErrorInfo(code="tool_failed", message="No."))
+    lost = ToolResult(id=run.new_id("fco"), call_id=run.call("fc_2"))
+    place = run.add(lost)
+    lost = ToolResult(id=lost.id, call_id=lost.call_id, status="incomplete")
+    run.done(place, lost, ev.Private(content=[TextPart(text="Half of it")]))
+    stopped = ResultWriter(run, run.call("fc_3"))
+    stopped.whole(Text(text="Half of it"))
+    for event in closing.ending(run.node, ev.TaskCancelled(task_id=run.task_id)):
+        run.emit(event)
+    said = [one["output"] for one in sent([run]) if one["type"] == "function_call_output"]
+    assert said == [
+        "Error: No.",
+        "The call was interrupted: it has no result.",
+        "Error: The tool was interrupted.",
+    ]
+
+
+def test_a_response_of_which_something_is_missing_is_not_gone_on_with() -> None:
+    run = Run()
+    call = ArgumentsWriter(run, "look", call_id="call_1")
+    call.finish("incomplete", run.private("fc_1"))
+    run.say("msg_1", "Yes.")
+    made = history([run.end().state, Run("And?", 2).state], OPENAI, "stored")
+    assert made.previous_response_id is None
+    assert made.mode == "drop"
+    assert kinds(made.items) == ["message"] * 3
 
 
 def test_thinking_goes_back_letter_by_letter() -> None:
@@ -1217,6 +1250,32 @@ def test_mistral_gets_an_answer_behind_each_result_and_ids_that_it_takes(asked: 
         error = check_openai_chat(request, Issued())
         assert error is None, error.message
     assert kinds(sent([first, third], CHAT)) == ["user", "assistant", "tool", "user", "assistant"]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_picture_that_the_provider_made_is_still_seen_when_its_call_cannot_go_back(
+    api: Any,
+) -> None:
+    run = Run("Draw a cat.")
+    run.think("rs_1")
+    raw = {"type": "image_generation_call", "id": "ig_1", "status": "completed"}
+    made = run.call(
+        "ig_1", "{}", tool="draw", kind="image_generation", executor="provider", raw=raw
+    )
+    result = ResultWriter(run, made)
+    result.whole(Image(image_url=ImageUrl(url=PICTURE)))
+    result.finish()
+    run.say("msg_1", "Here it is.")
+    items = sent([run, Run("Make it blue.", 2, api)], api)
+    told = json.dumps(items)
+    assert "ig_1" not in told
+    assert "Returned by draw:" in told
+    assert "iVBORw0KGgo=" in told
+    assert told.index("Draw a cat.") < told.index("iVBORw0KGgo=") < told.index("Make it blue.")
+    assert "Returned" not in json.dumps(sent([run], api))  # while it is the current turn
+    if api == OPENAI:
+        assert raw in sent([run], api)
+        assert raw in sent([run], api, "encrypted")
 
 
 def test_names_that_nobody_knows_are_told() -> None:

@@ -29,6 +29,7 @@ from tailrace.core.history.rules import (
     arguments_object,
     call_ids,
     own_name,
+    pictures,
     tool_name,
 )
 from tailrace.core.items import FilePart
@@ -88,21 +89,31 @@ class _Messages:
     def render(self) -> Rendered:
         entries = self.talk.entries
         results: list[Json] = []
+        seen: list[Json] = []
         step = 0
         for index, entry in enumerate(entries):
             if entry.step != step:
-                self._add("user", results)
-                results, step = [], entry.step
+                self._add("user", results + seen)
+                results, seen, step = [], [], entry.step
             if isinstance(entry, Called) and not entry.by_provider:
                 results.append(self._result(entry))
-            self._enter(entry, is_last=index == len(entries) - 1 and not results)
-        self._add("user", results)
+            is_told = self._enter(entry, is_last=index == len(entries) - 1 and not results)
+            if not is_told and index < self.turn:
+                seen += self._seen(entry)
+        self._add("user", results + seen)
         for message in self.messages:
             if message["role"] == "assistant":
                 message["content"] = settled(message["content"])
         return Rendered(self._taking_turns(), self.system)
 
-    def _enter(self, entry: Entry, *, is_last: bool) -> None:
+    def _seen(self, entry: Entry) -> list[Json]:
+        """The images of a call that cannot go back."""
+        word, seen = pictures(entry, self.rules.load)
+        blocks = [block for piece in seen for block in content_blocks(piece, self.rules.load)]
+        return [_text(word), *blocks] if blocks else []
+
+    def _enter(self, entry: Entry, *, is_last: bool) -> bool:
+        """Tell an entry; False for what only its own provider could read."""
         if isinstance(entry, Said):
             self._say(entry)
         elif isinstance(entry, Thought):
@@ -120,6 +131,8 @@ class _Messages:
             self._add("assistant", blocks)
             if not blocks:
                 self.notes.left_out(own_name(entry), NOT_WHOLE if mine else FOREIGN)
+                return False
+        return True
 
     def _say(self, entry: Said) -> None:
         if entry.role in ("system", "developer"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.core.history.entries import Called, Conversation, Said, Thought
+from tailrace.core.history.entries import Called, Conversation, Entry, Said, Thought
 from tailrace.core.history.pieces import (
     PDF,
     Json,
@@ -32,6 +32,7 @@ from tailrace.core.history.rules import (
     arguments_object,
     call_ids,
     own_name,
+    pictures,
     tool_name,
 )
 from tailrace.core.items import FilePart, TextPart
@@ -60,6 +61,7 @@ class _Messages:
         self.answer: Json = {}
         self.thoughts: list[Json] = []
         self.called: list[Called] = []
+        self.seen: list[Entry] = []
         self.wants_reasoning = any(
             isinstance(entry, Thought) and rules.owns(entry) and _field(entry) == REASONING
             for entry in talk.entries
@@ -100,6 +102,8 @@ class _Messages:
                 self.called.append(entry)
             else:
                 self.notes.left_out(own_name(entry), "chat completions have no place for it")
+                if index < self.turn:
+                    self.seen.append(entry)
         self._end_answer()
         if self.rules.takes_turns and self.messages and self.messages[-1]["role"] == "assistant":
             self._add_user([_text(CONTINUE)])
@@ -146,6 +150,7 @@ class _Messages:
 
     def _end_answer(self) -> None:
         called, answer, thoughts = self.called, self.answer, self.thoughts
+        seen, self.seen = self.seen, []
         self.called, self.answer, self.thoughts = [], {}, []
         if self.wants_reasoning and self.has_calls:
             answer[REASONING] = answer.get(REASONING) or LEFT_OUT
@@ -157,17 +162,18 @@ class _Messages:
             self.messages.append({"role": "assistant", "content": None, **answer})
         elif "content" in answer:
             self._add_words(answer)
-        shown: list[Json] = []
         for entry in called:
-            pieces = entry.outcome().pieces
-            message = {"role": "tool", "tool_call_id": self.calls[entry]}
-            self.messages.append({**message, "content": joined(pieces)})
-            pictures = [self._picture(piece) for piece in pieces]
-            found = [picture for picture in pictures if picture is not None]
+            told = joined(entry.outcome().pieces)
+            self.messages.append(
+                {"role": "tool", "tool_call_id": self.calls[entry], "content": told}
+            )
+        images: list[Json] = []
+        for one in (*called, *seen):
+            word, found = pictures(one, self.rules.load)
             if found:
-                shown += [_text(f"Returned by {tool_name(entry.name)}:"), *found]
-        if shown:
-            self._add_user(shown)
+                images += [_text(word), *(content_part(piece, self.rules.load) for piece in found)]
+        if images:
+            self._add_user(images)
 
     def _add_words(self, answer: Json) -> None:
         if not self.has_calls:
@@ -191,10 +197,6 @@ class _Messages:
         function = {**inner} if isinstance(inner, dict) else {}
         function |= {"name": tool_name(entry.name), "arguments": arguments}
         return {"type": "function", **fields, "id": self.calls[entry], "function": function}
-
-    def _picture(self, piece: Piece) -> Json | None:
-        url = shown(piece, self.rules.load)
-        return None if url is None else content_part(piece, self.rules.load)
 
 
 def _field(thought: Thought) -> str:

@@ -55,6 +55,7 @@ from tailrace.core.history.rules import (
     Rules,
     call_ids,
     own_name,
+    pictures,
     tool_name,
 )
 from tailrace.core.items import FilePart, Refusal, TextPart
@@ -240,6 +241,15 @@ class _Input:
             yield from map(self._noted, _raws(entry))
         else:
             self.notes.left_out(own_name(entry), self._why(entry))
+            if index < self.turn:  # in the current one, it would end the turn
+                yield from self._seen(entry)
+
+    def _seen(self, entry: Entry) -> Iterator[Json]:
+        """The images of a call that cannot go back."""
+        word, seen = pictures(entry, self.rules.load)
+        if seen:
+            images = [content_part(piece, self.rules.load) for piece in seen]
+            yield _message("user", [_text(word), *images])
 
     def _answers(self, entry: Called) -> Iterator[Json]:
         """What a call waits for, behind all that its answer holds."""

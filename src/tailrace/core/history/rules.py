@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from tailrace.core.history.entries import Called, Entry, Thought
-from tailrace.core.history.pieces import Load, reachable
+from tailrace.core.history.pieces import Load, Piece, reachable, shown
 
 Api = Literal["openai_responses", "anthropic_messages", "openai_chat"]
 """An API of model providers, as private parts name it too."""
@@ -147,6 +147,17 @@ def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[Called, str]:
             used.add(free)
             found[entry] = free
     return found
+
+
+def pictures(entry: Entry, load: Load) -> tuple[str, list[Piece]]:
+    """The images that a tool of the provider's made, and a word of where they are from.
+
+    For where its call cannot go back: a person may still speak of the picture.
+    """
+    if not isinstance(entry, Called) or entry.result is None:
+        return "", []
+    seen = [piece for piece in entry.result.pieces if shown(piece, load)]
+    return f"Returned by {tool_name(entry.name)}:", seen
 
 
 def arguments_object(call: Called) -> dict[str, Any]:
