@@ -52,6 +52,15 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     assert blocks[0] in example
 
 
+def test_the_examples_about_lists_that_one_keeps_run_as_they_are_printed() -> None:
+    text = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    whole = [block for block in blocks if "client." not in block]
+    assert len(whole) == len(blocks) - 1
+    for block in whole:
+        exec(compile(block, "docs/history.md", "exec"), {})
+
+
 def test_every_file_that_the_readme_names_is_there() -> None:
     for name in ("README.md", "CONTRIBUTING.md", "PROTOCOL.md"):
         text = (ROOT / name).read_text()
