@@ -4,28 +4,30 @@
     model = replay("answers.jsonl")             # as fast as it goes
     model = replay("answers.jsonl", pace=1)     # in the time that it took
 
-A recording is a file of JSON lines. A call begins with `{"call": …, "api": …, "model": …}` and its
-`host`, if it has one; each chunk of its answer is `{"at": seconds, "events": […]}`, an error
-`{"at": …, "error": …}`. Requests are not kept, so no prompt and no key is in it; what the model
-said is.
+The file is described in `tailrace.runtime.recordings`. Requests are not kept, so no prompt and no
+key is in it; what the model said is. It is played call by call, in the order in which the calls
+were made, whatever is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from tailrace.core import errors
-from tailrace.core.errors import CallerError, ProviderError
+from tailrace.core.errors import ProviderError
 from tailrace.core.history import Api
 from tailrace.core.items import Usage
 from tailrace.models.prices import Prices
 from tailrace.ports import Model, Request, host_of
+from tailrace.runtime.recordings import Begun, Call, Chunk, NoRecording, read_calls
+
+__all__ = ["NoRecording", "record", "replay"]
 
 _ERRORS: dict[str, type[ProviderError]] = {
     one.code: one
@@ -34,30 +36,11 @@ _ERRORS: dict[str, type[ProviderError]] = {
 }
 
 
-class NoRecording(CallerError):
-    """A file without the call that is asked for."""
-
-    code = "no_recording"
-
-
-class _Begun(msgspec.Struct, omit_defaults=True):
-    call: int
-    api: Api
-    model: str
-    host: str = ""
-
-
-class _Chunk(msgspec.Struct, omit_defaults=True):
-    at: float
-    events: list[str] = []
-    error: str | None = None
-    message: str = ""
-    retry_after: float | None = None
-
-
 def record(model: Model, path: str | Path, *, now: Callable[[], float] = time.monotonic) -> Model:
-    """The same model; what it answers is added to the file, call by call."""
-    return _Recording(model, Path(path), now)
+    """The same model; what it answers is added to the file, chunk by chunk, as it comes."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _Recording(model, path, now)
 
 
 class _Recording:
@@ -65,7 +48,6 @@ class _Recording:
         self._model = model
         self._path = path
         self._now = now
-        self._calls = 0
 
     @property
     def name(self) -> str:
@@ -81,21 +63,26 @@ class _Recording:
 
     async def stream(self, request: Request) -> AsyncIterator[list[str]]:
         began = self._now()
-        kept: list[_Begun | _Chunk] = [_Begun(self._calls, self.api, self.name, self.host)]
-        self._calls += 1
-        try:
-            async for events in self._model.stream(request):
-                kept.append(_Chunk(self._now() - began, events))
-                yield events
-        except ProviderError as error:
-            at = self._now() - began
-            kept.append(_Chunk(at, [], error.code, str(error), error.retry_after))
-            raise
-        finally:
-            # Whole calls only, in one write: several calls at once do not mix.
-            lines = msgspec.json.Encoder().encode_lines(kept)
-            with self._path.open("ab") as file:
-                file.write(lines)
+        call = secrets.token_hex(4)  # no number: others may be adding to the file
+        stream = self._model.stream(request)
+        # Unbuffered, and one write a line: what came is in the file, and lines do not mix.
+        with self._path.open("ab", buffering=0) as file:
+
+            def keep(line: Begun | Chunk) -> None:
+                file.write(msgspec.json.encode(line) + b"\n")
+
+            keep(Begun(call, self.api, self.name, self.host))
+            try:
+                async for events in stream:
+                    keep(Chunk(call, self._now() - began, events))
+                    yield events
+            except ProviderError as error:
+                at = self._now() - began
+                keep(Chunk(call, at, [], error.code, str(error), error.retry_after))
+                raise
+            finally:
+                if isinstance(stream, AsyncGenerator):
+                    await stream.aclose()  # or its connection stays until it is collected
 
     def cost(self, usage: Usage) -> float | None:
         return self._model.cost(usage)
@@ -109,26 +96,16 @@ def replay(path: str | Path, *, pace: float = 0, prices: Prices | None = None) -
 
     `pace` 1 takes the time that it took, 2 half of it, 0 none.
     """
-    calls: list[tuple[_Begun, list[_Chunk]]] = []
-    for line in Path(path).read_bytes().splitlines():
-        value: Any = msgspec.json.decode(line)
-        if "call" in value:
-            calls.append((msgspec.convert(value, _Begun), []))
-        else:
-            calls[-1][1].append(msgspec.convert(value, _Chunk))
-    if not calls:
-        raise NoRecording(f"{Path(path).name} holds no answer.")
+    calls = read_calls(path)
+    apis = sorted({call.begun.api for call in calls})
+    if len(apis) > 1:
+        said = f"{Path(path).name} holds answers of several APIs ({', '.join(apis)})"
+        raise NoRecording(f"{said}: record each model in a file of its own.")
     return _Replayed(Path(path).name, calls, pace, prices)
 
 
 class _Replayed:
-    def __init__(
-        self,
-        file: str,
-        calls: list[tuple[_Begun, list[_Chunk]]],
-        pace: float,
-        prices: Prices | None,
-    ) -> None:
+    def __init__(self, file: str, calls: list[Call], pace: float, prices: Prices | None) -> None:
         self._file = file
         self._calls = calls
         self._pace = pace
@@ -137,23 +114,25 @@ class _Replayed:
 
     @property
     def name(self) -> str:
-        return self._calls[0][0].model
+        return self._calls[0].begun.model
 
     @property
     def api(self) -> Api:
-        return self._calls[0][0].api
+        return self._calls[0].begun.api
 
     @property
     def host(self) -> str:
-        return self._calls[0][0].host
+        return self._calls[0].begun.host
 
     async def stream(self, request: Request) -> AsyncIterator[list[str]]:  # noqa: ARG002
         if self._next >= len(self._calls):
-            raise NoRecording(f"{self._file} holds {len(self._calls)} answers, and no more.")
-        _, chunks = self._calls[self._next]
+            count = len(self._calls)
+            held = "1 answer" if count == 1 else f"{count} answers"
+            raise NoRecording(f"{self._file} holds {held}, and no more: record this call as well.")
+        call = self._calls[self._next]
         self._next += 1
         began = 0.0
-        for chunk in chunks:
+        for chunk in call.chunks:
             if self._pace:
                 await asyncio.sleep((chunk.at - began) / self._pace)
                 began = chunk.at
