@@ -355,6 +355,13 @@ class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = True
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How hard a model may be told to think. Not every model knows all of them."""
+
+Summary = Literal["auto", "concise", "detailed"]
+"""How OpenAI tells of reasoning; at Anthropic all three only ask that it is told."""
+
+
 def _unheard(_note: str) -> None:
     """What nobody wants to know."""
 
@@ -375,9 +382,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """`auto`, `none`, `required` (some tool), or the name of the tool that has to be called."""
     parallel_calls: bool | None = None
     output: OutputSchema | None = None
-    effort: Literal["minimal", "low", "medium", "high"] | None = None
+    effort: Effort | None = None
     """How hard to think; None leaves it to the provider."""
-    summary: Literal["auto", "concise", "detailed"] | None = None
+    summary: Summary | None = None
+    """How the reasoning is told; None leaves it to the provider."""
     max_output_tokens: int | None = None
     temperature: float | None = None
     history: Mode = "drop"

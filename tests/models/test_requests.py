@@ -21,9 +21,14 @@ from tailrace.runtime.calling import call_model
 from tailrace.runtime.scripts import call, cut, fail, say, think
 from tailrace.testing.simulator import Recorded, Simulator
 from tests.ingest.streams import recordings
-from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, texts
+from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, texts, weather_talk
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 FULL = Request(
     input=[{"role": "user", "content": "Hello?"}],
@@ -126,9 +131,68 @@ def test_a_request_to_anthropic_says_all_of_it() -> None:
 def test_anthropic_thinks_on_top_of_what_it_may_say_and_without_a_temperature() -> None:
     request = Request(input=[], effort="high", max_output_tokens=500, temperature=0.5)
     body = anthropic_model.request_body("m", request)
-    assert body["thinking"] == {"type": "enabled", "budget_tokens": 24_000}
-    assert body["max_tokens"] == 24_500
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": 16_000}
+    assert body["max_tokens"] == 16_500
     assert "temperature" not in body
+
+
+@pytest.mark.parametrize("effort", ["minimal", "low", "medium", "high", "xhigh", "max"])
+def test_the_smallest_model_that_thinks_may_put_out_what_is_asked_of_it(effort: Any) -> None:
+    body = anthropic_model.request_body("claude-opus-4-1", Request(input=[], effort=effort))
+    assert 1024 <= body["thinking"]["budget_tokens"] < body["max_tokens"] <= 32_000
+    if effort == "max":
+        none = anthropic_model.request_body("claude-opus-4-1", Request(input=[], effort="none"))
+        assert "thinking" not in none
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("claude-3-7-sonnet-latest", "enabled"),
+        ("claude-opus-4-20250514", "enabled"),
+        ("claude-sonnet-4", "enabled"),
+        ("anthropic/claude-sonnet-4.5", "enabled"),
+        ("claude-haiku-4-5-20251001", "enabled"),
+        ("claude-opus-4-5", "enabled"),
+        ("claude-sonnet-4-6", "adaptive"),
+        ("claude-opus-4-8", "adaptive"),
+        ("claude-opus-4-10", "adaptive"),
+        ("claude-opus-5", "adaptive"),
+        ("claude-fable-5-2", "adaptive"),
+        ("kimi-k2-thinking", "enabled"),
+    ],
+)
+def test_claude_is_told_an_effort_since_it_knows_one(model: str, kind: str) -> None:
+    request = Request(input=[], effort="high", output=OutputSchema(schema=SCHEMA))
+    body = anthropic_model.request_body(model, request)
+    assert body["thinking"]["type"] == kind
+    assert body["output_config"].get("effort") == ("high" if kind == "adaptive" else None)
+    assert body["output_config"]["format"]["schema"] == SCHEMA
+
+
+def test_adaptive_thinking_is_shown_told_to_stop_and_goes_with_any_tool_choice() -> None:
+    def made(**fields: Any) -> Any:
+        body = anthropic_model.request_body("claude-opus-5", Request(input=[], **fields))
+        return body.get("thinking"), body.get("output_config"), body.get("temperature")
+
+    shown = {"type": "adaptive", "display": "summarized"}
+    assert made(temperature=0.5) == (None, None, 0.5)
+    assert made(summary="auto") == (shown, None, None)
+    assert made(effort="minimal", temperature=0.5) == (shown, {"effort": "low"}, None)
+    assert made(effort="none", temperature=0.5) == ({"type": "disabled"}, None, 0.5)
+    forced = made(effort="max", tools=[WEATHER], tool_choice="required")
+    assert forced == (shown, {"effort": "max"}, None)
+
+
+@pytest.mark.parametrize("effort", ["none", "low", "max"])
+async def test_current_claude_thinks_over_several_turns(effort: Any) -> None:
+    async with Simulator(weather_talk) as provider:
+        model = open_model("anthropic:claude-opus-5", base_url=provider.url, api_key="sk-any")
+        talk = Talk(model, Request(tools=[WEATHER], effort=effort))
+        assert await talk.ask("One?") == "It is sunny, answer 1."
+        assert await talk.ask("Two?") == "It is sunny, answer 3."
+        await model.close()
+    assert provider.refusals == []
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -11,11 +12,24 @@ from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, ta
 from tailrace.models.transport import key_for, missing_sdk
 from tailrace.ports import Request
 
-BUDGETS = {"minimal": 1024, "low": 4096, "medium": 10_000, "high": 24_000}
-"""Tokens to think with, by effort; 1024 is the least that Anthropic takes."""
+BUDGETS = {
+    "minimal": 1024,
+    "low": 4096,
+    "medium": 10_000,
+    "high": 16_000,
+    "xhigh": 20_000,
+    "max": 23_000,
+}
+"""Tokens to think with, by effort. 1024 is the least that Anthropic takes; with `MOST_TOKENS` they
+stay below 32,000, which is all that the smallest of the models that think may put out."""
 
 MOST_TOKENS = 8192
 """What an answer may take where the request names no limit: Anthropic demands one."""
+
+_BY_BUDGET = re.compile(
+    r"claude-(?:instant|[1-4]\b|(?:opus|sonnet|haiku)-4(?:[-.@](?:[0-5]|20[0-9]{6})\b|$))"
+)
+"""The last of them is the 4.5 generation. Later ones are told an effort, and refuse a budget."""
 
 
 class AnthropicModel(SdkModel):
@@ -80,19 +94,38 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
             for tool in request.tools
         ]
         body["tool_choice"] = _choice(request)
+    config: Json = {}
     if request.output is not None:
-        form = {"type": "json_schema", "schema": request.output.schema}
-        body["output_config"] = {"format": form}
-    # Thinking and a tool that has to be called exclude each other, and so do thinking and a
-    # temperature: what the caller demands of the answer comes first.
+        config["format"] = {"type": "json_schema", "schema": request.output.schema}
     forced = request.tools and request.tool_choice not in (None, "auto", "none")
-    if request.effort is not None and can_think and not forced:
+    if "claude" in model and not _BY_BUDGET.search(model):
+        _adapt(body, config, request)
+    elif request.effort in BUDGETS and can_think and not forced:
+        # Such thinking and a tool that has to be called exclude each other, and so do thinking and
+        # a temperature: what the caller demands of the answer comes first.
         budget = BUDGETS[request.effort]
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
         body["max_tokens"] = limit + budget  # what is thought counts as output
-    else:
+    body["output_config"] = config or None
+    if "thinking" not in body or body["thinking"]["type"] == "disabled":
         body["temperature"] = request.temperature
     return taken_out(body, request.options)
+
+
+def _adapt(body: Json, config: Json, request: Request) -> None:
+    """The thinking of a model that decides itself how much of it there is.
+
+    It may be asked for with any tool choice and after any answer, and is hidden unless its display
+    is asked for.
+    """
+    effort = request.effort
+    if effort == "none":
+        body["thinking"] = {"type": "disabled"}
+    elif effort is not None or request.summary is not None:
+        body["thinking"] = {"type": "adaptive", "display": "summarized"}
+    if effort in BUDGETS:
+        config["effort"] = "low" if effort == "minimal" else effort
+        body["max_tokens"] += BUDGETS[effort]
 
 
 def _text(text: str) -> Json:
