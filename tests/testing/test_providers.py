@@ -184,7 +184,7 @@ NOT_STORED = (
         (
             [USER, SHELL, {**SHOWN, "output": "ls"}],
             {},
-            "Invalid type for 'input[2].output': expected an array, but got str instead.",
+            "Invalid type for 'input[2].output': expected an array, but got a string instead.",
         ),
         (
             [USER, SHELL, {**SHOWN, "output": [{"stdout": ""}]}],
@@ -194,7 +194,7 @@ NOT_STORED = (
         (
             [USER, LOCAL, {"type": "local_shell_call_output", "id": "l", "output": []}],
             {},
-            "Invalid type for 'input[2].output': expected a string, but got list instead.",
+            "Invalid type for 'input[2].output': expected a string, but got an array instead.",
         ),
         (
             [USER, PATCH, {"type": "apply_patch_call_output", "call_id": "p", "status": "ok"}],
@@ -326,14 +326,14 @@ NOT_STORED = (
         (
             [{**CALL, "arguments": {}}, OUT],
             {},
-            "Invalid type for 'input[0].arguments': expected a string, but got dict instead.",
+            "Invalid type for 'input[0].arguments': expected a string, but got an object instead.",
         ),
         (
             [CALL, {**OUT, "output": 7}],
             {},
             (
-                "Invalid type for 'input[1].output': expected a string or an array, but got int "
-                "instead."
+                "Invalid type for 'input[1].output': expected one of a string or an array, but got "
+                "an integer instead."
             ),
         ),
         (
@@ -347,7 +347,7 @@ NOT_STORED = (
             "Missing required parameter: 'input[1].output[0].file_id'.",
         ),
         ([], {}, "Missing required parameter: 'input'."),
-        ([7], {}, "Invalid type for 'input[0]': expected an object, but got int instead."),
+        ([7], {}, "Invalid type for 'input[0]': expected an object, but got an integer instead."),
     ],
 )
 def test_what_openai_refuses(items: list[Any], more: Any, message: str) -> None:

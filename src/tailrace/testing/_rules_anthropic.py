@@ -54,8 +54,8 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[str]:
     for turn in turns:
         yield from _server_tools(turn, is_final=turn is turns[-1])
     yield from _all_thinking(turns, issued)
-    thinking = request.get("thinking") or {}
-    if thinking.get("type") in ("enabled", "adaptive"):
+    # Of thinking that is adaptive, Anthropic asks no such thing ("Validation changes").
+    if (request.get("thinking") or {}).get("type") == "enabled":
         yield from _starts_with_thinking(turns)
 
 
@@ -74,6 +74,8 @@ def _shape(index: int, message: Any, *, is_final: bool) -> Iterator[str]:
     if isinstance(content, list):
         for at, block in enumerate(content):
             yield from _block(f"{place}.content.{at}", role, block)
+    elif content is not None and not isinstance(content, str):
+        yield f"{place}.content: Input should be a valid string"
 
 
 def _block(place: str, role: str, block: Any) -> Iterator[str]:
@@ -101,6 +103,15 @@ def _block(place: str, role: str, block: Any) -> Iterator[str]:
                 yield f"{place}.tool_result: all content must be type `text` if `is_error` is true"
     elif kind == "image":
         yield from _image(place, block.get("source"))
+    elif kind.startswith("input_") or kind in ("output_text", "image_url", "refusal"):
+        # OpenAI's words. Anthropic's own blocks are many, and there are more of them every month.
+        yield (
+            f"{place}: Input tag '{kind}' found using 'type' does not match any of the expected "
+            "tags: 'document', 'image', 'redacted_thinking', 'search_result', 'text', 'thinking', "
+            "'tool_result', 'tool_use'"
+        )
+    elif kind == "text" and not isinstance(block.get("text"), str):
+        yield f"{place}.text.text: Field required"
     elif kind == "thinking" and not isinstance(block.get("signature"), str):
         yield f"{place}.thinking.signature: Field required"
 

@@ -71,6 +71,28 @@ def image_error(param: str, url: Any) -> Refusal | None:
     )
 
 
+_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "a boolean"),  # before integers, which Python's are as well
+    (int, "an integer"),
+    (float, "a decimal"),
+    (str, "a string"),
+    (list, "an array"),
+    (dict, "an object"),
+    (type(None), "null"),
+)
+
+
+def kind_name(value: Any) -> str:
+    """What a value is, in OpenAI's words."""
+    return next(name for kind, name in _KINDS if isinstance(value, kind))
+
+
+def mistaken(place: str, wanted: str, value: Any) -> Refusal:
+    """A value of another type than the one that is wanted."""
+    said = f"Invalid type for '{place}': expected {wanted}, but got {kind_name(value)} instead."
+    return Refusal(said, place, "invalid_type")
+
+
 # --- forms ---------------------------------------------------------------------------------------
 
 
@@ -102,13 +124,6 @@ def form_errors(place: str, kind: str, item: Json) -> Iterator[Refusal]:
                 yield missing(f"{place}.output.image_url")
             elif error := image_error(f"{place}.output.image_url", screen["image_url"]):
                 yield error
-
-
-def mistaken(place: str, wanted: str, given: Any) -> Refusal:
-    """A value of the wrong type."""
-    got = type(given).__name__
-    said = f"Invalid type for '{place}': expected {wanted}, but got {got} instead."
-    return Refusal(said, place, "invalid_type")
 
 
 # --- pairs ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tailrace.testing._rules_calls import Refusal, data_of, image_error, missing
+from tailrace.testing._rules_calls import Refusal, data_of, image_error, missing, mistaken
 from tailrace.testing._rules_responses import too_long
 
 if TYPE_CHECKING:
@@ -23,7 +23,13 @@ _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
     """Everything that is wrong, the first message's errors first."""
     messages = request.get("messages")
-    if not isinstance(messages, list) or not messages:
+    if messages is None:
+        yield missing("messages")
+        return
+    if not isinstance(messages, list):
+        yield mistaken("messages", "an array", messages)
+        return
+    if not messages:
         yield _empty("messages")
         return
     thoughtful = _thoughtful(messages, issued)
@@ -33,6 +39,9 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
     waiting: dict[str, int] = {}
     answered: dict[str, int] = {}
     for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            yield mistaken(f"messages[{index}]", "an object", message)
+            return
         role = _role(message)
         if role not in _ROLES:
             quoted = ", ".join(f"'{one}'" for one in _ROLES[:-1])
@@ -48,6 +57,10 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
         waiting, answered = {}, {}
         yield from _content(index, message, issued)
         if role == "assistant" and "tool_calls" in message:
+            mishapen = list(_call_shapes(index, message["tool_calls"]))
+            yield from mishapen
+            if mishapen:
+                return
             yield from _calls(index, message, seen)
             waiting = dict.fromkeys((call["id"] for call in message["tool_calls"]), index)
         if role == "assistant":
@@ -63,14 +76,22 @@ def _mistral(messages: list[Any]) -> Iterator[Refusal]:
         if (before, role) in (("tool", "user"), ("user", "tool")):
             said = f"Unexpected role '{role}' after role '{before}'"
             yield Refusal(said, None, "3230")
-        for call in message.get("tool_calls") or () if role == "assistant" else ():
-            if not _NINE.fullmatch(str(call["id"])):
+        for call in _ids(message) if role == "assistant" else ():
+            if not _NINE.fullmatch(call):
                 said = "but must be a-z, A-Z, 0-9, with a length of 9."
-                yield Refusal(f"Tool call id was {call['id']} {said}", None, "3280")
+                yield Refusal(f"Tool call id was {call} {said}", None, "3280")
         before = role
     if before not in ("user", "tool"):
         said = "Expected last role User or Tool (or Assistant with prefix True) for serving but got"
         yield Refusal(f"{said} {before}", None, "3230")
+
+
+def _ids(message: Any) -> list[str]:
+    """The ids of a message's calls, whatever else is wrong with them."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    listed = calls if isinstance(calls, list) else []
+    found = [call.get("id") for call in listed if isinstance(call, dict)]
+    return [ident for ident in found if isinstance(ident, str)]
 
 
 def _role(message: Any) -> Any:
@@ -123,12 +144,17 @@ def _content(index: int, message: Json, issued: Issued) -> Iterator[Refusal]:
         if role != "assistant" or not (message.get("tool_calls") or message.get("refusal")):
             said = "Invalid value for 'content': expected a string, got null."
             yield Refusal(said, f"messages.[{index}].content")
+    elif not isinstance(content, str | list):
+        wanted = "one of a string or an array of objects"
+        yield mistaken(f"messages[{index}].content", wanted, content)
     elif isinstance(content, list):
         if not content:
             yield _empty(f"messages[{index}].content")
         for at, part in enumerate(content):
+            if not isinstance(part, dict):
+                yield mistaken(f"messages[{index}].content[{at}]", "an object", part)
             # Thinking that some servers (Mistral) put there is taken back by them, and by no other.
-            if role != "assistant" or part.get("type") not in issued.chat_parts:
+            elif role != "assistant" or part.get("type") not in issued.chat_parts:
                 yield from _part(index, at, part, role)
 
 
@@ -168,6 +194,21 @@ def _part(index: int, at: int, part: Json, role: str) -> Iterator[Refusal]:
             )
 
 
+def _call_shapes(index: int, calls: Any) -> Iterator[Refusal]:
+    place = f"messages[{index}].tool_calls"
+    if not isinstance(calls, list):
+        yield mistaken(place, "an array of objects", calls)
+        return
+    for at, call in enumerate(calls):
+        if not isinstance(call, dict):
+            yield mistaken(f"{place}[{at}]", "an object", call)
+            continue
+        kind = call.get("type", "function")
+        for name in ("id", kind):
+            if call.get(name) is None:
+                yield missing(f"{place}[{at}].{name}")
+
+
 def _calls(index: int, message: Json, seen: set[str]) -> Iterator[Refusal]:
     if not message["tool_calls"]:
         yield _empty(f"messages[{index}].tool_calls")
@@ -203,6 +244,6 @@ def _reasoning(index: int, message: Json, thoughtful: bool, issued: Issued) -> I
 def _thoughtful(messages: list[Any], issued: Issued) -> int:
     """Where the last turn begins, if there are calls in it that came with reasoning."""
     turn = max((n for n, one in enumerate(messages) if _role(one) == "user"), default=0)
-    called = (call for one in messages[turn:] if _role(one) for call in one.get("tool_calls") or ())
-    known = any(call.get("id") in issued.reasoning_of_calls for call in called)
+    called = (call for one in messages[turn:] for call in _ids(one))
+    known = any(call in issued.reasoning_of_calls for call in called)
     return turn if known else len(messages)

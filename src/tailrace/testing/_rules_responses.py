@@ -39,6 +39,7 @@ _PARTS = {
 }
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_TEXTS = ("call_id", "name", "arguments", "role")
 _FIELDS = {
     "function_call": ("call_id", "name", "arguments"),
     "custom_tool_call": ("call_id", "name", "input"),
@@ -71,7 +72,10 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[Refusal]:
     items = request.get("input")
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
-    if not isinstance(items, list) or not items:
+    if items is not None and not isinstance(items, list):
+        yield mistaken("input", "one of a string or an array", items)
+        return
+    if not items:
         yield Refusal("Missing required parameter: 'input'.", "input", "missing_required_parameter")
         return
     for index, item in enumerate(items):
@@ -89,12 +93,7 @@ def _invalid(param: str, said: str) -> Refusal:
 def _shape(index: int, item: Any, issued: Issued) -> Iterator[Refusal]:
     place = f"input[{index}]"
     if not isinstance(item, dict):
-        yield Refusal(
-            f"Invalid type for '{place}': expected an object, but got {type(item).__name__} "
-            "instead.",
-            place,
-            "invalid_type",
-        )
+        yield mistaken(place, "an object", item)
         return
     kind = kind_of(item)
     if kind not in _FIELDS:
@@ -104,6 +103,9 @@ def _shape(index: int, item: Any, issued: Issued) -> Iterator[Refusal]:
     for name in _FIELDS[kind]:
         if item.get(name) is None:
             yield missing(f"{place}.{name}")
+            return
+        if name in _TEXTS and not isinstance(item[name], str):
+            yield mistaken(f"{place}.{name}", "a string", item[name])
             return
     yield from _ids(place, kind, item)
     if kind == "message":
@@ -117,7 +119,7 @@ def _shape(index: int, item: Any, issued: Issued) -> Iterator[Refusal]:
             "'^[a-zA-Z0-9_-]+$'.",
         )
     elif kind in _OUTPUTS and not isinstance(item["output"], str | list):
-        yield mistaken(f"{place}.output", "a string or an array", item["output"])
+        yield mistaken(f"{place}.output", "one of a string or an array", item["output"])
     elif kind in _OUTPUTS and isinstance(item["output"], list):
         yield from _parts(f"{place}.output", item["output"], _PARTS["user"])
     else:
@@ -158,6 +160,8 @@ def _message(place: str, item: Json) -> Iterator[Refusal]:
         yield Refusal(f"Invalid value: '{role}'. {said}", f"{place}.role", "invalid_value")
     elif isinstance(item["content"], list):
         yield from _parts(f"{place}.content", item["content"], _PARTS[role])
+    elif not isinstance(item["content"], str):
+        yield mistaken(f"{place}.content", "one of a string or an array", item["content"])
 
 
 def _parts(place: str, parts: list[Any], allowed: tuple[str, ...]) -> Iterator[Refusal]:

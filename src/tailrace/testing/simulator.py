@@ -2,36 +2,46 @@
 
     async with Simulator([think("Hm."), say("Hello")]) as provider:
         client = AsyncOpenAI(base_url=provider.openai_url, api_key="any")
+        client = AsyncAnthropic(base_url=provider.url, api_key="any")
 
-It speaks OpenAI's Responses API, chat completions and Anthropic's Messages API. Each request is
-checked by the providers' rules (`tailrace.testing.providers`) and refused in their words; what was
-issued (ids, signatures, sealed reasoning, stored responses) is remembered. Answers are scripts
-(`tailrace.runtime.scripts`), taken one after the other, or recorded events; they may fail, break
-off inside of a character, or go silent.
+It speaks OpenAI's Responses API, chat completions and Anthropic's Messages API, streamed or not.
+Each request is checked by the providers' rules (`tailrace.testing.providers`) and refused in their
+words; what was issued (ids, signatures, sealed reasoning, stored responses) is remembered. Answers
+are scripts (`tailrace.runtime.scripts`), taken one after the other, or recorded (`Recorded.read`,
+`recorded_calls`); they may fail, break off inside of a character, or go silent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
-from typing import Any, Protocol, Self
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Self
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-from tailrace.core import sse
-from tailrace.runtime.scripts import Fail, Frame, Script, opening_failure
+from tailrace.runtime.scripts import Fail, Script, opening_failure
 from tailrace.runtime.scripts.chat import Chat
 from tailrace.runtime.scripts.messages import ERRORS, Messages
 from tailrace.runtime.scripts.responses import Responses
-from tailrace.testing import _rules_fields as fields
+from tailrace.testing import _rules_anthropic_fields, _rules_fields
+from tailrace.testing._answers import (
+    Recorded,
+    Streaming,
+    Streams,
+    Whole,
+    recorded_calls,
+    whole_completion,
+    whole_message,
+    whole_response,
+)
+from tailrace.testing._rules_calls import Refusal
 from tailrace.testing.providers import (
     ErrorBody,
     Issued,
@@ -40,33 +50,10 @@ from tailrace.testing.providers import (
     check_openai_responses,
 )
 
+__all__ = ["Recorded", "Simulator", "recorded_calls"]
+
 Json = dict[str, Any]
-
-
-class Recorded(msgspec.Struct, frozen=True):
-    """An answer that a real provider gave: the JSON of its events."""
-
-    events: tuple[str, ...]
-
-    @classmethod
-    def read(cls, path: Path) -> Recorded:
-        """From a file with one event a line."""
-        lines = path.read_text(encoding="utf-8").split("\n")
-        return cls(tuple(line for line in lines if line.strip()))
-
-    def frames(self) -> Iterator[Frame]:
-        """The events under their names."""
-        for event in self.events:
-            yield Frame(event, str(msgspec.json.decode(event).get("type", "")) or None)
-
-
 Answer = Script | Recorded
-
-
-class _Streams(Protocol):
-    def frames(self) -> Iterator[Frame]: ...
-
-    def object(self) -> Json: ...
 
 
 class Simulator:
@@ -92,12 +79,13 @@ class Simulator:
 
     async def __aenter__(self) -> Self:
         routes = [
-            Route("/v1/responses", self._responses, methods=["POST"]),
-            Route("/v1/chat/completions", self._chat, methods=["POST"]),
-            Route("/v1/messages", self._messages, methods=["POST"]),
+            Route("/v1/responses", self._door(self._responses), methods=["POST"]),
+            Route("/v1/chat/completions", self._door(self._chat), methods=["POST"]),
+            Route("/v1/messages", self._door(self._messages, anthropic=True), methods=["POST"]),
         ]
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_thing})
         config = uvicorn.Config(
-            Starlette(routes=routes),
+            app,
             log_config=None,
             log_level="critical",
             lifespan="off",
@@ -124,77 +112,100 @@ class Simulator:
 
     # --- the three APIs ------------------------------------------------------------------------
 
-    async def _responses(self, request: Request) -> Response:
-        body = await self._read(request)
-        refusal = self._locked(request) or _first_openai(fields.responses_errors(body))
+    def _responses(self, body: Json) -> Response:
+        refusal = _openai(_rules_fields.responses_errors(body))
         if refused := self._refused(refusal or check_openai_responses(body, self.issued)):
             return refused
-        turn = self._next(anthropic=False)
-        if not isinstance(turn, tuple):
-            return turn
-        name, script = turn
-        sealed = "reasoning.encrypted_content" in (body.get("include") or ())
-        made = Responses(
-            name, script, model=body["model"], sealed=sealed, input_tokens=_size(body["input"])
-        )
         store = body.get("store") is not False
 
-        def remember() -> None:
-            self.issued.openai_response(made.id, made.output, store=store)
+        def remember(response: Json) -> None:
+            output = response.get("output") or []
+            self.issued.openai_response(str(response.get("id")), output, store=store)
 
-        return self._reply(body, made, remember)
+        def play(name: str, script: Script) -> Responses:
+            sealed = "reasoning.encrypted_content" in (body.get("include") or ())
+            size = _size(body["input"])
+            return Responses(name, script, model=body["model"], sealed=sealed, input_tokens=size)
 
-    async def _chat(self, request: Request) -> Response:
-        body = await self._read(request)
-        refusal = self._locked(request) or _first_openai(fields.chat_errors(body))
+        return self._answer(body, play, whole_response, remember)
+
+    def _chat(self, body: Json) -> Response:
+        refusal = _openai(_rules_fields.chat_errors(body))
         if refused := self._refused(refusal or check_openai_chat(body, self.issued)):
             return refused
-        turn = self._next(anthropic=False)
-        if not isinstance(turn, tuple):
-            return turn
-        name, script = turn
-        size = _size(body["messages"])
-        made = Chat(name, script, model=body["model"], input_tokens=size)
-        return self._reply(body, made, lambda: self.issued.chat_message(made.message))
 
-    async def _messages(self, request: Request) -> Response:
-        body = await self._read(request)
-        refusal = self._locked(request, anthropic=True)
-        for said in fields.messages_errors(body):
+        def remember(completion: Json) -> None:
+            self.issued.chat_message(completion["choices"][0]["message"])
+
+        def play(name: str, script: Script) -> Chat:
+            size = _size(body["messages"])
+            return Chat(name, script, model=body["model"], input_tokens=size)
+
+        return self._answer(body, play, whole_completion, remember)
+
+    def _messages(self, body: Json) -> Response:
+        refusal = None
+        for said in _rules_anthropic_fields.messages_errors(body):
             refusal = refusal or _anthropic(400, "invalid_request_error", said)
         if refused := self._refused(refusal or check_anthropic_messages(body, self.issued)):
             return refused
-        turn = self._next(anthropic=True)
-        if not isinstance(turn, tuple):
-            return turn
-        name, script = turn
-        size = _size(body["messages"])
-        made = Messages(name, script, model=body["model"], input_tokens=size)
-        return self._reply(body, made, lambda: self.issued.anthropic_message(made.content))
+
+        def remember(message: Json) -> None:
+            self.issued.anthropic_message(message["content"])
+
+        def play(name: str, script: Script) -> Messages:
+            size = _size(body["messages"])
+            return Messages(name, script, model=body["model"], input_tokens=size)
+
+        return self._answer(body, play, whole_message, remember, anthropic=True)
 
     # --- what they share -----------------------------------------------------------------------
 
-    async def _read(self, request: Request) -> Json:
-        body: Json = msgspec.json.decode(await request.body(), type=dict[str, Any])
-        self.requests.append(body)
-        return body
+    def _door(
+        self, answer: Callable[[Json], Response], *, anthropic: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """What comes before a request is looked at: its key, and whether it is JSON."""
 
-    def _locked(self, request: Request, *, anthropic: bool = False) -> ErrorBody | None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        given = given or request.headers.get("x-api-key", "")
+        async def enter(request: Request) -> Response:
+            raw = await request.body()
+            try:
+                body = msgspec.json.decode(raw, type=dict[str, Any])
+            except ValueError:
+                body = None
+            if body is not None:
+                self.requests.append(body)
+            if refused := self._refused(self._locked(request, anthropic=anthropic)):
+                return refused
+            if body is None:
+                refusal = _no_json(anthropic=anthropic)
+                return JSONResponse(refusal.body, refusal.status)
+            return answer(body)
+
+        return enter
+
+    def _locked(self, request: Request, *, anthropic: bool) -> ErrorBody | None:
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = bearer or (request.headers.get("x-api-key", "") if anthropic else "")
         if given and self._key in (None, given):
+            if anthropic and "anthropic-version" not in request.headers:
+                said = "anthropic-version: header is required"
+                return _anthropic(400, "invalid_request_error", said)
             return None
         if anthropic:
-            return _anthropic(401, "authentication_error", f"invalid bearer token {given}")
+            said = "x-api-key header is required" if not given else "invalid x-api-key"
+            return _anthropic(401, "authentication_error", said)
+        if not given:
+            said = (
+                "You didn't provide an API key. You need to provide your API key in an "
+                "Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
+            )
+            return _error(401, said)
         # OpenAI quotes the key, masked; not every server that speaks its API masks it.
-        error = {
-            "message": f"Incorrect API key provided: {given}. You can find your API key at "
-            "https://platform.openai.com/account/api-keys.",
-            "type": "invalid_request_error",
-            "param": None,
-            "code": "invalid_api_key",
-        }
-        return ErrorBody(status=401, body={"error": error})
+        said = (
+            f"Incorrect API key provided: {given}. You can find your API key at "
+            "https://platform.openai.com/account/api-keys."
+        )
+        return _error(401, said, code="invalid_api_key")
 
     def _refused(self, error: ErrorBody | None) -> Response | None:
         if error is None:
@@ -202,45 +213,97 @@ class Simulator:
         self.refusals.append(error)
         return JSONResponse(error.body, error.status)
 
-    def _next(self, *, anthropic: bool) -> Response | tuple[str, Script]:
-        """A script to play under a name; or what needs none: a recording, an error at once."""
+    def _answer(
+        self,
+        body: Json,
+        play: Callable[[str, Script], Streams],
+        whole: Callable[[tuple[str, ...]], Json],
+        remember: Callable[[Json], None],
+        *,
+        anthropic: bool = False,
+    ) -> Response:
+        """The next answer: played by its script or its recording, streamed or not."""
         number = self._given
         self._given += 1
         found = self._answers[min(number, len(self._answers) - 1)]
         answer = found(number) if callable(found) else found
+        failure = _opening(answer)
+        if failure is not None:
+            return _failure(failure, anthropic=anthropic)
         if isinstance(answer, Recorded):
-            return _Streaming(answer.frames(), self._closing)
-        failure = opening_failure(answer)
-        return _failure(failure, anthropic=anthropic) if failure else (f"sim{number}", answer)
-
-    def _reply(self, body: Json, made: _Streams, remember: Callable[[], None]) -> Response:
+            if body.get("stream"):
+                keep = lambda: remember(whole(answer.events))  # noqa: E731
+                return Streaming(answer.frames(), self._closing, keep)
+            remember(made := whole(answer.events))
+            script = [answer.end] if answer.end else []
+            return Whole(script, made, self._closing)
+        streams = play(f"sim{number}", answer)
         if body.get("stream"):
-            return _Streaming(made.frames(), self._closing, remember)
-        for _ in made.frames():
+            return Streaming(streams.frames(), self._closing, lambda: remember(streams.object()))
+        for _ in streams.frames():
             pass
-        remember()
-        return JSONResponse(made.object())
+        for step in answer:
+            if isinstance(step, Fail):  # half of an answer is none
+                return _failure(step, anthropic=anthropic)
+        remember(streams.object())
+        return Whole(answer, streams.object(), self._closing)
+
+
+def _opening(answer: Answer) -> Fail | None:
+    if isinstance(answer, Recorded):
+        return answer.end if isinstance(answer.end, Fail) else None
+    return opening_failure(answer)
 
 
 def _size(value: Any) -> int:
     return len(msgspec.json.encode(value)) // 4
 
 
-def _first_openai(errors: Iterator[Any]) -> ErrorBody | None:
+# --- errors, in the providers' words -----------------------------------------------------------
+
+
+def _openai(errors: Iterator[Refusal]) -> ErrorBody | None:
     for found in errors:
-        error = {
-            "message": found.message,
-            "type": "invalid_request_error",
-            "param": found.param,
-            "code": found.code,
-        }
-        return ErrorBody(status=found.status, body={"error": error})
+        return _error(found.status, found.message, param=found.param, code=found.code)
     return None
+
+
+def _error(
+    status: int, message: str, *, param: str | None = None, code: str | None = None
+) -> ErrorBody:
+    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    return ErrorBody(status=status, body={"error": error})
 
 
 def _anthropic(status: int, kind: str, message: str) -> ErrorBody:
     error = {"type": kind, "message": message}
     return ErrorBody(status=status, body={"type": "error", "error": error})
+
+
+def _no_json(*, anthropic: bool) -> ErrorBody:
+    if anthropic:
+        return _anthropic(400, "invalid_request_error", "The request body is not valid JSON")
+    said = (
+        "We could not parse the JSON body of your request. (HINT: This likely means you aren't "
+        "using your HTTP library correctly. The OpenAI API expects a JSON payload, but what was "
+        "sent was not valid JSON.)"
+    )
+    return _error(400, said)
+
+
+async def _no_such_thing(request: Request, error: Exception) -> Response:
+    """A path or a method that nobody knows."""
+    assert isinstance(error, HTTPException)
+    status, path = error.status_code, request.url.path
+    if "x-api-key" in request.headers or "anthropic-version" in request.headers:
+        kind = "not_found_error" if status == 404 else "invalid_request_error"
+        found = _anthropic(status, kind, error.detail)
+    elif status == 404:
+        found = _error(404, f"Invalid URL ({request.method} {path})")
+    else:
+        said = f"Not allowed to {request.method} on {path}."
+        found = _error(status, said, code="method_not_supported")
+    return JSONResponse(found.body, status, error.headers)
 
 
 def _failure(step: Fail, *, anthropic: bool) -> Response:
@@ -250,56 +313,3 @@ def _failure(step: Fail, *, anthropic: bool) -> Response:
         return JSONResponse(found.body, step.status, headers)
     error = {"message": step.message, "type": step.code, "param": None, "code": step.code}
     return JSONResponse({"error": error}, step.status, headers)
-
-
-class _Streaming(Response):
-    """Frames as server-sent events, each in its time; it may break off anywhere."""
-
-    def __init__(
-        self,
-        frames: Iterator[Frame],
-        closing: asyncio.Event,
-        remember: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(media_type="text/event-stream")
-        del self.headers["content-length"]
-        self._frames = frames
-        self._closing = closing
-        self._remember = remember
-
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async for chunk in self._chunks():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        if not self._is_cut:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        self._is_cut = False
-        for frame in self._frames:
-            # What was sent is known from then on, however the client fares with it.
-            self._is_cut = frame.cut is not None
-            if frame.after is None:
-                self._remember()
-                await self._closing.wait()
-                return
-            if frame.after:
-                await asyncio.sleep(frame.after)
-            if not frame.data:
-                continue
-            whole = sse.frame(frame.data.encode(), event=frame.event)
-            if frame.cut is None:
-                yield whole
-            else:
-                yield _part(whole, frame.cut)
-        self._remember()
-
-
-def _part(whole: bytes, where: str) -> bytes:
-    if where == "event":
-        return b""
-    if where == "json":
-        return whole[: len(whole) // 2]
-    at = whole.rindex("é".encode())
-    return whole[: at + 1]  # the first of its two bytes
