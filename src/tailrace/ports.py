@@ -377,7 +377,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None = None
     input: list[dict[str, Any]] | None = None
     instructions: str | None = None
-    tools: Sequence[ToolSpec] = ()
+    tools: Sequence[ToolSpec | dict[str, Any]] = ()
+    """Functions; or a provider's own tools, as they stand in its request."""
     tool_choice: str | None = None
     """`auto`, `none`, `required` (some tool), or the name of the tool that has to be called."""
     parallel_calls: bool | None = None

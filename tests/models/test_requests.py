@@ -16,8 +16,9 @@ from tailrace.models import anthropic as anthropic_model
 from tailrace.models import chat as chat_model
 from tailrace.models import openai as openai_model
 from tailrace.models.transport import MissingKey, MissingSdk
-from tailrace.ports import OutputSchema, Request
+from tailrace.ports import OutputSchema, Request, ToolSpec
 from tailrace.runtime.calling import call_model
+from tailrace.runtime.requests import InvalidRequest
 from tailrace.runtime.scripts import call, cut, fail, say, think
 from tailrace.testing.simulator import Recorded, Simulator
 from tests.ingest.streams import recordings
@@ -99,6 +100,7 @@ def test_a_request_for_a_chat_completion_says_all_of_it() -> None:
         },
         "reasoning_effort": "low",
         "max_completion_tokens": 500,
+        "store": False,
         "metadata": {"user_id": "u1"},
     }
     assert chat_model.request_body("m", FULL)["max_tokens"] == 500
@@ -193,6 +195,60 @@ async def test_current_claude_thinks_over_several_turns(effort: Any) -> None:
         assert await talk.ask("Two?") == "It is sunny, answer 3."
         await model.close()
     assert provider.refusals == []
+
+
+OWN: dict[str, Any] = {
+    "openai": {"type": "web_search"},
+    "openai-chat": {"type": "custom", "custom": {"name": "grep"}},
+    "anthropic": {"type": "web_search_20250305", "name": "web_search"},
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_providers_own_tool_stands_beside_functions(api: str) -> None:
+    async with Simulator([say("Hello")]) as provider:
+        model = model_at(provider, api)
+        talk = Talk(model, Request(tools=[WEATHER, OWN[api]], tool_choice="auto"))
+        assert await talk.ask("Hi?") == "Hello"
+        await model.close()
+    assert provider.requests[0]["tools"][1] == OWN[api]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"effort": "huge"}, "effort is 'huge': write none, minimal, low, medium, high, xhigh or"),
+        ({"summary": "long"}, "summary is 'long': write auto, concise or detailed"),
+        ({"history": "all"}, "history is 'all': write drop, encrypted or stored"),
+        ({"max_output_tokens": 0}, "max_output_tokens is 0: write a whole number"),
+        ({"max_output_tokens": True}, "max_output_tokens is True"),
+        ({"temperature": 2.1}, "temperature is 2.1: write a number from 0 to 2"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"tools": [str]}, r"tools\[0\] is <class 'str'>: write a ToolSpec"),
+        ({"tools": [ToolSpec(name="get weather")]}, "A tool is named 'get weather': providers"),
+        ({"tools": [ToolSpec(name="none")]}, "A tool is named 'none', which is a tool_choice"),
+        ({"tools": [WEATHER, WEATHER]}, "Two tools are named 'get_weather'"),
+        (
+            {"tools": [ToolSpec(name="f", parameters={})]},
+            "The parameters of 'f' are no JSON Schema",
+        ),
+        ({"tool_choice": "required"}, "tool_choice is 'required', and there are no tools"),
+        ({"tools": [WEATHER], "tool_choice": "f"}, "'f': write auto, none, required or get_wea"),
+        ({"output": OutputSchema(schema=SCHEMA, name="my answer")}, "The output is named 'my ans"),
+        ({"output": OutputSchema(schema=str)}, "The output's schema is <class 'str'>"),  # type: ignore[arg-type]
+    ],
+)
+async def test_what_no_provider_would_take_is_said_before_anything_is_sent(
+    fields: Any, message: str
+) -> None:
+    async with Simulator([say("Never.")]) as provider:
+        model = model_at(provider, "openai")
+        request = Request(input=[{"role": "user", "content": "Hi"}], **fields)
+        with pytest.raises(InvalidRequest, match=message):
+            await call_model(model, request, Notebook(), patience=HASTY)
+        await model.close()
+    assert provider.requests == []
 
 
 @pytest.mark.parametrize("api", APIS)

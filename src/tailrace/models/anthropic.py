@@ -10,7 +10,7 @@ from typing import Final
 from tailrace.models.prices import Prices, list_price
 from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
 from tailrace.models.transport import key_for, missing_sdk
-from tailrace.ports import Request
+from tailrace.ports import Request, ToolSpec
 
 BUDGETS = {
     "minimal": 1024,
@@ -84,15 +84,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     body: Json = {"model": model, "messages": messages, "stream": True, "max_tokens": limit}
     body["system"] = system or None
     if request.tools:
-        body["tools"] = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "input_schema": tool.parameters,
-                **({"strict": True} if tool.strict else {}),
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = [_tool(tool) for tool in request.tools]
         body["tool_choice"] = _choice(request)
     config: Json = {}
     if request.output is not None:
@@ -130,6 +122,17 @@ def _adapt(body: Json, config: Json, request: Request) -> None:
 
 def _text(text: str) -> Json:
     return {"type": "text", "text": text}
+
+
+def _tool(tool: ToolSpec | Json) -> Json:
+    if isinstance(tool, dict):
+        return tool
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.parameters,
+        **({"strict": True} if tool.strict else {}),
+    }
 
 
 def _choice(request: Request) -> Json | None:

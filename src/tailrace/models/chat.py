@@ -8,7 +8,7 @@ from typing import Final
 from tailrace.models.openai import open_client
 from tailrace.models.prices import Prices, list_price
 from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
-from tailrace.ports import Request
+from tailrace.ports import Request, ToolSpec
 
 OPENAI = "api.openai.com"
 
@@ -54,18 +54,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         "stream_options": {"include_usage": True},
     }
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                    **({"strict": True} if tool.strict else {}),
-                },
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = [_tool(tool) for tool in request.tools]
         body["tool_choice"] = _choice(request.tool_choice)
         body["parallel_tool_calls"] = request.parallel_calls
     if request.output is not None:
@@ -76,8 +65,24 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     # OpenAI's newer models refuse the old name, and few other servers know the new one.
     limit = "max_completion_tokens" if host == OPENAI else "max_tokens"
     body[limit] = request.max_output_tokens
+    if host == OPENAI:
+        body["store"] = request.store
     body["temperature"] = request.temperature
     return taken_out(body, request.options)
+
+
+def _tool(tool: ToolSpec | Json) -> Json:
+    if isinstance(tool, dict):
+        return tool
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+            **({"strict": True} if tool.strict else {}),
+        },
+    }
 
 
 def _choice(choice: str | None) -> str | Json | None:

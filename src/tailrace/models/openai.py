@@ -8,7 +8,7 @@ from typing import Any, Final
 from tailrace.models.prices import Prices, list_price
 from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
 from tailrace.models.transport import key_for, missing_sdk
-from tailrace.ports import Request
+from tailrace.ports import Request, ToolSpec
 
 
 def open_client(api_key: str | None, base_url: str | None, connect: float) -> tuple[Any, str]:
@@ -63,16 +63,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         body["include"] = ["reasoning.encrypted_content"]
     body["instructions"] = request.instructions
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-                "strict": tool.strict,
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = [_tool(tool) for tool in request.tools]
         body["tool_choice"] = _choice(request.tool_choice)
         body["parallel_tool_calls"] = request.parallel_calls
     if request.output is not None:
@@ -84,6 +75,18 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     body["max_output_tokens"] = request.max_output_tokens
     body["temperature"] = request.temperature
     return taken_out(body, request.options)
+
+
+def _tool(tool: ToolSpec | Json) -> Json:
+    if isinstance(tool, dict):
+        return tool
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
 
 
 def _choice(choice: str | None) -> str | Json | None:

@@ -37,6 +37,7 @@ from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
 from tailrace.ingest.openai_chat import OpenAIChat
 from tailrace.ingest.openai_responses import OpenAIResponses
 from tailrace.ports import Model, Request, host_of
+from tailrace.runtime.requests import check_request
 
 CODES = {
     **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),
@@ -107,7 +108,9 @@ async def call_model(
     """Ask the model, and write its answer into the task; how it ended, after all tries.
 
     `drain` is awaited after each piece of the answer: a provider that is faster than the log waits.
+    A request that no provider would take raises `InvalidRequest`, and nothing is sent.
     """
+    check_request(request)
     request = msgspec.structs.replace(request, note=_Notes(sink, request).tell)
     for retry in range(1, patience.retries + 2):
         watched = _Watched(sink, model, now)
