@@ -317,8 +317,7 @@ async def test_a_recording_is_the_same_whether_it_is_streamed_or_not(api: str) -
             for streamed in (True, False):
                 model = model_at(provider, api)
                 book = Notebook()
-                options = {"stream": streamed, "stream_options": None}
-                request = Request(input=HI, options=options)
+                request = Request(input=HI, options={"stream": streamed})
                 await call_model(model, request, book, patience=HASTY)
                 items = whole_object(book.state)["output"]
                 said.append([(item["type"], item.get("block_list")) for item in items])

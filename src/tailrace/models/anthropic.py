@@ -9,7 +9,7 @@ from typing import Final
 
 from tailrace.models.prices import Prices, list_price
 from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
-from tailrace.models.transport import key_for, missing_sdk
+from tailrace.models.transport import address, key_for, missing_sdk
 from tailrace.ports import Request, ToolSpec
 
 BUDGETS = {
@@ -51,15 +51,20 @@ class AnthropicModel(SdkModel):
             import httpx2
         except ImportError:
             raise missing_sdk("anthropic") from None
+        place = address("ANTHROPIC_BASE_URL", base_url)
         # Whoever has a token has no key, and the SDK finds the token itself.
         token = os.environ.get("ANTHROPIC_AUTH_TOKEN") if api_key is None else None
-        key = None if token else key_for("ANTHROPIC_API_KEY", api_key, base_url)
-        timeout = httpx2.Timeout(None, connect=connect)
+        key = None if token else key_for("ANTHROPIC_API_KEY", api_key, place.url)
         client = anthropic.AsyncAnthropic(
-            api_key=key, base_url=base_url, timeout=timeout, max_retries=0
+            api_key=key,
+            base_url=place.url,
+            default_headers=place.headers,
+            timeout=httpx2.Timeout(None, connect=connect),
+            max_retries=0,
         )
-        prices = prices or list_price("anthropic", base_url)
-        super().__init__(name, prices, client, token or key or "")
+        prices = prices or list_price("anthropic", place.url)
+        found = (token, key, os.environ.get("ANTHROPIC_API_KEY"))  # the SDK takes that one too
+        super().__init__(name, prices, client, [*filter(None, found), *place.secrets])
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, raw."""

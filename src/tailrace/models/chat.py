@@ -27,8 +27,8 @@ class ChatModel(SdkModel):
         prices: Prices | None = None,
         connect: float = CONNECT_SECONDS,
     ) -> None:
-        client, key = open_client(api_key, base_url, connect)
-        super().__init__(name, prices or list_price("openai", base_url), client, key)
+        client, url, secrets = open_client(api_key, base_url, connect)
+        super().__init__(name, prices or list_price("openai", url), client, secrets)
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's chunks, raw."""
@@ -47,12 +47,9 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         messages = said_before(request, "openai_chat", model, host).items
     if request.instructions is not None:
         messages = [{"role": "system", "content": request.instructions}, *messages]
-    body: Json = {
-        "model": model,
-        "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    body: Json = {"model": model, "messages": messages, "stream": True}
+    if request.options.get("stream", True):  # OpenAI refuses it in a request for one piece
+        body["stream_options"] = {"include_usage": True}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body["tool_choice"] = _choice(request.tool_choice)

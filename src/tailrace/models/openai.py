@@ -7,21 +7,29 @@ from typing import Any, Final
 
 from tailrace.models.prices import Prices, list_price
 from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, said_before, taken_out
-from tailrace.models.transport import key_for, missing_sdk
+from tailrace.models.transport import address, key_for, missing_sdk
 from tailrace.ports import Request, ToolSpec
 
 
-def open_client(api_key: str | None, base_url: str | None, connect: float) -> tuple[Any, str]:
-    """The SDK's client, without its own retries, and the key that it uses."""
+def open_client(
+    api_key: str | None, base_url: str | None, connect: float
+) -> tuple[Any, str | None, list[str]]:
+    """The SDK's client, without its own retries; where it asks, and what nobody may see."""
     try:
         import httpx2
         import openai
     except ImportError:
         raise missing_sdk("openai") from None
-    key = key_for("OPENAI_API_KEY", api_key, base_url)
-    timeout = httpx2.Timeout(None, connect=connect)
-    client = openai.AsyncOpenAI(api_key=key, base_url=base_url, timeout=timeout, max_retries=0)
-    return client, key
+    place = address("OPENAI_BASE_URL", base_url)
+    key = key_for("OPENAI_API_KEY", api_key, place.url)
+    client = openai.AsyncOpenAI(
+        api_key=key,
+        base_url=place.url,
+        default_headers=place.headers,
+        timeout=httpx2.Timeout(None, connect=connect),
+        max_retries=0,
+    )
+    return client, place.url, [key, *place.secrets]
 
 
 class OpenAIModel(SdkModel):
@@ -38,8 +46,8 @@ class OpenAIModel(SdkModel):
         prices: Prices | None = None,
         connect: float = CONNECT_SECONDS,
     ) -> None:
-        client, key = open_client(api_key, base_url, connect)
-        super().__init__(name, prices or list_price("openai", base_url), client, key)
+        client, url, secrets = open_client(api_key, base_url, connect)
+        super().__init__(name, prices or list_price("openai", url), client, secrets)
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, raw."""

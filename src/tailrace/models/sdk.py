@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,15 +43,14 @@ def said_before(
 
 
 class SdkModel:
-    """A model that an SDK's client is asked for; `secret` is what no word of it may show."""
+    """A model that an SDK's client is asked for; `secrets` are what no word of it may show."""
 
-    def __init__(self, name: str, prices: Prices, client: Any, secret: str) -> None:
+    def __init__(self, name: str, prices: Prices, client: Any, secrets: Sequence[str]) -> None:
         self._name = name
         self._prices = prices
         self._client = client
-        self._secret = secret
-        # Without the name and password that a URL may hold.
-        self._host = urlsplit(str(client.base_url)).netloc.rpartition("@")[2].lower()
+        self._secrets = secrets
+        self._host = urlsplit(str(client.base_url)).netloc.lower()
 
     @property
     def host(self) -> str:
@@ -76,4 +75,4 @@ class SdkModel:
     ) -> AsyncIterator[list[str]]:
         """The answer to a body, raw. The SDK insists on some fields by name."""
         given = {key: body.pop(key) for key in named}
-        return streamed(sdk, lambda: create(**given, extra_body=body), self._secret)
+        return streamed(sdk, lambda: create(**given, extra_body=body), self._secrets)
