@@ -1,4 +1,4 @@
-"""Models that answer what is written down, or what was recorded."""
+"""Models that answer what is written down."""
 
 from __future__ import annotations
 
@@ -7,11 +7,24 @@ from typing import Any
 
 import pytest
 
+from tailrace.core.errors import InvalidValue
 from tailrace.ingest.base import Notebook
 from tailrace.models import UnknownModel, open_model
-from tailrace.models.scripted import Scripted, call, cut, fail, say, silence, think, tries, wait
+from tailrace.models.scripted import (
+    InvalidScript,
+    Scripted,
+    call,
+    cut,
+    fail,
+    say,
+    silence,
+    think,
+    tries,
+    wait,
+)
 from tailrace.ports import Request
 from tailrace.runtime.calling import Patience, call_model
+from tailrace.testing.simulator import Simulator
 from tests.models.talking import HASTY, Talk
 
 
@@ -75,3 +88,52 @@ def test_a_script_is_found_by_the_name_of_its_place() -> None:
     for nowhere in ("scripted:tests.models.test_scripted", "scripted:no.such.module:x"):
         with pytest.raises(UnknownModel, match="scripted:<module>:<name>"):
             open_model(nowhere)
+
+
+def test_what_is_no_script_is_said_when_the_name_is_looked_up() -> None:
+    with pytest.raises(UnknownModel, match=r"write weather_talk = Scripted"):
+        open_model("scripted:tests.models.talking:weather_talk")
+    with pytest.raises(UnknownModel, match=r"takes no options \(base_url\)"):
+        open_model("scripted:tests.models.test_scripted:GREETER", base_url="http://x")
+
+
+ANYTHING: Any = 5
+MIDDLE: Any = "middle"
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([], "There is no answer"),
+        ([say("Hello")], "Answer 1 is Say.*: write a list of steps"),
+        (["Hello"], "Answer 1 is 'Hello': write a list of steps"),
+        ([[say("Hi")], [think("Hm."), "Hi"]], "Answer 2, step 2, is 'Hi': write say"),
+        ([tries()], "Answer 1 has no tries"),
+        ([tries([cut()], [ANYTHING])], "Answer 1, try 2, step 1, is 5"),
+        ([[cut(), say("Hi")]], r"Answer 1, step 2, is never played: it comes after cut\(\)"),
+        ([[silence(), say("Hi")]], r"step 2, is never played: it comes after silence\(\)"),
+        ([[say(ANYTHING)]], "step 1: its text is 5"),
+        ([[say("Hi", pace=-1)]], "step 1: its pace is -1: write words a second"),
+        ([[wait(float("nan"))]], "step 1: it waits for nan"),
+        ([[cut(MIDDLE)]], "step 1: it cuts at 'middle': write event, json, character"),
+        ([[call("f", at=object())]], "step 1: its arguments are no JSON"),
+    ],
+)
+def test_a_mistake_in_a_script_says_where_it_is(answers: Any, message: str) -> None:
+    with pytest.raises(InvalidScript, match=message):
+        Scripted(*answers)
+    if "try" not in message and "tries" not in message:
+        with pytest.raises(InvalidScript, match=message):
+            Simulator(*answers)
+
+
+async def test_a_function_that_answers_no_script_is_told_in_which_turn() -> None:
+    model = Scripted(lambda _: "Hello")  # type: ignore[arg-type, return-value]
+    with pytest.raises(InvalidScript, match=r"What the function answers in turn 0 is 'Hello'"):
+        await call_model(model, Request(input=[]), Notebook(), patience=HASTY)
+
+
+@pytest.mark.parametrize("field", ["retries", "idle", "first_wait"])
+def test_patience_is_no_less_than_none(field: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"Patience\({field}=-1\)"):
+        Patience(**{field: -1})

@@ -49,6 +49,8 @@ def open_model(name: str, **options: Any) -> Model:
 
         return replay(model, **options)
     if provider == "scripted":
+        if options:
+            raise UnknownModel(f"A script takes no options ({', '.join(options)}).")
         return _written(model)
     known = "openai, openai-chat, anthropic, replay or scripted"
     raise UnknownModel(f"{provider!r} is no provider of models here: write {known}.")
@@ -58,8 +60,12 @@ def _written(place: str) -> Model:
     """A model that stands in somebody's module."""
     module, _, name = place.partition(":")
     try:
-        found: Model = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        found: Any = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
         said = f"There is no script at {place!r} ({error}): write scripted:<module>:<name>."
         raise UnknownModel(said) from error
-    return found
+    if not hasattr(found, "stream"):
+        said = f"At {place!r} there is no model: write {name} = Scripted([say('Hello')])."
+        raise UnknownModel(said)
+    model: Model = found
+    return model

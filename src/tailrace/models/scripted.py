@@ -32,8 +32,10 @@ from tailrace.core.items import Usage
 from tailrace.ports import Request
 from tailrace.runtime.scripts import (
     Fail,
+    InvalidScript,
     Script,
     call,
+    checked,
     cut,
     fail,
     garbage,
@@ -46,6 +48,7 @@ from tailrace.runtime.scripts import (
 from tailrace.runtime.scripts.responses import Responses
 
 __all__ = [
+    "InvalidScript",
     "Scripted",
     "call",
     "cut",
@@ -83,6 +86,11 @@ class Scripted:
     api: Final = "openai_responses"
 
     def __init__(self, *answers: Answer | Callable[[int], Answer], name: str = "scripted") -> None:
+        if not answers:
+            raise InvalidScript("There is no answer: write Scripted([say('Hello')]).")
+        for number, answer in enumerate(answers, 1):
+            if not callable(answer):
+                _checked(answer, f"Answer {number}")
         self._answers = answers
         self._name = name
 
@@ -112,6 +120,8 @@ class Scripted:
     def _script(self, turn: int, attempt: int) -> Script:
         found = self._answers[min(turn, len(self._answers) - 1)]
         answer = found(turn) if callable(found) else found
+        if callable(found):
+            _checked(answer, f"What the function answers in turn {turn}")
         if isinstance(answer, Tries):
             return answer.scripts[min(attempt, len(answer.scripts)) - 1]
         return answer
@@ -122,6 +132,16 @@ class Scripted:
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+
+def _checked(answer: Any, where: str) -> None:
+    if not isinstance(answer, Tries):
+        checked(answer, where)
+        return
+    if not answer.scripts:
+        raise InvalidScript(f"{where} has no tries: write tries([cut()], [say('Hello')]).")
+    for number, script in enumerate(answer.scripts, 1):
+        checked(script, f"{where}, try {number}")
 
 
 def turns_before(request: Request) -> int:

@@ -13,6 +13,7 @@ was said, is shown as a notice too, once in a conversation.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -24,6 +25,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import (
     FirstEventTimeout,
     IdleTimeout,
+    InvalidValue,
     ProviderError,
     StateLost,
     StreamError,
@@ -72,6 +74,13 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """Before the first retry, where the provider names no time; then twice as long each time."""
     longest_wait: float = 60.0
     """However long the provider asks for: nobody waits for hours in an open request."""
+
+    def __post_init__(self) -> None:
+        """Refuse what nobody can mean."""
+        for name in self.__struct_fields__:
+            if not 0 <= getattr(self, name) < math.inf:
+                said = f"Patience({name}={getattr(self, name)!r}): write a number from 0 up."
+                raise InvalidValue(said)
 
     def wait(self, retry: int, asked: float | None) -> float:
         """Seconds before retry number `retry`, with jitter so that not all come back at once."""

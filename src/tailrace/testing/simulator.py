@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tailrace.runtime.scripts import Fail, Script, opening_failure
+from tailrace.runtime.scripts import Fail, InvalidScript, Script, checked, opening_failure
 from tailrace.runtime.scripts.chat import Chat
 from tailrace.runtime.scripts.messages import ERRORS, Messages
 from tailrace.runtime.scripts.responses import Responses
@@ -70,6 +70,11 @@ class Simulator:
         """The errors that were answered because a request broke a rule."""
         self.issued = Issued()
         """What the provider remembers of what it sent."""
+        if not answers:
+            raise InvalidScript("There is no answer: write Simulator([say('Hello')]).")
+        for number, answer in enumerate(answers, 1):
+            if not callable(answer) and not isinstance(answer, Recorded):
+                checked(answer, f"Answer {number}")
         self._answers = answers
         self._key = key
         self._given = 0

@@ -14,11 +14,14 @@ in, and pauses are numbers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
+
+from tailrace.core.errors import CallerError
 
 STATUSES = {"overloaded": 529, "rate_limited": 429, "provider_failed": 500, "key_refused": 401}
 """The HTTP status of an error that comes before anything else."""
@@ -78,6 +81,54 @@ class Garbage(msgspec.Struct, frozen=True):
 
 Step = Say | Think | Call | Wait | Fail | Cut | Garbage
 Script = Sequence[Step]
+
+_STEPS = "say(…), think(…), call(…), wait(…), silence(), fail(…), cut() or garbage()"
+
+
+class InvalidScript(CallerError):
+    """A script that cannot be played; the message says at which answer and step."""
+
+    code = "invalid_script"
+
+
+def checked(script: Any, where: str) -> Script:
+    """The script, if it can be played; `where` is how the error calls it."""
+    if not isinstance(script, list | tuple):
+        raise InvalidScript(f"{where} is {script!r}: write a list of steps, as [say('Hello')].")
+    ended = ""
+    for number, step in enumerate(script, 1):
+        place = f"{where}, step {number}"
+        if not isinstance(step, Step):
+            raise InvalidScript(f"{place}, is {step!r}: write {_STEPS}.")
+        if ended:
+            raise InvalidScript(f"{place}, is never played: it comes after {ended}.")
+        said = _mistake(step)
+        if said is not None:
+            raise InvalidScript(f"{place}: {said}.")
+        if isinstance(step, Fail | Cut) or step == Wait(None):
+            ended = "silence()" if isinstance(step, Wait) else f"{type(step).__name__.lower()}()"
+    return script
+
+
+def _mistake(step: Step) -> str | None:
+    text: Any = step.text if isinstance(step, Say | Think | Garbage) else ""
+    pace: Any = step.pace if isinstance(step, Say | Think | Call) else 0
+    if not isinstance(text, str):
+        return f"its text is {text!r}, which is none"
+    if type(pace) not in (int, float) or not 0 <= pace < math.inf:
+        return f"its pace is {pace!r}: write words a second, or 0 for all at once"
+    if isinstance(step, Wait) and step.seconds is not None:
+        seconds: Any = step.seconds
+        if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
+            return f"it waits for {seconds!r}: write seconds, or silence() for ever"
+    if isinstance(step, Cut) and step.where not in get_args(Where):
+        return f"it cuts at {step.where!r}: write {', '.join(get_args(Where))}"
+    if isinstance(step, Call):
+        try:
+            msgspec.json.encode(step.arguments)
+        except TypeError as error:
+            return f"its arguments are no JSON ({error})"
+    return None
 
 
 def say(text: str, pace: float = 0) -> Say:
