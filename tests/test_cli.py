@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tailrace import cli
 from tailrace.app import Tailrace
@@ -98,17 +99,18 @@ def test_the_demo_serves_on_and_ends_cleanly_at_ctrl_c() -> None:
         assert demo.stderr.read() == ""
 
 
-def test_an_application_is_served(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
+@pytest.mark.parametrize(("example", "agent"), [("weather", "weather"), ("ask", "assistant")])
+def test_an_application_is_served(example: str, agent: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / f"{example}.py").read_text())
     with running("serve", "mine:app", "--port", "0", cwd=tmp_path) as serving:
         assert serving.stdout is not None
         found = re.search(r"http://\S+", serving.stdout.readline())
         assert found
-        request = {"model": "weather", "input": "?", "stream": False}
+        request = {"model": agent, "input": "?", "stream": False}
         answer = httpx.post(f"{found[0]}/v1/responses", json=request).json()
         assert answer["status"] == "completed"
         assert "sunny" in str(answer["output"])
-        assert (tmp_path / "weather.db").exists()
+        assert (tmp_path / f"{agent}.db").exists()
 
 
 def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""An agent that asks a model: `tailrace serve examples.ask:app`, then ask it.
+
+    curl -N localhost:8000/v1/responses -H 'content-type: application/json' \
+         -d '{"model": "assistant", "input": "Is it sunny in Paris?", "stream": true}'
+
+`MODEL=openai:gpt-5 OPENAI_API_KEY=… tailrace serve examples.ask:app` asks a real one.
+"""
+
+import os
+
+from tailrace import Tailrace, TaskWriter
+from tailrace.models import open_model
+from tailrace.models.scripted import Scripted, say, think
+from tailrace.ports import Request
+from tailrace.runtime.calling import call_model
+
+SCRIPT = Scripted([think("Which city?"), say("It is sunny in Paris.", pace=20)])
+model = open_model(os.environ.get("MODEL", f"scripted:{__name__}:SCRIPT"))
+
+
+async def assistant(task: TaskWriter) -> None:
+    request = Request(chain=[task.emitter.state], instructions="Be brief.")
+    outcome = await call_model(model, request, task, drain=task.drain)
+    if outcome.error is not None:
+        task.fail(outcome.error)
+
+
+app = Tailrace({"assistant": assistant}, database="assistant.db")
