@@ -191,6 +191,31 @@ async def test_a_server_that_does_not_stream_is_understood(api: str) -> None:
     assert texts(book) == ["Hello"]
 
 
+@pytest.mark.parametrize("api", APIS)
+async def test_a_call_that_is_cancelled_lets_go_of_its_connection_at_once(api: str) -> None:
+    begun, closed = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD + b"\r\n: still there\n\n")
+        begun.set()
+        await reader.read()  # the body, and then the end
+        closed.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    model = open_model(f"{api}:x", base_url=url, api_key="sk-anything")
+    asking = asyncio.create_task(call_model(model, Request(input=QUESTION[api]), Notebook()))
+    await asyncio.wait_for(begun.wait(), 10)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await asyncio.wait_for(closed.wait(), 10)
+    await model.close()
+    server.close()
+
+
 async def test_a_server_that_is_not_there_is_a_cut_connection() -> None:
     free = socket.socket()
     free.bind(("127.0.0.1", 0))
@@ -324,3 +349,4 @@ def test_waits_grow_and_are_capped() -> None:
     assert patience.wait(20, None) == 10
     assert patience.wait(1, 3600) == 10
     assert patience.wait(1, 2) == 2
+    assert patience.wait(1, 0.0) >= 0.75  # else a clock that is ahead uses up all tries at once

@@ -27,6 +27,7 @@ from tailrace.testing._rules_fields import CHAT, RESPONSES
 from tailrace.testing.simulator import Recorded, Simulator, recorded_calls
 from tests.ingest.streams import recordings
 from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, weather_talk
+from tests.node import run_node
 
 USER = {"role": "user", "content": "Hi"}
 RESPONSE = ("/v1/responses", {"model": "m", "input": "Hi"})
@@ -402,3 +403,23 @@ async def test_a_recording_of_a_break_is_one_in_one_piece_too(tmp_path: Path) ->
     async with Simulator(*recorded_calls(path)) as provider:
         with pytest.raises(httpx.RemoteProtocolError):
             await asked(provider, *MESSAGE)
+
+
+# --- clients from npm --------------------------------------------------------------------------
+
+
+async def test_the_openai_package_from_npm_reads_the_simulator() -> None:
+    script: Any = [think("Hm."), say("Let me see."), call("get_weather", city="Paris")]
+    async with Simulator(script) as provider:
+        asking = {"baseURL": provider.openai_url, "model": "m"}
+        argument = msgspec.json.encode(asking).decode()
+        printed = await asyncio.to_thread(run_node, ["openai_sdk.mjs", argument])
+    answer = msgspec.json.decode(printed)
+    assert provider.refusals == []
+    assert answer["final"]["output_text"] == "Let me see."
+    assert [item["type"] for item in answer["final"]["output"]] == [
+        "reasoning",
+        "message",
+        "function_call",
+    ]
+    assert answer["seen"][-1] == "response.completed"

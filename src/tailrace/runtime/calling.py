@@ -84,7 +84,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
     def wait(self, retry: int, asked: float | None) -> float:
         """Seconds before retry number `retry`, with jitter so that not all come back at once."""
-        if asked is not None:
+        if asked:  # 0 is mostly a date that has passed by our clock only
             return min(asked, self.longest_wait)
         spread = random.uniform(0.75, 1.25)  # noqa: S311
         return min(self.first_wait * 2.0 ** (retry - 1) * spread, self.longest_wait)
