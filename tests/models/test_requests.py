@@ -15,6 +15,7 @@ from tailrace.models import UnknownModel, open_model
 from tailrace.models import anthropic as anthropic_model
 from tailrace.models import chat as chat_model
 from tailrace.models import openai as openai_model
+from tailrace.models.scripted import Scripted
 from tailrace.models.transport import MissingKey, MissingSdk
 from tailrace.ports import OutputSchema, Request, ToolSpec
 from tailrace.runtime.calling import call_model
@@ -412,6 +413,34 @@ async def test_usage_says_what_it_cost_and_how_long_it_took(api: str) -> None:
     assert usage.latency_ms is not None
     assert 0 < usage.time_to_first_token_ms <= usage.latency_ms
     assert texts(book) == ["Hello"]
+
+
+@pytest.mark.parametrize(
+    ("script", "first"),
+    [
+        ([think("Hm."), say("Hello")], "response.reasoning_summary_text.delta"),
+        ([say("Hello")], "response.output_text.delta"),
+        ([call("look")], "response.output_item.added"),  # it brings the name
+    ],
+)
+async def test_the_first_token_is_none_that_was_only_announced(script: Any, first: str) -> None:
+    clock = 0.0
+    times: list[float] = []
+
+    class Slow(Scripted):
+        async def stream(self, request: Request) -> Any:
+            nonlocal clock
+            async for events in super().stream(request):
+                clock += 1
+                if any(f'"{first}"' in event for event in events):
+                    times.append(clock)
+                yield events
+
+    book = Notebook()
+    await call_model(Slow(script), Request(input=[]), book, patience=HASTY, now=lambda: clock)
+    (usage,) = [event.usage for event, _ in book.take() if isinstance(event, ev.TaskUsage)]
+    assert usage.time_to_first_token_ms == times[0] * 1000
+    assert usage.latency_ms == clock * 1000
 
 
 def test_list_prices_need_no_network_and_know_what_they_do_not_know() -> None:

@@ -31,7 +31,7 @@ from tailrace.core.errors import (
     StreamError,
 )
 from tailrace.core.history import Api
-from tailrace.core.items import ErrorInfo, Item, Message, ToolCall, Usage
+from tailrace.core.items import ErrorInfo, Item, Message, Reasoning, ToolCall, Usage
 from tailrace.core.state import TaskNode
 from tailrace.core.writers import Sink
 from tailrace.ingest.anthropic_messages import AnthropicMessages
@@ -249,6 +249,18 @@ class _Notes:
         self._sink.emit(ev.Notice(task_id=self._sink.task_id, message=note, data=told))
 
 
+_EMPTY = (
+    ev.ImageAdded,
+    ev.Progress,
+    ev.RawEvent,
+    ev.ReasoningTextAdded,
+    ev.RefusalAdded,
+    ev.SummaryItemAdded,
+    ev.TextAdded,
+)
+"""What announces something, of which not a token has come yet."""
+
+
 class _Watched(Sink):
     """The task, with an eye on what one try writes into it."""
 
@@ -272,8 +284,8 @@ class _Watched(Sink):
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         if isinstance(event, ev.TaskUsage):
             event = msgspec.structs.replace(event, usage=self._counted(event.usage))
-        elif self._first_token is None and not isinstance(event, ev.RawEvent | ev.Progress):
-            self._first_token = self._now()
+        elif not isinstance(event, _EMPTY):
+            self._token()
         self._inner.emit(event, self._placed(private))
 
     def _placed(self, private: ev.Private | None) -> ev.Private | None:
@@ -293,9 +305,13 @@ class _Watched(Sink):
         )
 
     def add(self, item: Item, private: ev.Private | None = None) -> int:
+        if not isinstance(item, Message | Reasoning):  # those are empty, a call has its name
+            self._token()
+        return self._inner.add(item, self._placed(private))
+
+    def _token(self) -> None:
         if self._first_token is None:
             self._first_token = self._now()
-        return self._inner.add(item, self._placed(private))
 
     def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
         self._inner.done(index, item, self._placed(private))
