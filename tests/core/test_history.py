@@ -523,6 +523,14 @@ def test_a_response_of_which_something_is_missing_is_not_gone_on_with() -> None:
     assert kinds(made.items) == ["message"] * 3
 
 
+def test_reasoning_of_another_provider_is_not_told_to_a_chat_server() -> None:
+    run = Run("Hi", 1, OPENAI)
+    run.think("rs_1", "Secretly.")
+    run.call("fc_1")
+    for mode in ("drop", "encrypted"):
+        assert "Secretly." not in str(sent([run], CHAT, mode))
+
+
 def test_thinking_goes_back_letter_by_letter() -> None:
     run = Run("Hi", 1, ANTHROPIC)
     run.think("x", " Look\n\nthere. \n", signature="S")
