@@ -470,6 +470,23 @@ def test_a_citation_comes_behind_its_part() -> None:
         "output_text.annotation.added",
     ]
     assert told[3]["content_index"] == 0
+    events = sunny()
+    at = next(n for n, event in enumerate(events) if event["type"] == "response.output_text.done")
+    for n, event in enumerate(events[at:], at + 1):
+        event["sequence_number"] = n
+    changed = {**note, "item_id": "msg_new", "output_index": 2, "content_index": 0}
+    told = repaired_events(*events[:at], {**changed, "sequence_number": at}, *events[at:])
+    assert told[at]["item_id"] == "msg_2"
+
+
+@pytest.mark.parametrize("text", ["It is sunny.", None])
+def test_the_end_of_a_text_is_told_once_where_that_of_its_part_is_missing(text: str | None) -> None:
+    events = [event for event in sunny() if event["type"] != "response.content_part.done"]
+    end = next(event for event in events if event["type"] == "response.output_text.done")
+    end["text"] = text
+    told = kinds(repaired_events(*events))
+    assert told.count("output_text.done") == 1
+    assert told[told.index("output_text.done") + 1] == "content_part.done"
 
 
 def test_parts_that_lack_themselves_are_filled_in() -> None:
