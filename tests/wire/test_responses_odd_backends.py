@@ -243,6 +243,38 @@ def test_arguments_that_are_an_object_become_their_text() -> None:
     assert json.loads(repaired_body(body, "abc"))["output"] == [{**item, "arguments": text}]
 
 
+@pytest.mark.parametrize(
+    ("verb", "part"),
+    [
+        ("added", {"type": "text", "text": "", "annotations": []}),
+        ("added", {"type": "output_text", "text": ""}),
+        ("done", {"type": "text", "text": "It is sunny.", "annotations": []}),
+        ("done", {"type": "output_text"}),
+    ],
+)
+def test_a_part_is_mended_also_where_its_number_is_right(verb: str, part: Json) -> None:
+    events = sunny()
+    wanted = [event for event in events if event["type"] == f"response.content_part.{verb}"]
+    before = [dict(event["part"]) for event in wanted]
+    for event in wanted:
+        event["part"] = part
+    told = repaired_events(*events)
+    assert [event["type"] for event in told] == [event["type"] for event in events]
+    assert [e["part"] for e in told if e["type"] == f"response.content_part.{verb}"] == before
+
+
+def test_a_second_name_of_an_item_is_remembered() -> None:
+    told = Told()
+    told.message(["One."])
+    told.message(["Two."])
+    events = told.completed()
+    first, second = events[2:5], events[8:10]
+    first[2]["item_id"] = "other"
+    late = {"type": "response.output_text.delta", "item_id": "other", "delta": " More."}
+    got = Read(repaired_events(*events[:2], *first, *second, late))
+    assert got.texts("message") == [["One. More."], [""]]
+
+
 def test_a_failure_shows_the_reasoning_that_it_has_and_tells_no_more() -> None:
     item = {"type": "reasoning", "id": "rs_0", "content": "Hm."}
     failed = {"type": "response.failed", "response": response("failed", [item])}
