@@ -263,6 +263,26 @@ def test_a_part_is_mended_also_where_its_number_is_right(verb: str, part: Json) 
     assert [e["part"] for e in told if e["type"] == f"response.content_part.{verb}"] == before
 
 
+def test_the_end_of_arguments_has_them_also_where_its_number_is_right() -> None:
+    events = sunny()
+    end = next(e for e in events if e["type"] == "response.function_call_arguments.done")
+    whole = dict(end)
+    del end["arguments"]
+    assert whole in repaired_events(*events)
+
+
+def test_arguments_that_only_their_end_tells_are_those_of_the_call() -> None:
+    kept = [
+        event
+        for event in sunny()
+        if not event["type"].endswith(("arguments.delta", "item.done", "completed"))
+    ]
+    got = Read([e for e in repaired_events(*kept) if "arguments" not in e["type"]])
+    assert got.final is not None
+    assert got.final["status"] == "completed"
+    assert got.final["output"][1]["arguments"] == '{"city":"Paris"}'
+
+
 def test_a_second_name_of_an_item_is_remembered() -> None:
     told = Told()
     told.message(["One."])
