@@ -85,6 +85,7 @@ CASES: dict[str, tuple[Told, str]] = {
     "an end that tells nothing": (lambda kind: [kind.ends("")], "Hello"),
     "the whole is the same": (lambda kind: [kind.ends("Hello")], "Hello"),
     "the whole goes on": (lambda kind: [kind.ends("Hello there")], "Hello there"),
+    "the whole is shorter": (lambda kind: [kind.ends("Hell")], "Hell"),
     "the whole is another text": (lambda kind: [kind.ends("Good day")], "Good day"),
     "the item has it whole": (lambda kind: [done(0, kind.of_item("Hello you"))], "Hello you"),
     "the item has no text": (lambda kind: [done(0, kind.of_item(""))], "Hello"),
@@ -170,7 +171,7 @@ def test_a_piece_that_is_empty_does_not_hide_the_beginning() -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:3], ids=lambda kind: kind.name)
 def test_a_part_that_was_told_whole_does_not_begin_again(kind: Kind) -> None:
-    [item] = output(kind.ends("Good day"), kind.begins("Hello"))
+    [item] = output(kind.ends("Good day"), kind.begins("Good day to you"))
     assert kind.shown(item) == ["Good day"]
 
 
@@ -253,3 +254,11 @@ def test_what_a_tool_had_begun_with_is_kept_when_it_is_cut() -> None:
     half = call("{", namespace="eu")
     [shown] = output(added(0, half))
     assert (shown["status"], shown["private"]["raw"]) == ("incomplete", half)
+
+
+def test_an_image_that_was_shown_and_cut_does_not_go_back_half_done() -> None:
+    image = {"type": "image_generation_call", "id": "ig_1", "status": "generating", "size": "auto"}
+    sketch = event("image_generation_call.partial_image", output_index=0, partial_image_b64="iVBOR")
+    _, result = output(added(0, image), sketch)
+    assert result["status"] == "failed"
+    assert "raw" not in result["private"]
