@@ -25,7 +25,7 @@ from tailrace.ingest.base import (
     read_json,
     server_tools,
 )
-from tailrace.ingest.leftovers import Leftovers
+from tailrace.ingest.stamps import Stamps
 
 _STOPPED = {"max_tokens": "max_output_tokens"}
 """Stop reasons that have another name here."""
@@ -129,7 +129,7 @@ class AnthropicMessages:
     def __init__(self, sink: Sink, executor_of: ExecutorOf = server_tools) -> None:
         self._sink = sink
         self._answer = Answer(sink, executor_of)
-        self._leftovers = Leftovers(sink, API)
+        self._stamps = Stamps()
         self._open: dict[int | None, OpenBlock] = {}
         self._strays: dict[tuple[int | None, str], OpenBlock] = {}
         self._begun: tuple[int | None, Json] | None = None  # the block start that came just now
@@ -183,10 +183,14 @@ class AnthropicMessages:
             raise MalformedEvent("The provider sent an event that nests too deep to be kept.")
         read = self._read.get(kind)
         if self._error is not None or read is None or not read(event):
-            raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind[:200])
-            self._sink.emit(raw, ev.Private(raw=event))
-        elif rest := unread(event):
-            self._leftovers.keep(kind, _index(event), rest)
+            self._keep(kind, event)
+        elif (rest := unread(event)) and self._stamps.is_new(kind, _index(event), rest):
+            self._keep(kind, rest)
+
+    def _keep(self, kind: str, event: Json) -> None:
+        """What has no name here."""
+        raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind[:200])
+        self._sink.emit(raw, ev.Private(raw=event))
 
     def end(self) -> Outcome:
         """Close what is open, and say how the call ended."""
@@ -267,7 +271,7 @@ class AnthropicMessages:
         if before is not None:
             before.cut()
         self._stop_strays(index)
-        self._leftovers.forget(index)
+        self._stamps.forget(index)
         self._open[index] = self._started(block)
         self._begun = (index, block)
         return True

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.ingest.openai_parts import Json
-from tailrace.ingest.openai_values import NOTHING, as_dict, as_index
+from tailrace.ingest.openai_values import NOTHING, as_dict
 
 _PLACE = (
     *("type", "response_id", "item_id", "call_id"),
@@ -31,8 +31,6 @@ _HELD = ("type", "text")
 
 _NAMED = ("item", "response")
 """What is told elsewhere, and named here by its id."""
-
-_MOST_STAMPS = 256
 
 
 class Delta(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,21 +89,3 @@ def placed(event: Json, found: Json) -> Json:
         if ident is not None:
             place[name] = {"id": ident}
     return {**place, **found}
-
-
-class Stamps:
-    """What deltas were stamped with: of each item's deltas of one kind, the last words."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[str, int | None], int] = {}
-
-    def is_new(self, kind: str, event: Json, found: Json) -> bool:
-        """Whether the delta before this one was stamped otherwise."""
-        key = kind, as_index(event.get("output_index"))
-        mark = hash(msgspec.json.encode(found))
-        if self._last.get(key) == mark:
-            return False
-        if len(self._last) >= _MOST_STAMPS:
-            self._last.clear()
-        self._last[key] = mark
-        return True

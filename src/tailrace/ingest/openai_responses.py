@@ -25,7 +25,7 @@ from tailrace.ingest.base import (
     server_tools,
 )
 from tailrace.ingest.openai_events import DELTAS, EVENTS, FIELDS, TEXT_DELTAS, progress
-from tailrace.ingest.openai_fields import Delta, Stamps, fields, placed, unknown
+from tailrace.ingest.openai_fields import Delta, fields, placed, unknown
 from tailrace.ingest.openai_output import Output
 from tailrace.ingest.openai_parts import Json, TextPart
 from tailrace.ingest.openai_values import (
@@ -40,6 +40,7 @@ from tailrace.ingest.openai_values import (
     usage_of,
     usage_says_more,
 )
+from tailrace.ingest.stamps import Stamps
 
 _decode_delta = msgspec.json.Decoder(Delta).decode
 
@@ -233,7 +234,8 @@ class OpenAIResponses:
     def _keep_unknown(self, event: Json, kind: str) -> None:
         """What an event that was taken says in fields that nobody knows."""
         found = unknown(event, _RESPONSE if kind in self._events else FIELDS.get(kind, _PLACE))
-        if found and (not kind.endswith(".delta") or self._stamps.is_new(kind, event, found)):
+        place = as_index(event.get("output_index"))
+        if found and (not kind.endswith(".delta") or self._stamps.is_new(kind, place, found)):
             self._keep(placed(event, found), kind)
 
     def end(self) -> Outcome:
