@@ -18,6 +18,7 @@ from tests.ingest.streams import (
     as_frames,
     check_cut_everywhere,
     check_readable,
+    cut_after_each,
     fed_in_chunks,
     ingested,
     lines,
@@ -104,10 +105,11 @@ def test_cut_after_any_chunk_it_ends_legally_and_nothing_may_be_called(path: Pat
     finished = next(
         (at for at, event in enumerate(events) if _finishes(json.loads(event))), len(events)
     )
-    for count in {*range(min(finished, 15)), *range(max(0, finished - 15), finished)}:
-        book, outcome = ingested(OpenAIChat, events[:count])
+    for _, book, outcome in cut_after_each(OpenAIChat, events[:finished]):
         assert outcome.status in ("cut", "failed")
         assert all(call["status"] == "incomplete" for call in calls_of(book))
+    for count in {*range(min(finished, 15)), *range(max(0, finished - 15), finished)}:
+        book, _ = ingested(OpenAIChat, events[:count])
         if path.stem not in _UNRULY and "late-name" not in path.stem:
             check_against_plain_concatenation(book, events[:count])
         check_readable(book)
