@@ -22,6 +22,7 @@ from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
 from tests.ingest.anthropic_oracle import told_by
 from tests.ingest.streams import lines, recordings
+from tests.node import run_node
 from tests.serving import Served
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
@@ -101,9 +102,7 @@ def results_of(view: Any) -> list[tuple[str, bool]]:
     )
 
 
-def check_content(content: list[Any], view: Any) -> None:
-    blocks = [block.to_dict() for block in content]
-
+def check_content(blocks: list[Any], view: Any) -> None:
     def of(kind: str) -> list[Any]:
         return [block for block in blocks if block["type"] == kind]
 
@@ -155,8 +154,20 @@ def test_the_sdk_accumulates_every_golden_trace(
             return
         final = stream.get_final_message()
     assert final.stop_reason in STOPS[trace.view["status"]]
-    check_content(final.content, trace.view)
+    check_content([block.to_dict() for block in final.content], trace.view)
     assert final.usage.output_tokens >= trace.view.get("usage", {}).get("output_tokens", 0)
+
+
+def test_the_package_from_npm_accumulates_every_golden_trace() -> None:
+    streams = [stream_of([event for event, _ in trace.events]).decode() for trace in LOGGED]
+    asking = json.dumps({"baseURL": "http://localhost", "model": "m"})
+    printed = run_node(["anthropic_sdk.mjs", asking], stdin=json.dumps(streams))
+    for trace, answer in zip(LOGGED, json.loads(printed), strict=True):
+        assert ("error" in answer) == (trace.name in UNTELLABLE), trace.name
+        if "final" in answer:
+            final = answer["final"]
+            assert final["stop_reason"] in STOPS[trace.view["status"]]
+            check_content(final["content"], trace.view)
 
 
 def test_the_helper_s_events_come_as_the_text_does(answers: Answers, client: Anthropic) -> None:

@@ -423,3 +423,17 @@ async def test_the_openai_package_from_npm_reads_the_simulator() -> None:
         "function_call",
     ]
     assert answer["seen"][-1] == "response.completed"
+
+
+async def test_the_anthropic_package_from_npm_reads_the_simulator() -> None:
+    script: Any = [think("Hm."), say("Let me see."), call("get_weather", city="Paris")]
+    async with Simulator(script) as provider:
+        asking = {"baseURL": provider.url, "model": "m"}
+        argument = msgspec.json.encode(asking).decode()
+        printed = await asyncio.to_thread(run_node, ["anthropic_sdk.mjs", argument])
+    [answer] = msgspec.json.decode(printed)
+    assert provider.refusals == []
+    assert answer["seen"][-1] == "message_stop"
+    thought, said, called = answer["final"]["content"]
+    assert (thought["thinking"], said["text"]) == ("Hm.", "Let me see.")
+    assert (called["name"], called["input"]) == ("get_weather", {"city": "Paris"})
