@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.core.errors import MalformedEvent, StreamError, StreamTooLarge
+from tailrace.core.events import RawEvent
 from tailrace.core.items import Executor
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.ingest.openai_chat import OpenAIChat
@@ -602,6 +603,28 @@ def test_what_changes_from_chunk_to_chunk_is_kept_each_time() -> None:
         "choice": {"token_ids": [[1], [2], [3]]},
         "delta": {"beat": [1, 2, 3]},
     }
+
+
+def test_what_changes_very_often_is_kept_in_several_events_and_each_time_once() -> None:
+    book = Notebook()
+    ingest = OpenAIChat(book)
+    for at in range(25_000):
+        choices = [{"index": 0, "delta": {"content": "a"}}]
+        if at % 5 == 0:
+            choices.append({"index": 1, "delta": {"content": f"b{at}"}})
+        ingest.feed(json.dumps({"choices": choices, "timing": at // 2, "region": "eu"}))
+    book.conclude(ingest.end())
+    raws: list[Any] = []
+    for event, private in book.take():
+        if isinstance(event, RawEvent):
+            assert private is not None
+            raws.append(private.raw)
+    changes = [raw["changes"]["chunk"]["timing"] for raw in raws]
+    assert [value for found in changes for value in found] == list(range(12_500))
+    others = [choice["delta"]["content"] for raw in raws for choice in raw["choices"]]
+    assert others == [f"b{at}" for at in range(0, 25_000, 5)]
+    assert len(raws) == 2
+    assert [raw.get("chunk") for raw in raws] == [None, {"timing": 12_499, "region": "eu"}]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ or a call has ended but the `finish_reason` of the whole. So items are closed wh
 begins or when the stream is over, and a call is completed only after a `finish_reason` that says
 so, and never with the mere beginning of its arguments.
 
-What this version has no name for is kept once a stream, in the private part of one `task.raw`.
+What this version has no name for is kept once a stream, in the private part of one `task.raw`; what
+changes with every chunk in as many as it takes.
 `<think>` tags in the content are left alone: they are what the model said.
 """
 
@@ -33,6 +34,8 @@ _SOURCES = ("citations", "search_results")
 """Lists of what an answer rests on (xAI, Perplexity)."""
 # `obfuscation` is padding against eavesdroppers who count bytes.
 _CHUNK = frozenset((*_HEAD, *_SOURCES, "choices", "object", "usage", "error", "obfuscation"))
+_MOST_CHANGES = 10_000
+"""How many values of changing fields, and pieces of other choices, one `task.raw` holds."""
 _GOING_ON = ("", "null")
 """What some servers say for no `finish_reason`."""
 _CHOICE: dict[str, type] = {
@@ -61,6 +64,11 @@ class OpenAIChat:
         self._sources: dict[str, Any] = {}
         self._of_chunks = Gathered(())
         self._of_choices = Gathered(())
+        self._gathered = {
+            "chunk": self._of_chunks,
+            "choice": self._of_choices,
+            "delta": self._answer.rest,
+        }
         self._others: list[Any] = []
         self._is_over = False
         self._outcome: Outcome | None = None
@@ -101,6 +109,9 @@ class OpenAIChat:
         elif choices is not None:
             self._of_chunks.add("choices", choices)
         self._note_usage(chunk, chunk.get("x_groq"))
+        waiting = sum(one.changed for one in self._gathered.values()) + len(self._others)
+        if waiting >= _MOST_CHANGES:
+            self._keep(self._changes())
 
     def _one_choice(self, choice: Any) -> None:
         if not isinstance(choice, dict):
@@ -181,19 +192,16 @@ class OpenAIChat:
         if self._usage is not None:
             self._write_usage(self._usage, facts)
             facts = {}
-        gathered = {
-            "chunk": self._of_chunks,
-            "choice": self._of_choices,
-            "delta": self._answer.rest,
-        }
-        rest: dict[str, Any] = {
-            "response": facts,
-            **{name: one.all() for name, one in gathered.items()},
-            "choices": self._others,
-            "changes": {name: one.changes() for name, one in gathered.items() if one.changes()},
-        }
-        self._keep({name: value for name, value in rest.items() if value})
+        gathered = {name: one.all() for name, one in self._gathered.items()}
+        self._keep({"response": facts, **gathered, **self._changes()})
         return outcome
+
+    def _changes(self) -> dict[str, Any]:
+        """What was not the same in every chunk, and what other choices said, since last time."""
+        others, self._others = self._others, []
+        settled = {name: one.settle() for name, one in self._gathered.items()}
+        changes = {name: found for name, found in settled.items() if found}
+        return {"choices": others, "changes": changes}
 
     def _write_usage(self, raw: dict[str, Any], facts: dict[str, Any]) -> None:
         usage = usage_of(raw, facts.get("model"), facts.get("service_tier"))
@@ -201,6 +209,7 @@ class OpenAIChat:
         self._sink.emit(ev.TaskUsage(task_id=self._sink.task_id, usage=usage), private)
 
     def _keep(self, rest: dict[str, Any]) -> None:
+        rest = {name: value for name, value in rest.items() if value}
         if rest:
             event = ev.RawEvent(
                 task_id=self._sink.task_id, source=API, event_type="chat.completion.chunk"

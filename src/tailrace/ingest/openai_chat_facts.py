@@ -129,17 +129,22 @@ class Gathered:
     """Fields that come in pieces over many chunks, kept once.
 
     Texts of the `joined` fields are joined and lists lengthened. Of the rest the last one stands,
-    and `changes` has them all where they were not the same in every chunk.
+    and `settle` tells them all where they were not the same in every chunk: now and then, because
+    they may be many, and at the end.
     """
 
     def __init__(self, joined: Iterable[str] | None = None) -> None:
         self._joined = None if joined is None else frozenset(joined)
-        self._values: dict[str, list[Any]] = {}
+        self._last: dict[str, Any] = {}
+        self._said: dict[str, list[Any]] = {}
+        self._varied: set[str] = set()
+        self.changed = 0
+        """How often a field was not what it had been, since they were settled."""
         self._lists: dict[str, list[Any]] = {}
         self._texts: dict[str, list[str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._values or self._lists or self._texts)
+        return bool(self._last or self._lists or self._texts)
 
     def add(self, name: str, value: Any) -> None:
         """More of one field; null says nothing."""
@@ -149,16 +154,23 @@ class Gathered:
         elif grows and isinstance(value, list):
             self._lists.setdefault(name, []).extend(value)
         elif value is not None:
-            values = self._values.setdefault(name, [])
-            if not values or values[-1] != value:
-                values.append(value)
+            is_known = name in self._last
+            if is_known and self._last[name] == value:
+                return
+            if is_known:
+                self._varied.add(name)
+                self.changed += 1
+            self._last[name] = value
+            self._said.setdefault(name, []).append(value)
 
     def all(self) -> dict[str, Any]:
         """The fields, whole."""
-        last = {name: values[-1] for name, values in self._values.items()}
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
-        return {**last, **self._lists, **texts}
+        return {**self._last, **self._lists, **texts}
 
-    def changes(self) -> dict[str, list[Any]]:
-        """All that was said in the fields that did not stay the same, in order."""
-        return {name: values for name, values in self._values.items() if len(values) > 1}
+    def settle(self) -> dict[str, list[Any]]:
+        """All that was said, since the last time, in fields that did not stay the same."""
+        found = {name: said for name, said in self._said.items() if said and name in self._varied}
+        self._said.update({name: [] for name in found})
+        self.changed = 0
+        return found
