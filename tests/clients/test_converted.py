@@ -16,6 +16,7 @@ from openai.types.responses import Response
 
 from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
+from tests.ingest import chat_oracle
 from tests.ingest.anthropic_oracle import Letter, told_by
 from tests.ingest.streams import lines, recordings
 from tests.node import run_node
@@ -96,42 +97,19 @@ def read_by_ai_sdk(streams: Iterable[bytes]) -> list[Any]:
     return found
 
 
-def pieces_of(events: list[str], *names: str) -> str:
-    """What the first choice's deltas say under one of these names, concatenated."""
-    said = ""
-    for line in events:
-        for choice in (json.loads(line).get("choices") or [])[:1]:
-            delta = choice.get("delta") or choice.get("message") or {}
-            said += next((delta[name] for name in names if isinstance(delta.get(name), str)), "")
-    return said
-
-
-REASONING = ("reasoning_content", "reasoning", "reasoning_text")
-# What their own tests say of shapes that plain concatenation does not understand.
-UNUSUAL = (
-    "openai-two-choices",
-    "mistral-reasoning",
-    "mistral-references",
-    "openrouter-reasoning-details",
-    "openrouter-summaries-without-text",
-    "litellm-thinking-blocks",
-    "openai-audio",
-)
-
-
 def test_the_ai_sdk_reads_converted_chat_completions() -> None:
-    paths = [path for path in CHAT if path.stem not in UNUSUAL]
+    paths = [path for path in CHAT if path.stem not in chat_oracle.UNRULY]
     streams = [converted(source_of(path), "openai-chat", "vercel-ui") for path in paths]
     for path, found in zip(paths, read_by_ai_sdk(streams), strict=True):
         events, parts = lines(path), found["message"]["parts"]
         failed = any('"error"' in line for line in events)
         assert failed or not found["errors"], path
         assert not [part for part in parts if part.get("state") == "streaming"], path
-        text = "".join(part["text"] for part in parts if part["type"] == "text")
-        refused = pieces_of(events, "refusal")
-        assert text == pieces_of(events, "content") + refused, path
-        thought = "".join(part["text"] for part in parts if part["type"] == "reasoning")
-        assert thought == pieces_of(events, *REASONING), path
+        said, thought = ["text", "refusal"], ["reasoning"]
+        told = chat_oracle.told(events)["items"]
+        for shown, kinds in (("text", said), ("reasoning", thought)):
+            pieces = [part["text"] for part in parts if part["type"] == shown]
+            assert "".join(pieces) == "".join(one for kind, one in told if kind in kinds), path
 
 
 CALLING = ("deepseek-tool-call", "groq-tool-call", "openai-parallel-calls")

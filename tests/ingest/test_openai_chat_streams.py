@@ -29,18 +29,6 @@ from tests.ingest.streams import (
 
 API = "chat-completions"
 STREAMS = recordings(API)
-# Where plain concatenation is no oracle, because the provider does not keep to the API's rules:
-# `test_each_shape_gives_what_was_said` has what they mean.
-_UNRULY = frozenset(
-    (
-        *("missing-indexes", "missing-ids-and-indexes", "ollama-objects-for-arguments"),
-        *("gemini-index-zero-for-all", "call-repeated-at-the-end", "call-without-a-name"),
-        *("openai-custom-tool", "openai-legacy-function-call", "message-beside-empty-deltas"),
-        *("gemini-thoughts", "gemini-whole-thought", "gateway-signs-the-whole-thought"),
-        *("arguments-repeated-at-the-end", "tgi-one-call-at-a-time"),
-        *("minimax-message-at-the-end", "minimax-error"),
-    )
-)
 
 
 def check_against_plain_concatenation(book: Notebook, events: list[str]) -> None:
@@ -90,7 +78,7 @@ def test_everything_arrives_exactly_once(path: Path) -> None:
     events = lines(path)
     book, outcome = ingested(OpenAIChat, [*events, "[DONE]"])
     assert outcome.status != "cut"
-    if path.stem not in _UNRULY:
+    if path.stem not in chat_oracle.UNRULY:
         check_against_plain_concatenation(book, events)
     whole = shown(book)
     for level, name, value in chat_oracle.unknown(events):
@@ -110,7 +98,7 @@ def test_cut_after_any_chunk_it_ends_legally_and_nothing_may_be_called(path: Pat
         assert all(call["status"] == "incomplete" for call in calls_of(book))
     for count in {*range(min(finished, 15)), *range(max(0, finished - 15), finished)}:
         book, _ = ingested(OpenAIChat, events[:count])
-        if path.stem not in _UNRULY and "late-name" not in path.stem:
+        if path.stem not in chat_oracle.UNRULY and "late-name" not in path.stem:
             check_against_plain_concatenation(book, events[:count])
         check_readable(book)
 
