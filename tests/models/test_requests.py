@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import anthropic
 import openai
@@ -17,10 +17,11 @@ from tailrace.models import chat as chat_model
 from tailrace.models import openai as openai_model
 from tailrace.models.scripted import Scripted
 from tailrace.models.transport import MissingKey, MissingSdk
-from tailrace.ports import OutputSchema, Request, ToolSpec
+from tailrace.ports import Effort, OutputSchema, Request, ToolSpec
 from tailrace.runtime.calling import call_model
 from tailrace.runtime.requests import InvalidRequest
 from tailrace.runtime.scripts import call, cut, fail, say, think
+from tailrace.testing._rules_anthropic_fields import messages_errors
 from tailrace.testing.simulator import Recorded, Simulator
 from tests.ingest.streams import recordings
 from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, texts, weather_talk
@@ -173,18 +174,43 @@ def test_claude_is_told_an_effort_since_it_knows_one(model: str, kind: str) -> N
     assert body["output_config"]["format"]["schema"] == SCHEMA
 
 
-def test_adaptive_thinking_is_shown_told_to_stop_and_goes_with_any_tool_choice() -> None:
-    def made(**fields: Any) -> Any:
-        body = anthropic_model.request_body("claude-opus-5", Request(input=[], **fields))
+def test_adaptive_thinking_is_shown_and_gives_way_to_a_tool_that_has_to_be_called() -> None:
+    def made(model: str = "claude-opus-5", **fields: Any) -> Any:
+        body = anthropic_model.request_body(model, Request(input=[], **fields))
         return body.get("thinking"), body.get("output_config"), body.get("temperature")
 
     shown = {"type": "adaptive", "display": "summarized"}
     assert made(temperature=0.5) == (None, None, 0.5)
     assert made(summary="auto") == (shown, None, None)
     assert made(effort="minimal", temperature=0.5) == (shown, {"effort": "low"}, None)
-    assert made(effort="none", temperature=0.5) == ({"type": "disabled"}, None, 0.5)
+    assert made(effort="none") == (None, {"effort": "low"}, None)
+    assert made("claude-sonnet-4-6", effort="none", temperature=0.5) == (None, None, 0.5)
+    assert made(effort="xhigh") == (shown, {"effort": "xhigh"}, None)
+    assert made("claude-opus-4-6", effort="xhigh") == (shown, {"effort": "high"}, None)
     forced = made(effort="max", tools=[WEATHER], tool_choice="required")
-    assert forced == (shown, {"effort": "max"}, None)
+    assert forced == (None, {"effort": "max"}, None)
+
+
+CLAUDES = (
+    "claude-sonnet-4-5",
+    "claude-opus-4-6",
+    "claude-opus-4-8",
+    "claude-mythos-preview",
+    "claude-sonnet-5",
+    "claude-opus-5-5",
+    "claude-fable-5-2",
+    "claude-novel-7",
+)
+
+
+@pytest.mark.parametrize("choice", [None, "required", "get_weather"])
+@pytest.mark.parametrize("effort", get_args(Effort))
+@pytest.mark.parametrize("model", CLAUDES)
+def test_no_claude_refuses_an_effort(model: str, effort: Any, choice: Any) -> None:
+    said = [{"role": "user", "content": "Hi?"}]
+    request = Request(input=said, tools=[WEATHER], tool_choice=choice, effort=effort)
+    body = anthropic_model.request_body(model, request)
+    assert [*messages_errors(body)] == []
 
 
 @pytest.mark.parametrize("effort", ["none", "low", "max"])

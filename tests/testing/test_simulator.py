@@ -216,6 +216,21 @@ async def asked(provider: Simulator, path: str, body: Any, **more: Any) -> httpx
             },
             '"thinking.type.enabled" is not supported for this model.',
         ),
+        (
+            MESSAGE,
+            {"thinking": {"type": "adaptive"}, "tools": [T], "tool_choice": {"type": "any"}},
+            "Thinking may not be enabled when tool_choice forces tool use.",
+        ),
+        (
+            MESSAGE,
+            {"model": "claude-opus-5-5", "thinking": {"type": "disabled"}},
+            '"thinking.type.disabled" is not supported for this model.',
+        ),
+        (
+            MESSAGE,
+            {"model": "claude-opus-4-6", "output_config": {"effort": "xhigh"}},
+            "This model does not support effort level 'xhigh'.",
+        ),
     ],
 )
 async def test_a_field_that_is_wrong_is_refused(

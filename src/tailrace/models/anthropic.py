@@ -31,6 +31,12 @@ _BY_BUDGET = re.compile(
 )
 """The last of them is the 4.5 generation. Later ones are told an effort, and refuse a budget."""
 
+_THINKS_IF_ASKED = re.compile(r"claude-(?:opus|sonnet|haiku)-4\b")
+"""Those of the later ones that do not think unless they are asked to."""
+
+_WITHOUT_XHIGH = re.compile(r"claude-(?:(?:opus|sonnet)-4[-.]6|mythos-preview)\b")
+"""Those of the later ones that know every effort but `xhigh`."""
+
 
 class AnthropicModel(SdkModel):
     """A model behind the Messages API."""
@@ -94,34 +100,37 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     config: Json = {}
     if request.output is not None:
         config["format"] = {"type": "json_schema", "schema": request.output.schema}
+    # Thinking and a tool that has to be called exclude each other, and so do thinking and a
+    # temperature: what the caller demands of the answer comes first.
     forced = request.tools and request.tool_choice not in (None, "auto", "none")
     if "claude" in model and not _BY_BUDGET.search(model):
-        _adapt(body, config, request)
+        _adapt(body, config, request, forced=bool(forced))
     elif request.effort in BUDGETS and can_think and not forced:
-        # Such thinking and a tool that has to be called exclude each other, and so do thinking and
-        # a temperature: what the caller demands of the answer comes first.
         budget = BUDGETS[request.effort]
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
         body["max_tokens"] = limit + budget  # what is thought counts as output
     body["output_config"] = config or None
-    if "thinking" not in body or body["thinking"]["type"] == "disabled":
+    if "thinking" not in body:
         body["temperature"] = request.temperature
     return taken_out(body, request.options)
 
 
-def _adapt(body: Json, config: Json, request: Request) -> None:
+def _adapt(body: Json, config: Json, request: Request, *, forced: bool) -> None:
     """The thinking of a model that decides itself how much of it there is.
 
-    It may be asked for with any tool choice and after any answer, and is hidden unless its display
-    is asked for.
+    It may be asked for after any answer, and is hidden unless its display is asked for. The latest
+    models refuse to be told not to think: they are asked for the least effort instead.
     """
-    effort = request.effort
+    model, effort = body["model"], request.effort
     if effort == "none":
-        body["thinking"] = {"type": "disabled"}
-    elif effort is not None or request.summary is not None:
+        config |= {} if _THINKS_IF_ASKED.search(model) else {"effort": "low"}
+    elif not forced and (effort is not None or request.summary is not None):
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
     if effort in BUDGETS:
-        config["effort"] = "low" if effort == "minimal" else effort
+        known = {"minimal": "low"}
+        if _WITHOUT_XHIGH.search(model):
+            known["xhigh"] = "high"
+        config["effort"] = known.get(effort, effort)
         body["max_tokens"] += BUDGETS[effort]
 
 

@@ -46,6 +46,9 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _ADAPTIVE = re.compile(r"claude-(?:[a-z]+-[5-9]|opus-4-[78])\b")
 """Models that have no budget to think with, and whose sampling cannot be set."""
+_ALWAYS = re.compile(r"claude-(?:fable|mythos|[a-z]+-5[-.]5)\b")
+"""Models that cannot be told not to think."""
+_WITHOUT_XHIGH = re.compile(r"claude-(?:(?:opus|sonnet)-4[-.]6|mythos-preview)\b")
 
 
 def messages_errors(request: Mapping[str, Any]) -> Iterator[str]:
@@ -62,7 +65,7 @@ def messages_errors(request: Mapping[str, Any]) -> Iterator[str]:
     yield from _numbers(request)
     if request.get("system") is not None and not isinstance(request["system"], str | list):
         yield "system: Input should be a valid string"
-    yield from _output(request.get("output_config") or {})
+    yield from _output(request.get("output_config") or {}, str(request.get("model")))
     names: list[str] = []
     for index, tool in enumerate(request.get("tools") or ()):
         yield from _tool(f"tools.{index}", tool, names)
@@ -91,12 +94,17 @@ def _numbers(request: Mapping[str, Any]) -> Iterator[str]:
             yield f"`{name}` is deprecated for this model."
 
 
-def _output(config: Json) -> Iterator[str]:
+def _output(config: Json, model: str) -> Iterator[str]:
     effort, form = config.get("effort"), config.get("format")
     if effort is not None and effort not in _EFFORTS:
         quoted = [f"'{one}'" for one in _EFFORTS]
         listed = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
         yield f"output_config.effort: Input should be {listed}"
+    if effort == "xhigh" and _WITHOUT_XHIGH.search(model):
+        yield (
+            "This model does not support effort level 'xhigh'. Supported levels: high, low, max, "
+            "medium."
+        )
     if form is None:
         return
     if form.get("type") != "json_schema":
@@ -167,14 +175,19 @@ def _thinking(request: Mapping[str, Any]) -> Iterator[str]:
     kind = thinking.get("type")
     if kind in ("adaptive", "enabled") and request.get("temperature") not in (None, 1):
         yield "`temperature` may only be set to 1 when thinking is enabled."
+    is_forced = (request.get("tool_choice") or {}).get("type") in ("any", "tool")
+    if kind in ("adaptive", "enabled") and is_forced:
+        yield "Thinking may not be enabled when tool_choice forces tool use."
+    if (refusing := {"disabled": _ALWAYS, "enabled": _ADAPTIVE}.get(kind)) and refusing.search(
+        str(request.get("model"))
+    ):
+        yield (
+            f'"thinking.type.{kind}" is not supported for this model. Use '
+            '"thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
+        )
     if kind != "enabled":
         return
     budget = thinking.get("budget_tokens")
-    if _ADAPTIVE.search(str(request.get("model"))):
-        yield (
-            '"thinking.type.enabled" is not supported for this model. Use '
-            '"thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
-        )
     if not _is_a(budget, "integer"):
         yield "thinking.enabled.budget_tokens: Field required"
         return
@@ -182,5 +195,3 @@ def _thinking(request: Mapping[str, Any]) -> Iterator[str]:
         yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
     if budget >= request.get("max_tokens", 0):
         yield "`max_tokens` must be greater than `thinking.budget_tokens`."
-    if (request.get("tool_choice") or {}).get("type") in ("any", "tool"):
-        yield "Thinking may not be enabled when tool_choice forces tool use."
