@@ -98,8 +98,12 @@ def address(variable: str, base_url: str | None) -> Address:
     found = base_url or os.environ.get(variable)
     if not found:
         return Address(None, {}, [])
-    parts = urlsplit(found.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(found.strip())
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none, half of an IPv6 address
+        is_one = False
+    if not is_one or not found.strip().isprintable():
         raise InvalidAddress("base_url is no address: write http://localhost:11434/v1 or the like.")
     if parts.query or parts.fragment:
         raise InvalidAddress("base_url ends with its path: an address with a query is logged.")
