@@ -19,7 +19,7 @@ from tailrace.models.scripted import Scripted
 from tailrace.models.transport import MissingKey, MissingSdk
 from tailrace.ports import Effort, OutputSchema, Request, ToolSpec
 from tailrace.runtime.calling import call_model
-from tailrace.runtime.requests import InvalidRequest
+from tailrace.runtime.requests import InvalidRequest, check_request
 from tailrace.runtime.scripts import call, cut, fail, say, think
 from tailrace.testing._rules_anthropic_fields import messages_errors
 from tailrace.testing.simulator import Recorded, Simulator
@@ -276,6 +276,13 @@ async def test_what_no_provider_would_take_is_said_before_anything_is_sent(
             await call_model(model, request, Notebook(), patience=HASTY)
         await model.close()
     assert provider.requests == []
+
+
+def test_a_tool_in_the_words_of_chat_completions_may_be_chosen() -> None:
+    own = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    check_request(Request(input=[], tools=[own], tool_choice="f"))
+    with pytest.raises(InvalidRequest, match="write auto, none, required or f"):
+        check_request(Request(input=[], tools=[own], tool_choice="g"))
 
 
 @pytest.mark.parametrize("api", APIS)

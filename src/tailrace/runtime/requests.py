@@ -48,7 +48,9 @@ def _errors(request: Request) -> Iterator[str]:
         if isinstance(tool, ToolSpec):
             yield from _tool(tool, names)
         elif isinstance(tool, dict):
-            names += [tool["name"]] if isinstance(tool.get("name"), str) else []
+            facts = tool.get("function")  # where chat completions have a tool's name
+            name = (facts if isinstance(facts, dict) else tool).get("name")
+            names += [name] if isinstance(name, str) else []
         else:
             yield f"tools[{index}] is {tool!r}: write a ToolSpec, or a provider's own tool."
     yield from _choice(request, names)
