@@ -1260,6 +1260,22 @@ def test_mistral_gets_an_answer_behind_each_result_and_ids_that_it_takes(asked: 
     assert kinds(sent([first, third], CHAT)) == ["user", "assistant", "tool", "user", "assistant"]
 
 
+def test_mistral_behind_a_router_gets_no_id_of_another_model() -> None:
+    run = Run("Hi", 1, CHAT)
+    for ident in ("call_of_another_model", "aB3xK9mP2"):
+        call = ArgumentsWriter(run, "look", call_id=f"ours_{ident}")
+        facts = {"call_id": ident, "host": "router.example"}
+        call.finish(private=run.private(provider=facts))
+        run.result(call.call_id, TextPart(text="ok"))
+
+    def asked(model: str) -> list[str]:
+        made = sent([run], CHAT, model=model, host="router.example")
+        return [call["id"] for m in made for call in m.get("tool_calls", ())]
+
+    assert asked("mistralai/mistral-small") == ["call00001", "aB3xK9mP2"]
+    assert asked("openai/gpt-5") == ["call_of_another_model", "aB3xK9mP2"]
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_a_picture_that_the_provider_made_is_still_seen_when_its_call_cannot_go_back(
     api: Any,

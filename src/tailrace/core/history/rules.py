@@ -117,6 +117,7 @@ NO_MESSAGE = "(no message)"
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _MISTRAL = re.compile(r"(mi|mini|magi|code|dev)stral|(mi|pi|vo)xtral")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 def tool_name(name: str) -> str:
@@ -138,6 +139,8 @@ def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[Called, str]:
                 wanted.append(entry.origin.get("call_id", entry.call_id))
             if rules.api != "openai_chat" and _CALL_ID.fullmatch(entry.call_id):
                 wanted.append(entry.call_id)
+            if rules.api == "openai_chat" and rules.takes_turns:  # a router has all models' ids
+                wanted = [one for one in wanted if _MISTRAL_ID.fullmatch(str(one))]
             free = next((one for one in wanted if isinstance(one, str) and one not in used), None)
             number = len(found)
             while free is None:
