@@ -574,6 +574,11 @@ def test_chat_messages_say_what_their_role_may_say() -> None:
     assert chat([{"role": "user", "content": told}])[0]["content"] == [
         *(words, words, picture, picture, pdf)
     ]
+    video = {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}}
+    paper = {"type": "document_url", "document_url": "https://example.org/a.pdf"}
+    valid = {"role": "user", "content": [video, paper]}
+    block = {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}}
+    assert chat([{**valid, "content": [video, block, paper]}]) == [valid]
     no = {"type": "refusal", "refusal": "No"}
     spoken = {"role": "assistant", "content": [no, picture, {"type": "refusal"}]}
     assert chat([spoken])[0]["content"] == [no]
@@ -599,6 +604,10 @@ def test_chat_messages_say_what_their_role_may_say() -> None:
     thought = {**said(content="Yes"), "reasoning_content": "Hm"}
     assert chat([thought]) == [thought]
     assert sanitize([thought], "openai_chat", reasoning="drop") == [said(content="Yes")]
+    hm = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
+    assert chat([said(content=[hm, words])]) == [said(content=[hm, words])]
+    mended = sanitize([said(content=[hm, words])], "openai_chat", reasoning="drop")
+    assert mended == [said(content=[words])]
 
 
 BLOCKS = st.sampled_from(

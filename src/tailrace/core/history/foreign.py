@@ -127,4 +127,12 @@ def _chat_part(role: str, part: Any) -> Json | None:
         same = isinstance(given, dict) and given.get("url") == found["image_url"]
         same = same and kind == "image_url"
         return part if same else {"type": "image_url", "image_url": {"url": found["image_url"]}}
-    return part if role == "user" and kind in ("input_audio", "file") and part.get(kind) else None
+    return part if isinstance(kind, str) and _is_of_chat(role, kind, part.get(kind)) else None
+
+
+def _is_of_chat(role: str, kind: str, value: Any) -> bool:
+    """Whether a part has the form of this API's, whichever of its servers knows it."""
+    if role == "assistant":  # Mistral's reasoning
+        return kind == "thinking" and isinstance(value, list)
+    is_url = kind.endswith("_url") and isinstance(value, str)
+    return role == "user" and bool(value) and (isinstance(value, dict) or is_url)

@@ -293,7 +293,10 @@ def _spoken(message: Any, *, keep_reasoning: bool) -> Json | None:
     gone = () if keep_reasoning else _CHAT_REASONING
     mended: Json = {name: one for name, one in message.items() if name not in gone}
     if "content" in mended:
-        mended["content"] = chat_content(role, mended["content"])
+        content = mended["content"]
+        if isinstance(content, list) and not keep_reasoning:
+            content = [part for part in content if not _is_thinking(part)]
+        mended["content"] = chat_content(role, content)
     if "tool_calls" in mended:
         calls = _calls(mended.pop("tool_calls"))
         mended |= {"tool_calls": calls} if calls and role == "assistant" else {}
@@ -303,6 +306,10 @@ def _spoken(message: Any, *, keep_reasoning: bool) -> Json | None:
             return None
         mended["tool_call_id"] = short(ident, _LONGEST)
     return message if mended == message else mended
+
+
+def _is_thinking(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "thinking"
 
 
 def _calls(given: Any) -> list[Json]:
