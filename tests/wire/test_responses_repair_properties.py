@@ -358,6 +358,16 @@ def test_time_is_linear_in_the_stream(size: int) -> None:
     assert took(told_at_length(count * 8), size) < 8 * 3 * took(told_at_length(count), size)
 
 
+def test_a_long_summary_behind_raw_reasoning_takes_linear_time() -> None:
+    def body(count: int) -> bytes:
+        raw = {"type": "response.reasoning_text.delta", "item_id": "rs_0", "delta": "so " * count}
+        told = [{"type": "summary_text", "text": f"Step {n}."} for n in range(count)]
+        item = {"type": "reasoning", "id": "rs_0", "summary": told}
+        return stream(sunny()[0], raw, {"type": "response.output_item.done", "item": item})
+
+    assert took(body(4000), 1 << 20) < 8 * 3 * took(body(500), 1 << 20)
+
+
 def test_one_large_frame_in_small_chunks_takes_linear_time() -> None:
     events = sunny()
     small, large = [json.dumps({"type": "response.x", "pad": "x" * n}) for n in (100_000, 800_000)]

@@ -182,10 +182,10 @@ class Reasoning(Texts):
         """Tell a summary that only the end of an item has, unless it repeats the raw text."""
         parts = item.listed(SUMMARY.place)
         if not any(part.lost for part in parts):
-            told = "".join(part.whole() for part in parts)
-            for text in own:
-                if _squeezed(text) not in _squeezed(told):
-                    self._tell_whole(item, SUMMARY, item.next_index(SUMMARY.place), text)
+            told = _squeezed("".join(part.whole() for part in parts))
+            new = [text for text in own if _squeezed(text) not in told]
+            for place, text in enumerate(new, item.next_index(SUMMARY.place)):
+                self._tell_whole(item, SUMMARY, place, text)
 
     def _fill(self, item: Item, value: Json, own: list[str], parts: list[Part]) -> bool:
         if any(part.lost for part in parts):
