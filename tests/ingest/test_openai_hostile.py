@@ -258,7 +258,27 @@ def _repetitions(count: int) -> list[Json]:
     return [begin, *[delta] * (2 * count)]
 
 
-_MANY = (_items, _repeated_ends, _implied, _parts, _texts, _citations, _stamped, _repetitions)
+def _wide(count: int) -> list[Json]:
+    many = {f"field_{n}": n for n in range(count)}
+    call = {"type": "function_call", "id": "fc", "name": "f", "status": "in_progress"}
+    place = {"item_id": "ws", "output_index": 1}
+    again: list[Json] = [
+        {"type": "response.in_progress", "response": {"id": "r"}},
+        {"type": "response.output_item.done", "output_index": 0, "item": call},
+        {"type": "response.web_search_call.searching", **place, "action": {"n": 1}},
+    ]
+    return [
+        {"type": "response.created", "response": {"id": "r", **many}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**call, **many}},
+        {"type": "response.web_search_call.in_progress", **place, "action": many},
+        *again * count,
+    ]
+
+
+_MANY = (
+    *(_items, _repeated_ends, _implied, _parts, _texts),
+    *(_citations, _stamped, _repetitions, _wide),
+)
 
 
 @pytest.mark.parametrize("make", _MANY)

@@ -161,10 +161,10 @@ class _Call:
 
     def keep(self, extra: dict[str, Any]) -> None:
         """What a fragment has beside what every call has."""
-        inner = {**self.extra.get("function", {}), **extra.get("function", {})}
+        inner = extra.pop("function", None)
         self.extra.update(extra)
         if inner:
-            self.extra["function"] = inner
+            self.extra.setdefault("function", {}).update(inner)
 
     def private(self, call_id: str) -> ev.Private:
         """What the next request needs beside the call itself."""

@@ -177,7 +177,7 @@ def progress(output: Output, kind: str, event: Json) -> bool:
     if slot is None:
         return False
     if isinstance(event.get("action"), dict):
-        slot.seen = {**slot.seen, "action": event["action"]}  # where no item will tell it
+        slot.seen["action"] = event["action"]  # where no item will tell it
     return slot.progress(words[2])
 
 

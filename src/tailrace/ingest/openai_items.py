@@ -55,8 +55,10 @@ class Slot(ABC):
 
     def last_word(self, item: Json) -> Json:
         """The item at its end, with what only its beginning said."""
-        begun = {name: one for name, one in self.seen.items() if name not in _GROWING}
-        return {**begun, **item}
+        for name in _GROWING:
+            self.seen.pop(name, None)
+        self.seen.update(item)  # in place: a call may be told many times to go on
+        return self.seen
 
     @abstractmethod
     def done(self, item: Json) -> None:
@@ -339,7 +341,7 @@ class RawSlot(Slot):
         self.item_type = item_type
         self._id = sink.new_id("raw")
         self.seen = {"type": item_type}
-        self._place = sink.add(RawItem(id=self._id, raw=self.seen, source=API))
+        self._place = sink.add(RawItem(id=self._id, raw=dict(self.seen), source=API))
 
     def done(self, item: Json) -> None:
         """The item, whole."""
