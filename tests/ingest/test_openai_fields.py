@@ -12,6 +12,7 @@ from openai.types.responses import ResponseStreamEvent
 from tailrace.core import events as ev
 from tailrace.ingest.base import Notebook
 from tailrace.ingest.openai_events import FIELDS
+from tailrace.ingest.openai_responses import OpenAIResponses
 from tests.ingest import streams
 from tests.ingest.test_openai_responses import (
     Json,
@@ -228,6 +229,15 @@ def test_an_end_that_comes_twice_leaves_what_the_first_had_not() -> None:
     assert kept_raw(book) == []
     book, _ = read(end, {**completed(region="us"), "type": "response.done"})
     assert kept_raw(book) == [("response.done", {"response": {"id": "resp_1", "region": "us"}})]
+
+
+def test_what_a_cut_response_said_is_kept_once_though_its_end_is_asked_for_twice() -> None:
+    book = Notebook()
+    ingest = OpenAIResponses(book)
+    ingest.feed(json.dumps(event("created", response={"id": "resp_1", "price": 3})))
+    assert ingest.end() == ingest.end()
+    kept = {"response": {"id": "resp_1", "price": 3}}
+    assert kept_raw(book) == [("response.created", kept)]
 
 
 def test_what_only_the_beginning_of_an_item_said_is_kept_with_its_end() -> None:

@@ -285,7 +285,7 @@ class OpenAIResponses:
 
     def _going_on(self, event: Json) -> bool:
         self._last_phase = event["type"]
-        self._response = {**self._response, **as_dict(event.get("response"))}
+        self._response.update(as_dict(event.get("response")))
         response_id = as_word(self._response.get("id"))
         if response_id is not None:
             self._output.origin["response_id"] = response_id
@@ -355,6 +355,7 @@ class OpenAIResponses:
         """What is kept with the usage, where there is none, or was one before."""
         more = _more(response, event)
         if more and more != self._kept_more:
+            self._kept_more = more
             self._keep({"response": {"id": response.get("id"), **more}}, event["type"])
 
     def _nothing(self, _event: Json) -> bool:
