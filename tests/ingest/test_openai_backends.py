@@ -225,6 +225,18 @@ def test_a_message_that_ends_after_its_first_piece_is_told_to_its_end() -> None:
     assert texts(only) == ["1"]
 
 
+@pytest.mark.parametrize("between", ["", "\n\n"])
+def test_messages_that_the_response_makes_one_are_told_once(between: str) -> None:
+    whole = completed(message(f"One{between}Two{between}Three"))
+    parts = [done(n, {**message(word), "id": f"m_{n}"}) for n, word in enumerate(["One", "Two"])]
+    later = {"type": "response.output_text.delta", "item_id": "m_2", "output_index": 2}
+    answers = output(*parts, {**later, "delta": "Three"}, whole)
+    assert [texts(one) for one in answers] == [["One"], ["Two"], ["Three"]]
+    # A message that says something else is no reason to leave anything out.
+    answers = output(*parts, completed(message("One, four")))
+    assert [texts(one) for one in answers] == [["One"], ["Two"], [", four"]]
+
+
 def test_a_message_that_ends_empty_is_told_by_the_response() -> None:
     empty, answer = output(done(0, message()), completed(message("Hello")))
     assert (texts(empty), texts(answer)) == ([], ["Hello"])

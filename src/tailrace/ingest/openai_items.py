@@ -175,16 +175,19 @@ class MessageSlot(Slot):
             more = self._take(place, part) or more
         self._finish(item, as_end(item.get("status")) or "completed", more=more)
 
+    @property
+    def text(self) -> str:
+        """What its texts have said so far."""
+        texts = [part for part in self.parts.values() if isinstance(part, TextPart)]
+        return "".join(part.writer.text for part in texts)
+
     def unsaid(self, item: Json) -> str:
         """What the response's last word has beyond an item that ended too early.
 
         OmniRoute ends its message after the first piece, and goes on.
         """
         whole = "".join(as_text(part.get("text")) or "" for part in _content(item))
-        texts = [part for part in self.parts.values() if isinstance(part, TextPart)]
-        if len(whole) <= sum(part.writer.length for part in texts):
-            return ""
-        shown = "".join(part.writer.text for part in texts)
+        shown = self.text
         return whole[len(shown) :] if whole.startswith(shown) else ""
 
     def _finish(self, item: Json, status: Any, *, more: bool) -> None:

@@ -182,11 +182,28 @@ class Output:
     # --- the end -------------------------------------------------------------------------------
 
     def complete_from(self, items: list[Json], *, is_complete: bool) -> None:
-        """Match the final items with those that were streamed, and add those that were not.
+        """Finish the items as the response's last word has them, and add those that are new."""
+        items = [item for item in items if as_word(item.get("type")) is not None]
+        found, left = self._match(items)
+        others = _words("".join(slot.text for slot in left if isinstance(slot, MessageSlot)))
+        for place, item in enumerate(items):
+            slot = found[place]
+            if slot is None:
+                slot = self._new(item["type"], as_word(item.get("id")), place, item)
+            if slot.is_open:
+                self._finish_at_end(slot, item, is_complete=is_complete)
+                continue
+            rest = slot.unsaid(item) if isinstance(slot, MessageSlot) else ""
+            # It may be what messages said that the last word makes one with this.
+            if rest and not (others and others in _words(rest)):
+                more = {"type": "message", "content": rest, "phase": item.get("phase")}
+                self._new("message", None, None).done(more)
+
+    def _match(self, items: list[Json]) -> tuple[list[Slot | None], list[Slot]]:
+        """The slot of each final item, if it has one, and the slots that are left.
 
         By id or call; else by place; else by their order among their kind, because places lie too.
         """
-        items = [item for item in items if as_word(item.get("type")) is not None]
         left = dict.fromkeys(self._slots)
         found: list[Slot | None] = [None] * len(items)
         passes: tuple[Callable[[int, Json], Slot | None], ...] = (
@@ -204,16 +221,10 @@ class Output:
         for slot in reversed(left):
             waiting.setdefault(slot.item_type, []).append(slot)
         for place, item in enumerate(items):
-            slot = found[place]
-            if slot is None and waiting.get(item["type"]):
-                slot = waiting[item["type"]].pop()
-            if slot is None:
-                slot = self._new(item["type"], as_word(item.get("id")), place, item)
-            if slot.is_open:
-                self._finish_at_end(slot, item, is_complete=is_complete)
-            elif isinstance(slot, MessageSlot) and (rest := slot.unsaid(item)):
-                more = {"type": "message", "content": rest, "phase": item.get("phase")}
-                self._new("message", None, None).done(more)
+            if found[place] is None and waiting.get(item["type"]):
+                slot = found[place] = waiting[item["type"]].pop()
+                del left[slot]
+        return found, list(left)
 
     def _finish_at_end(self, slot: Slot, item: Json, *, is_complete: bool) -> None:
         if len(msgspec.json.encode(item)) > MOST_BYTES:
@@ -234,3 +245,8 @@ class Output:
         for slot in self._slots:
             if slot.is_open:
                 slot.cut()
+
+
+def _words(text: str) -> str:
+    """A text without its spaces: backends put some between messages that they make one."""
+    return "".join(text.split())
