@@ -193,6 +193,15 @@ def test_each_habit_gives_what_was_said(name: str) -> None:
     check_cut_everywhere(AnthropicMessages, [json.dumps(event) for event in events])
 
 
+def test_a_call_whose_arguments_come_after_its_stop_is_never_made_without_them() -> None:
+    whole, outcome = read(START, *block(0, **CALL), arguments(0, '{"a":1}'), *ended("tool_use"))
+    assert said(whole) == [("tool_call", "?")]
+    assert outcome == Outcome(status="cut", reason="incomplete_call")
+    whole, outcome = read(START, *block(0, **CALL), arguments(0, ""), *ended("tool_use"))
+    assert said(whole) == [("tool_call", "{}")]
+    assert outcome == Outcome(status="completed")
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_habit_makes_a_call_of_a_cut_stream_before_its_stop(name: str) -> None:
     events, expected = SHAPES[name]

@@ -282,6 +282,8 @@ class AnthropicMessages:
         if not isinstance(delta, dict):
             return False
         block = self._open.get(index)
+        if block is None and delta.get("type") == "input_json_delta" and delta.get("partial_json"):
+            self._answer.settle(whole=False)  # a call that stopped without any has some after all
         return (block is not None and block.delta(delta)) or self._strayed(index, delta)
 
     def _strayed(self, index: int | None, delta: Json) -> bool:
