@@ -105,6 +105,19 @@ def test_a_message_behind_its_deltas_repeats_them() -> None:
         assert call["call_id"] == "a"
 
 
+@pytest.mark.parametrize("delta", [{}, None])
+def test_a_message_that_has_another_name_for_the_reasoning_does_not_tell_it_again(
+    delta: Any,
+) -> None:
+    entry = {"type": "reasoning.text", "text": "Hm.", "signature": "s"}
+    last = {"reasoning_content": "Hm.", "reasoning_details": [entry], "content": "Hello"}
+    choice = {"index": 0, "delta": delta, "message": last, "finish_reason": "stop"}
+    deltas = [chunk({"reasoning": "Hm."}), chunk({"content": "Hello"})]
+    events = [*deltas, json.dumps({"choices": [choice]})]
+    assert [item["type"] for item in items(*events)] == ["reasoning", "message"]
+    assert kept(*events)["delta"] == {"reasoning_details": [entry]}
+
+
 def test_a_stop_behind_everything_does_not_undo_what_was_said_before() -> None:
     call = calls(fragment("f", "{}", index=0))
     assert read(call, chunk({}, "length"), STOP)[1].reason == "max_output_tokens"

@@ -28,6 +28,7 @@ from tailrace.ingest.openai_chat_facts import (
     reported_error,
     usage_of,
 )
+from tailrace.ingest.openai_chat_thoughts import DETAILS, NAMES
 
 _HEAD = ("id", "model", "created", "system_fingerprint", "service_tier", "provider")
 _SOURCES = ("citations", "search_results")
@@ -146,9 +147,12 @@ class OpenAIChat:
 
     def _message(self, message: dict[str, Any]) -> None:
         """An answer that was not streamed; at the end of one that was it repeats what came."""
-        self._answer.delta(
-            {name: one for name, one in message.items() if name not in self._streamed}
-        )
+        new = {name: one for name, one in message.items() if name not in self._streamed}
+        if self._streamed & NAMES:
+            for name in DETAILS:  # the same reasoning, but maybe sealed as it was in no delta
+                self._answer.rest.add(name, new.get(name))
+            new = {name: one for name, one in new.items() if name not in NAMES}
+        self._answer.delta(new)
 
     def _note_finish(self, index: int, reason: Any) -> None:
         # Some send a `stop` behind everything, which does not undo a `length`.

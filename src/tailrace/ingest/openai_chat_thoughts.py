@@ -16,9 +16,12 @@ from tailrace.ingest.openai_chat_calls import API
 from tailrace.ingest.openai_chat_facts import Gathered
 
 _TEXTS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
-_DETAILS = ("reasoning_details", "thinking_blocks")
+DETAILS = ("reasoning_details", "thinking_blocks")
+"""The fields of entries that have to go back as they came."""
 _OPAQUE = "reasoning_opaque"  # GitHub Copilot
-FIELDS = frozenset((*_TEXTS, *_DETAILS, _OPAQUE))
+NAMES = frozenset((*_TEXTS, *DETAILS))
+"""The fields that show reasoning: where there are several, they are names for the same."""
+FIELDS = NAMES | {_OPAQUE}
 """The fields of a delta that are read here."""
 
 _WORDS = ("content", "text", "summary", "thinking")
@@ -59,7 +62,7 @@ class Thoughts:
         for words, name in texts.items():
             self._say(words, name)
         is_shown = bool(texts)
-        for name in _DETAILS:
+        for name in DETAILS:
             value = delta.get(name)
             if isinstance(value, list):
                 found = [self._detail(entry, name) for entry in value]
