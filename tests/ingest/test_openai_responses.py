@@ -647,6 +647,35 @@ def test_arguments_that_were_said_to_be_whole_make_a_call() -> None:
         assert item["arguments"] == "{}"
 
 
+@pytest.mark.parametrize("part", ['{"a":', "[1,", "-", '{"a":"'])
+def test_arguments_that_break_off_make_no_call_whatever_says_that_they_are_whole(
+    part: str,
+) -> None:
+    whole = event("function_call_arguments.done", item_id="fc_1", output_index=0, arguments=part)
+    for events in (
+        [done(0, call(part, status="completed")), completed()],
+        [added(0, call("")), arguments(part[:1]), done(0, call(part)), completed()],
+        [added(0, call("")), whole, completed()],
+        [added(0, call("")), completed(call(part, status="in_progress"))],
+    ):
+        book, outcome = read(*events)
+        [item] = streams.items(book)
+        assert (item["status"], item["arguments"]) == ("incomplete", part)
+        assert outcome == Outcome(status="incomplete", reason="truncated_tool_call")
+
+
+def test_a_call_that_the_provider_made_is_its_own_affair() -> None:
+    item = {"type": "mcp_call", "id": "mcp_1", "name": "look", "arguments": "{", "output": "x"}
+    book, outcome = read(done(0, {**item, "status": "completed"}), completed())
+    assert [one["type"] for one in streams.items(book)] == ["tool_call", "tool_result"]
+    assert outcome == Outcome(status="completed")
+
+
+def test_arguments_that_are_no_json_are_the_models() -> None:
+    [item] = output(done(0, call("{a: 1}")), completed())
+    assert ("status" not in item, item["arguments"]) == (True, "{a: 1}")
+
+
 def test_a_call_without_arguments_is_whole_when_its_item_says_so() -> None:
     [item] = output(added(0, call("")), done(0, call("", status="completed")))
     assert item["arguments"] == ""

@@ -45,10 +45,18 @@ class Output:
         return bool(self._slots)
 
     @property
+    def _calls(self) -> list[CallSlot]:
+        return [slot for slot in self._slots if isinstance(slot, CallSlot)]
+
+    @property
     def requests(self) -> list[InputRequest]:
         """The approvals that the provider waits for."""
-        calls = [slot for slot in self._slots if isinstance(slot, CallSlot)]
-        return [slot.request for slot in calls if slot.request is not None]
+        return [slot.request for slot in self._calls if slot.request is not None]
+
+    @property
+    def has_truncated_call(self) -> bool:
+        """Whether a call is wanted that lacks its name or the end of its arguments."""
+        return any(slot.is_truncated for slot in self._calls)
 
     # --- which item ----------------------------------------------------------------------------
 

@@ -316,7 +316,9 @@ class OpenAIResponses:
             self._output.settle()
         self._output.cut()
         self._use(event, response, has_failed=status == "failed")
-        if status == "completed":
+        if status == "completed" and self._output.has_truncated_call:
+            self._outcome = Outcome(status="incomplete", reason="truncated_tool_call")
+        elif status == "completed":
             self._outcome = Outcome(status="completed")
         elif status == "failed":
             self._outcome = Outcome(status="failed", error=self._last_error(response.get("error")))

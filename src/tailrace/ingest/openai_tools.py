@@ -1,7 +1,8 @@
 """OpenAI's calls: functions, custom tools, and the tools that the provider runs itself.
 
 A call is whole when its arguments were said to be: by their own `done`, by the item's, or by a
-response that is complete. That they happen to be JSON is no reason. Where the last word is not
+response that is complete. That they happen to be JSON is no reason; but one for us whose arguments
+break off is never made, and ends an otherwise complete response as `truncated_tool_call`. Where the last word is not
 what was streamed, the streamed call ends incomplete and another one takes its place.
 """
 
@@ -38,6 +39,7 @@ from tailrace.ingest.openai_values import (
     error_of,
     has_more,
     image_url,
+    is_beginning,
     is_json,
     same_json,
 )
@@ -204,6 +206,8 @@ class CallSlot(Slot):
         self.seen = {"type": item_type}
         self.tool = TOOLS[item_type]
         self.request: InputRequest | None = None
+        self.is_truncated = False
+        """Whether it ended, but cannot be made."""
         self._executor_of = executor_of
         self._name: str | None = None
         self._label: str | None = None
@@ -295,9 +299,15 @@ class CallSlot(Slot):
             self._cut(self._private_of(item))
             return
         whole = self._whole(item)
-        if whole is not None and (self._name or self.tool.name):
+        is_ours = self._executor != "provider"
+        # Whatever calls them whole: of arguments that break off nobody knows the rest.
+        is_part = whole is not None and self.tool.is_json and is_ours and is_beginning(whole)
+        if whole is not None and not is_part and (self._name or self.tool.name):
             self._complete(whole, item)
-        elif status in _DONE:
+        elif is_part or status in _DONE:
+            self.is_truncated = is_ours
+            if is_part:
+                self._keep_what_agrees(item)
             self._cut(self._private_of(item))
 
     def _whole(self, item: Json) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.errors import MalformedJson
 from tailrace.core.items import (
     Annotation,
     ErrorInfo,
@@ -20,6 +21,7 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
+from tailrace.core.partial_json import PartialJson
 from tailrace.ingest.base import cost_of
 
 API = "openai_responses"
@@ -89,6 +91,22 @@ def same_json(one: str, two: str) -> bool:
 def is_json(text: str) -> bool:
     """Whether a text is JSON at all."""
     return same_json(text, text)
+
+
+def is_beginning(text: str) -> bool:
+    """Whether a text is JSON as far as it goes, but not all of it."""
+    if not text or is_json(text):
+        return False
+    so_far = PartialJson()
+    try:
+        so_far.feed(text)
+    except MalformedJson:
+        return False
+    try:
+        so_far.finish()
+    except MalformedJson:
+        return True
+    return False
 
 
 NOTHING: tuple[Any, ...] = (None, [], {})
