@@ -15,9 +15,10 @@ import msgspec
 from tailrace.core.items import InputRequest
 from tailrace.core.writers import Sink
 from tailrace.ingest.base import MOST_BYTES, ExecutorOf
+from tailrace.ingest.openai_calls import CallSlot
 from tailrace.ingest.openai_items import MessageSlot, RawSlot, ReasoningSlot, Slot
 from tailrace.ingest.openai_parts import Json
-from tailrace.ingest.openai_tools import CallSlot, is_call
+from tailrace.ingest.openai_tools import is_call
 from tailrace.ingest.openai_values import API, as_index, as_word
 
 
