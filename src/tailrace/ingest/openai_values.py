@@ -102,11 +102,7 @@ def is_beginning(text: str) -> bool:
         so_far.feed(text)
     except MalformedJson:
         return False
-    try:
-        so_far.finish()
-    except MalformedJson:
-        return True
-    return False
+    return not so_far.complete
 
 
 NOTHING: tuple[Any, ...] = (None, [], {})
