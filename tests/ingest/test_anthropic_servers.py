@@ -21,7 +21,7 @@ from tests.ingest.test_anthropic_cases import (
     read,
     stopped,
 )
-from tests.ingest.test_anthropic_messages import check_all_arrived, expected_status
+from tests.ingest.test_anthropic_recordings import check_all_arrived, expected_status
 
 Json = dict[str, Any]
 CALL: Json = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}

@@ -18,7 +18,7 @@ from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tests.ingest.anthropic_oracle import leaves, sealed, sent_back
 from tests.ingest.streams import ingested, shown
 from tests.ingest.test_anthropic_cases import ended, more
-from tests.ingest.test_anthropic_messages import plain, same_but_for_silence
+from tests.ingest.test_anthropic_recordings import plain, same_but_for_silence
 
 Json = dict[str, Any]
 START: Json = {

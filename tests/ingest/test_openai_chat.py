@@ -640,6 +640,15 @@ def test_what_changes_very_often_is_kept_in_several_events_and_each_time_once() 
     assert [raw.get("chunk") for raw in raws] == [None, {"timing": 12_499, "region": "eu"}]
 
 
+def test_a_call_that_is_no_list_of_calls_is_one() -> None:
+    function = {"name": "f", "arguments": "{}"}
+    delta = {"tool_calls": {"index": 0, "id": "call_1", "function": function}}
+    chunk = {"choices": [{"delta": delta, "finish_reason": "tool_calls"}]}
+    object_, _ = read(json.dumps(chunk))
+    [call] = object_["output"]
+    assert (call["name"], call["arguments"], call.get("status")) == ("f", "{}", None)
+
+
 @pytest.mark.parametrize(
     "choice",
     [{"delta": "a"}, {"message": ["a"]}, {"logprobs": [1]}, {"usage": 5}, {"finish_reason": 5}],
