@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -35,11 +36,13 @@ def tailrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[s
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
+def running(
+    *arguments: str, cwd: Path = ROOT, stdout: int | IO[bytes] = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "tailrace.cli", *arguments],
         cwd=cwd,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(cwd), *_PYTHONPATH])},
@@ -49,6 +52,23 @@ def running(*arguments: str, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_server_whose_log_is_full_serves_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    arguments = ("serve", "mine:app", "--port", str(port))
+    with (
+        Path("/dev/full").open("wb") as full,
+        running(*arguments, cwd=tmp_path, stdout=full) as serving,
+    ):
+        request = {"model": "weather", "input": "?", "stream": False}
+        transport = httpx.HTTPTransport(retries=8)  # while it starts
+        with httpx.Client(transport=transport, timeout=20) as client:
+            answer = client.post(f"http://127.0.0.1:{port}/v1/responses", json=request)
+        assert answer.json()["status"] == "completed"
+        assert serving.poll() is None
 
 
 def test_help_says_what_there_is() -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -130,7 +131,7 @@ def proxy(
     from tailrace.server.proxy import Proxy
 
     async def announce(url: str) -> bool:
-        typer.echo(f"Tailrace repairs {app.upstream} at {url}  (Ctrl-C stops it)")
+        _say(f"Tailrace repairs {app.upstream} at {url}  (Ctrl-C stops it)")
         return True
 
     try:
@@ -199,7 +200,7 @@ async def _work(app: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with app.running():
-        typer.echo("Tailrace works on what waits  (Ctrl-C stops it)")
+        _say("Tailrace works on what waits  (Ctrl-C stops it)")
         await stop.wait()
 
 
@@ -301,8 +302,14 @@ async def _serve(
 
 
 async def _announce(url: str) -> bool:
-    typer.echo(f"Tailrace is running at {url}  (Ctrl-C stops it)")
+    _say(f"Tailrace is running at {url}  (Ctrl-C stops it)")
     return True
+
+
+def _say(line: str) -> None:
+    """Tell whoever started us. That their log's disk is full is no reason not to serve."""
+    with suppress(OSError):
+        typer.echo(line)
 
 
 async def _show_run(app: Any, url: str, question: str, *, once: bool) -> bool:

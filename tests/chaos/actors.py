@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from tests.chaos.checker import Shown, Subscriber
 ROOT = Path(__file__).parents[2]
 ANSWER_SECONDS = 20.0
 """How long a server that is alive may take for anything; it is cut off then, and asked again."""
+
+STARTING_SECONDS = 2.0
+"""How long a process may take until its database is open."""
 
 DEAD = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
 """What a client sees of a server that was killed, stopped or not yet started."""
@@ -73,12 +77,16 @@ class Actor:
     log: Path
     pid: int | None = None
     stopped: bool = False
+    started: float = 0.0
+    may_give_up: bool = False
+    """Whether the disk was full while it started: without a database it has nothing to do."""
 
     def start(self) -> None:
         """Begin, or begin again."""
         order = {"argv": ["tailrace", *self.argv], "env": self.env, "log": str(self.log)}
         self.pid = self.zygote.ask(start=order)
-        self.stopped = False
+        self.started = time.monotonic()
+        self.stopped = self.may_give_up = False
 
     def kill(self) -> None:
         """SIGKILL: it is gone when this returns."""
@@ -100,6 +108,8 @@ class Actor:
     def limit_files(self, size: int | None) -> None:
         """Let no file of it grow past this size, as on a disk that is full; None ends that."""
         if self.pid is not None:
+            is_starting = time.monotonic() - self.started < STARTING_SECONDS
+            self.may_give_up = self.may_give_up or (size is not None and is_starting)
             with suppress(ProcessLookupError):
                 _, hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
                 soft = hard if size is None else size

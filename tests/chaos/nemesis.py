@@ -164,14 +164,14 @@ class Chaos(Stage):
         await asyncio.sleep(self.away * self._chance.random())
 
     async def _restart_the_dead(self) -> None:
-        """A process may end by itself when it is started while its database is away."""
+        """A process may end by itself when it is started while its database or disk is away."""
         while True:
             await asyncio.sleep(0.3)
             for pid, status in self._zygote.ask(ended=[]):
                 for actor in self.actors:
                     if actor.pid == pid:
                         self.faults["ended by itself"] += 1
-                        if self.place.postgres is None:
+                        if self.place.postgres is None and not actor.may_give_up:
                             self.findings.append(f"{actor.name} ended by itself, status {status}")
                         actor.start()
 
