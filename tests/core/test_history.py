@@ -157,6 +157,21 @@ def test_reasoning_before_reasoning_that_goes_has_to_go_as_well() -> None:
     assert "reasoning" not in kinds(sent([run], store=False))
 
 
+def test_reasoning_before_words_that_go_back_as_somebody_elses_goes() -> None:
+    run = Run()
+    run.think("rs_1")
+    index = run.add(Message(id="m", role="developer"))
+    place: Any = {"task_id": run.task_id, "output_index": index}
+    words = Text(text="Be brief.")
+    run.emit(ev.TextDone(item_id="m", block_index=0, item=words, **place))
+    told = Message(id="m", role="developer", block_list=[words])
+    run.done(index, told, run.private("msg_1"))
+    items = sent([run])
+    assert kinds(items) == ["message", "message"]
+    assert items[1]["role"] == "developer"
+    assert "id" not in items[1]
+
+
 def test_without_a_store_unsealed_reasoning_goes_even_from_the_tool_loop() -> None:
     run = Run("Is it sunny?")
     run.think("rs_1")

@@ -159,6 +159,8 @@ class _Input:
         """The provider's id of an item, if it made it and takes it back."""
         if not entry.whole or not self.rules.owns(entry) or entry in self.out:
             return None
+        if isinstance(entry, Said) and _role(entry) != "assistant":
+            return None  # it goes back as if somebody else had said it
         if self._goes_raw(entry):
             raws = _raws(entry)
             ident = raws[-1].get("id") if raws else None
@@ -296,7 +298,7 @@ class _Input:
         return "what followed it cannot go back with it"
 
     def _said(self, index: int, entry: Said) -> Json:
-        role = entry.role if entry.role in _ROLES else "assistant"
+        role = _role(entry)
         if role != "assistant":
             return _message(role, [content_part(p, self.rules.load) for p in entry.pieces])
         said = _message(role, [_spoken(piece) for piece in entry.pieces])
@@ -304,6 +306,10 @@ class _Input:
         if entry.phase in ("commentary", "final_answer"):
             said["phase"] = entry.phase
         return said
+
+
+def _role(said: Said) -> str:
+    return said.role if said.role in _ROLES else "assistant"
 
 
 def _prefix(entry: Entry) -> str:
