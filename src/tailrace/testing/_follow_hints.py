@@ -190,18 +190,19 @@ class HintTests(FollowTests):
     ) -> None:
         """Some were heard before it, so that there is something to be mistaken for what is lost."""
         emitter = await begun(store, Misbehaving(bus, "dead"))
-        reader = Reader(store, bus, poll=3600.0)
+        ear: Any = QuietEar()  # a bus may make a reader look by itself, at any time
+        reader = Reader(store, ear, poll=3600.0)
         source = reader.follow("run_1", 2)
         coming = asyncio.ensure_future(_some(source))
         await all_seen(reader, "run_1")
         write(emitter, 7)
         await emitter.drain()
         events = await store.read("run_1", 2)
-        bus.publish("run_1", events[:4])
+        ear.heard(events[:4])
         assert await coming == events[:4]
         coming = asyncio.ensure_future(_some(source))
         await all_seen(reader, "run_1")
-        bus.publish("run_1", events[-1:])
+        ear.heard(events[-1:])
         assert await coming == events[4:]
         await source.aclose()
 
