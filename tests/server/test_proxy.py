@@ -36,6 +36,19 @@ async def proxied(
         yield client
 
 
+@asynccontextmanager
+async def uploading(serve: Any, header: bytes) -> AsyncIterator[asyncio.StreamWriter]:
+    """A client that has begun to send a file, through the proxy, to a backend that reads it so."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n" % header)
+        yield writer
+    server.close()
+
+
 async def post(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
     return await client.post("/v1/responses", json={"model": "m", **fields})
 
@@ -274,16 +287,11 @@ async def test_a_client_that_leaves_inside_its_own_body_is_gone_for_the_backend_
         writer.close()
         gone.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
-        host, port = url.removeprefix("http://").split(":")
-        _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\nx")
+    async with uploading(serve, b"content-length: 99") as writer:
+        writer.write(b"x")
         await begun.wait()
         writer.close()
         await gone.wait()
-    server.close()
 
 
 async def test_a_client_that_reads_slowly_makes_the_backend_wait() -> None:
@@ -312,13 +320,7 @@ async def test_a_backend_that_reads_slowly_makes_the_client_wait() -> None:
         await waits.wait()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
-        host, port = url.removeprefix("http://").split(":")
-        _, writer = await asyncio.open_connection(host, int(port))
-        head = b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000000\r\n\r\n"
-        writer.write(head)
+    async with uploading(serve, b"content-length: 100000000") as writer:
         await begun.wait()
 
         async def upload() -> None:
@@ -330,7 +332,6 @@ async def test_a_backend_that_reads_slowly_makes_the_client_wait() -> None:
             await asyncio.wait_for(upload(), 2)
         waits.set()
         writer.transport.abort()
-    server.close()
 
 
 async def test_half_a_body_in_chunks_is_never_a_whole_one_for_the_backend() -> None:
@@ -346,17 +347,11 @@ async def test_half_a_body_in_chunks_is_never_a_whole_one_for_the_backend() -> N
         writer.close()
         gone.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
-        host, port = url.removeprefix("http://").split(":")
-        _, writer = await asyncio.open_connection(host, int(port))
-        head = b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
-        writer.write(head + b"4\r\nhalf\r\n")
+    async with uploading(serve, b"transfer-encoding: chunked") as writer:
+        writer.write(b"4\r\nhalf\r\n")
         await begun.wait()
         writer.close()
         await gone.wait()
-    server.close()
     assert got.endswith(b"4\r\nhalf\r\n"), "the last chunk, of length 0, says that it is whole"
 
 

@@ -423,14 +423,19 @@ async def test_a_recording_of_a_break_is_one_in_one_piece_too(tmp_path: Path) ->
 # --- clients from npm --------------------------------------------------------------------------
 
 
-async def test_the_openai_package_from_npm_reads_the_simulator() -> None:
-    script: Any = [think("Hm."), say("Let me see."), call("get_weather", city="Paris")]
-    async with Simulator(script) as provider:
-        asking = {"baseURL": provider.openai_url, "model": "m"}
+async def read_by_npm(script: str, *, root: bool) -> Any:
+    """What a package from npm prints of an answer that thinks, speaks and calls."""
+    answer: Any = [think("Hm."), say("Let me see."), call("get_weather", city="Paris")]
+    async with Simulator(answer) as provider:
+        asking = {"baseURL": provider.url if root else provider.openai_url, "model": "m"}
         argument = msgspec.json.encode(asking).decode()
-        printed = await asyncio.to_thread(run_node, ["openai_sdk.mjs", argument])
-    answer = msgspec.json.decode(printed)
+        printed = await asyncio.to_thread(run_node, [script, argument])
     assert provider.refusals == []
+    return msgspec.json.decode(printed)
+
+
+async def test_the_openai_package_from_npm_reads_the_simulator() -> None:
+    answer = await read_by_npm("openai_sdk.mjs", root=False)
     assert answer["final"]["output_text"] == "Let me see."
     assert [item["type"] for item in answer["final"]["output"]] == [
         "reasoning",
@@ -441,13 +446,7 @@ async def test_the_openai_package_from_npm_reads_the_simulator() -> None:
 
 
 async def test_the_anthropic_package_from_npm_reads_the_simulator() -> None:
-    script: Any = [think("Hm."), say("Let me see."), call("get_weather", city="Paris")]
-    async with Simulator(script) as provider:
-        asking = {"baseURL": provider.url, "model": "m"}
-        argument = msgspec.json.encode(asking).decode()
-        printed = await asyncio.to_thread(run_node, ["anthropic_sdk.mjs", argument])
-    [answer] = msgspec.json.decode(printed)
-    assert provider.refusals == []
+    [answer] = await read_by_npm("anthropic_sdk.mjs", root=True)
     assert answer["seen"][-1] == "message_stop"
     thought, said, called = answer["final"]["content"]
     assert (thought["thinking"], said["text"]) == ("Hm.", "Let me see.")
