@@ -78,9 +78,9 @@ def _regrouped(messages: list[tuple[str, list[Any]]]) -> list[tuple[str, list[An
     found: list[tuple[str, list[Any]]] = []
     for role, blocks in messages:
         if blocks and found and found[-1][0] == role:
-            found[-1] = (role, [*found[-1][1], *blocks])
+            found[-1][1].extend(blocks)
         elif blocks:
-            found.append((role, blocks))
+            found.append((role, list(blocks)))
     return found
 
 
