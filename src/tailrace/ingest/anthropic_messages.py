@@ -22,6 +22,7 @@ from tailrace.ingest.base import (
     Outcome,
     cost_of,
     is_stop,
+    keep_raw,
     read_json,
     server_tools,
 )
@@ -183,14 +184,9 @@ class AnthropicMessages:
             raise MalformedEvent("The provider sent an event that nests too deep to be kept.")
         read = self._read.get(kind)
         if self._error is not None or read is None or not read(event):
-            self._keep(kind, event)
+            keep_raw(self._sink, API, kind[:200], event)
         elif (rest := unread(event)) and self._stamps.is_new(kind, _index(event), rest):
-            self._keep(kind, rest)
-
-    def _keep(self, kind: str, event: Json) -> None:
-        """What has no name here."""
-        raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind[:200])
-        self._sink.emit(raw, ev.Private(raw=event))
+            keep_raw(self._sink, API, kind[:200], rest)
 
     def end(self) -> Outcome:
         """Close what is open, and say how the call ended."""

@@ -181,6 +181,12 @@ def _mended_number(value: Any) -> Any:
     return value
 
 
+def keep_raw(sink: Sink, source: str, kind: str, raw: dict[str, Any]) -> None:
+    """Keep an event, or what is left of one, that has no name here."""
+    event = ev.RawEvent(task_id=sink.task_id, source=source, event_type=kind)
+    sink.emit(event, ev.Private(raw=raw))
+
+
 class Notebook(Sink):
     """A task written outside of any runtime, for tools that only convert.
 

@@ -17,7 +17,7 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.items import ErrorInfo
 from tailrace.core.writers import Sink
-from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, read_json, server_tools
+from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
 from tailrace.ingest.openai_chat_answer import Answer
 from tailrace.ingest.openai_chat_calls import API
 from tailrace.ingest.openai_chat_facts import (
@@ -110,8 +110,8 @@ class OpenAIChat:
         elif choices is not None:
             self._of_chunks.add("choices", choices)
         self._note_usage(chunk, chunk.get("x_groq"))
-        waiting = sum(one.changed for one in self._gathered.values()) + len(self._others)
-        if waiting >= _MOST_CHANGES:
+        changed = self._of_chunks.changed + self._of_choices.changed + self._answer.rest.changed
+        if changed + len(self._others) >= _MOST_CHANGES:
             self._keep(self._changes())
 
     def _one_choice(self, choice: Any) -> None:
@@ -120,7 +120,7 @@ class OpenAIChat:
             return
         index = choice.get("index")
         index = index if type(index) is int else self._choice or 0
-        if _speaks(choice):
+        if index not in self._spoke and _speaks(choice):
             self._spoke.add(index)
             if self._choice is None:
                 self._choice = index
@@ -215,10 +215,7 @@ class OpenAIChat:
     def _keep(self, rest: dict[str, Any]) -> None:
         rest = {name: value for name, value in rest.items() if value}
         if rest:
-            event = ev.RawEvent(
-                task_id=self._sink.task_id, source=API, event_type="chat.completion.chunk"
-            )
-            self._sink.emit(event, ev.Private(raw=rest))
+            keep_raw(self._sink, API, "chat.completion.chunk", rest)
 
 
 def _speaks(choice: dict[str, Any]) -> bool:

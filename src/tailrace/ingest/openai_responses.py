@@ -21,6 +21,7 @@ from tailrace.ingest.base import (
     ExecutorOf,
     Outcome,
     is_stop,
+    keep_raw,
     read_json,
     server_tools,
 )
@@ -228,8 +229,7 @@ class OpenAIResponses:
 
     def _keep(self, event: Json, kind: str) -> None:
         """What has no name or no place here."""
-        raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind[:200])
-        self._sink.emit(raw, ev.Private(raw=event))
+        keep_raw(self._sink, API, kind[:200], event)
 
     def _keep_unknown(self, event: Json, kind: str) -> None:
         """What an event that was taken says in fields that nobody knows."""

@@ -26,7 +26,7 @@ from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import Data, ErrorInfo, File, Text, Usage
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter, Sink, TextWriter
-from tailrace.ingest.base import ExecutorOf, Outcome, read_json, server_tools
+from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
 
 API = "run"
 
@@ -79,9 +79,7 @@ class RunEvents:
         kind, body = event.get("type"), event.get("data")
         take = self._TAKE.get(kind) if isinstance(kind, str) else None
         if take is None or not take(self, body if isinstance(body, dict) else {}):
-            name = kind if isinstance(kind, str) else ""
-            raw = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=name)
-            self._sink.emit(raw, ev.Private(raw=event))
+            keep_raw(self._sink, API, kind if isinstance(kind, str) else "", event)
 
     def end(self) -> Outcome:
         """Close what is open, and say how the run ended."""

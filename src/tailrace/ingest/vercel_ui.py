@@ -24,7 +24,7 @@ from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, InputRequest
 from tailrace.core.writers import Sink
-from tailrace.ingest.base import ExecutorOf, Outcome, read_json, server_tools
+from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
 from tailrace.ingest.vercel_calls import Calls
 from tailrace.ingest.vercel_tasks import Tasks
 from tailrace.ingest.vercel_texts import REASONING, TEXT, Texts
@@ -104,8 +104,7 @@ class VercelUi:
         return self._outcome
 
     def _keep(self, kind: str, chunk: Json) -> None:
-        event = ev.RawEvent(task_id=self._sink.task_id, source=API, event_type=kind)
-        self._sink.emit(event, ev.Private(raw=chunk))
+        keep_raw(self._sink, API, kind, chunk)
 
     # --- the message -----------------------------------------------------------------------------
 
