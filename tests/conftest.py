@@ -9,11 +9,12 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.services"]
 
-# No deadline: a busy machine is slow, and slowness is no failure here. In CI the examples are
-# the same on every run, so a red build is about the change and not about luck.
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+# No deadline: a busy machine is slow, and slowness is no failure here. The examples are the same on
+# every run, so a red build is about the change and not about luck. HYPOTHESIS_PROFILE=random looks
+# for new ones: a failure prints how to repeat it, and the next run tries it first.
+settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 @pytest.fixture

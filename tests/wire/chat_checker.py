@@ -187,10 +187,14 @@ def expected(view: Json, events: list[Json]) -> dict[str, str]:
 
 
 def _shown_thinking(view: Json, item: Json, events: list[Json]) -> list[Json]:
+    """The list whose first part arrived first. Usage may name the item, too: it is no part."""
     for event in events:
-        if event["task_id"] == view["task_id"] and event.get("item_id") == item["id"]:
-            name = "summary" if "summary" in event["type"] else "reasoning_text"
-            return list(item.get(name, ()))
+        if event["task_id"] != view["task_id"] or event.get("item_id") != item["id"]:
+            continue
+        if event["type"].startswith("task.reasoning_summary"):
+            return list(item.get("summary", ()))
+        if event["type"].startswith("task.reasoning_text"):
+            return list(item.get("reasoning_text", ()))
     return []
 
 

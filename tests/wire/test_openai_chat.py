@@ -128,6 +128,15 @@ def test_reasoning_is_told_once_and_its_texts_are_parted() -> None:
     assert reader.said["reasoning_content"] == "Raw.\n\nRaw again."
 
 
+def test_usage_that_names_a_reasoning_item_does_not_decide_which_thinking_is_shown() -> None:
+    item = Reasoning(id="rs_7_0")
+    script = Script().begin().item(item, 0)
+    script.add(ev.TaskUsage, usage=Usage(input_tokens=1), item_id=item.id)
+    reader = read(script.thought(0, 0, "Short.").done(item, 0).add(ev.TaskCompleted))
+    assert reader.said["reasoning_content"] == "Short."
+    check(script.events, reader)
+
+
 def test_a_message_that_begins_while_another_speaks_waits_for_its_end() -> None:
     first, second = (Message(id=f"msg_7_{n}", role="assistant") for n in (0, 1))
     script = Script().begin().item(first, 0).item(second, 1)
