@@ -68,7 +68,7 @@ lock: .venv-lock/.uv-$(UV_VERSION) $(VENV)/.dev ## pin the dependencies again; U
 clean: ## remove the environments and everything built or cached
 	rm -rf $(VENV) .venv-lock .venv-agentscope build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	rm -rf clients/ts/node_modules tests/js/node_modules
+	rm -rf clients/ts/dist clients/ts/node_modules tests/js/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment: one stamp file for each thing that is installed.
