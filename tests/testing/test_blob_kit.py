@@ -1,0 +1,78 @@
+"""The kit of blobs, on a store that keeps them in memory and never suspends."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, cast
+
+import pytest
+
+from tailrace.core.errors import NotFound
+from tailrace.ports import Batch, NewRun, Store
+from tailrace.testing._store import Opener
+from tailrace.testing._store_blobs import BlobTests
+
+
+class MemoryBlobs:
+    """Runs and their blobs in dictionaries: as much of a store as this kit asks for."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, set[str]] = {}
+        self.blobs: dict[str, tuple[bytes, str]] = {}
+
+    async def create(self, run: NewRun) -> NewRun:
+        self.users[run.run_id] = set()
+        return run
+
+    async def append(self, batches: list[Batch]) -> list[None]:
+        return [None for _ in batches]
+
+    async def trim(self, run_id: str, snapshot: bytes) -> None:
+        pass
+
+    async def delete(self, run_id: str) -> bool:
+        return self.users.pop(run_id, None) is not None
+
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        if run_id is not None:
+            self._used_by(run_id).add(digest)
+        self.blobs[digest] = (data, mime_type)
+        return digest
+
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        used = self._used_by(run_id)
+        used.update(one for one in sha256s if one in self.blobs)
+        return set(sha256s) - set(self.blobs)
+
+    async def blob(self, sha256: str) -> tuple[bytes, str] | None:
+        return self.blobs.get(sha256)
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        used = set().union(*self.users.values()) if self.users else set()
+        gone = [] if unused_for > 0 else [one for one in self.blobs if one not in used][:limit]
+        for digest in gone:
+            del self.blobs[digest]
+        return len(gone)
+
+    async def close(self) -> None:
+        pass
+
+    def _used_by(self, run_id: str) -> set[str]:
+        if run_id not in self.users:
+            raise NotFound(f"There is no run {run_id!r}.")
+        return self.users[run_id]
+
+
+class TestBlobsInMemory(BlobTests):
+    """The whole kit ends on such a store, and each promise holds."""
+
+    @pytest.fixture
+    def opener(self) -> Opener:
+        """Opens the same dictionaries each time."""
+        store = MemoryBlobs()
+
+        async def opened(*_args: Any) -> Store:
+            return cast("Store", store)
+
+        return opened
