@@ -240,6 +240,81 @@ async def test_a_backend_that_never_answers_is_a_504() -> None:
     assert found.json()["error"]["code"] == "upstream_timeout"
 
 
+BOTH = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("length", [3, 5, 30])
+async def test_an_answer_with_a_length_and_chunks_reaches_the_client_whole(length: int) -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(BOTH % length)
+        await exchange.chunk(b"hello")
+        await exchange.chunk(b"")
+
+    async with proxied(answer) as client:
+        assert (await client.get("/v1/files/1")).content == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("head", "fault"),
+    [
+        (b"HTTP/1.1 999 Odd\r\n", "status is 999"),
+        (b"HTTP/1.1 600 Odd\r\n", "status is 600"),
+        (b"HTTP/1.1 200 OK\r\nx-odd: a\x01\r\n", "header 'x-odd' has a control character"),
+    ],
+)
+async def test_an_answer_that_no_server_can_send_is_a_502(head: bytes, fault: str) -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(head + b"content-length: 5\r\n\r\nhello")
+
+    async with proxied(answer) as client:
+        found = await client.get("/v1/files/1")
+    assert found.status_code == 502
+    assert found.json()["error"]["code"] == "upstream_invalid"
+    assert fault in found.json()["error"]["message"]
+
+
+CLIMBING = (
+    b"/../x",
+    b"/a/..",
+    b"/%2e%2E/x",
+    b"/.%2e/x",
+    b"/..%2fx",
+    b"/a%5c..%5cx",
+    b"/..;a=b/x",
+    b"/%252e%252e/x",
+    b"*",
+)
+
+
+async def test_a_path_outside_the_upstream_prefix_never_reaches_the_backend() -> None:
+    seen = []
+
+    async def answer(exchange: Exchange) -> None:
+        seen.append(exchange.line.split()[1])
+        await exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with backend(answer) as upstream:
+        for prefix, paths in ((b"/base", (b"/..a/b..c/...?x=/../y",)), (b"", CLIMBING)):
+            async with serving(Proxy(upstream + prefix.decode())) as url:
+                for path in paths:
+                    assert await _status_of(url, path) == b"204"
+                    assert seen.pop() == prefix + path
+        async with serving(Proxy(f"{upstream}/base")) as url:
+            for path in CLIMBING:
+                assert await _status_of(url, path) == b"400", path
+    assert not seen
+
+
+async def _status_of(url: str, target: bytes) -> bytes:
+    """The status of a request whose target no client library has tidied."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % target)
+    line = await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    return line.split()[1]
+
+
 async def test_half_a_json_answer_is_a_502() -> None:
     async def answer(exchange: Exchange) -> None:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"

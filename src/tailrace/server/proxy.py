@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import unquote, urlsplit
@@ -44,6 +45,11 @@ _HOP_BY_HOP = frozenset(
 )
 
 _STOPPING = "The proxy is stopping; ask again."
+
+_STATUSES = range(100, 600)  # RFC 9110, section 15
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_DECODINGS = 3
+_SEPARATORS = re.compile(r"[/\\]")
 
 logger = logging.getLogger("tailrace")
 
@@ -124,6 +130,10 @@ class _Forward:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, until the client leaves or the server stops."""
+        if self.path and _climbs(_path_of(scope)):
+            message = f"Send a path below {self.path.decode()}, without `..` in it."
+            await error_response(400, "path_outside_upstream", message)(scope, receive, send)
+            return
         request = _Request(scope, receive)
         exchange = asyncio.ensure_future(self._exchange(scope, request, send))
         left = asyncio.ensure_future(request.left())
@@ -153,8 +163,12 @@ class _Forward:
                 content=request.body() if request.has_body else None,
                 extensions={"timeout": self._timeouts, "target": self._target(scope)},
             ) as answer:
-                request.answered = True
                 headers = _end_to_end(answer.headers)
+                fault = _fault(answer.status, headers)
+                if fault is not None:
+                    await self._refuse_invalid(fault, scope, send)
+                    return
+                request.answered = True
                 await send(
                     {"type": "http.response.start", "status": answer.status, "headers": headers}
                 )
@@ -184,8 +198,13 @@ class _Forward:
         answer = error_response(status, code, f"The backend at {self.name} {what} ({why}).")
         await answer(scope, _nothing, send)
 
+    async def _refuse_invalid(self, fault: str, scope: Scope, send: Send) -> None:
+        logger.warning("%s sent an invalid answer: %s", self.name, fault)
+        message = f"The backend at {self.name} sent an invalid answer: {fault}."
+        await error_response(502, "upstream_invalid", message)(scope, _nothing, send)
+
     def _target(self, scope: Scope) -> bytes:
-        path: bytes = self.path + (scope.get("raw_path") or scope["path"].encode())
+        path = self.path + _path_of(scope)
         query: bytes = scope["query_string"]
         return path + b"?" + query if query else path
 
@@ -229,7 +248,37 @@ def _end_to_end(headers: Headers) -> Headers:
     """The headers that are meant for the other end."""
     named = b",".join(value for name, value in headers if name.lower() == b"connection")
     hops = _HOP_BY_HOP | {name.strip().lower() for name in named.split(b",")}
+    if any(name.lower() == b"transfer-encoding" for name, _ in headers):
+        # The chunks are the body. RFC 9112, section 6.3: remove a Content-Length beside them.
+        hops |= {b"content-length"}
     return [(name, value) for name, value in headers if name.lower() not in hops]
+
+
+def _fault(status: int, headers: Headers) -> str | None:
+    """Why a server cannot send this answer on; None if it can."""
+    if status not in _STATUSES:
+        return f"its status is {status}"
+    for name, value in headers:
+        if _CONTROLS.search(value):
+            return f"its header {name.decode('latin-1')!r} has a control character"
+    return None
+
+
+def _path_of(scope: Scope) -> bytes:
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return path
+
+
+def _climbs(path: bytes) -> bool:
+    """Whether a backend may read this path as one outside its prefix.
+
+    Backends differ: some decode `%2e` more than once, read `\\` as `/`, or drop what follows `;`.
+    """
+    text = path.decode("latin-1")
+    for _ in range(_DECODINGS):
+        text = unquote(text, "latin-1")
+    segments = [segment.partition(";")[0] for segment in _SEPARATORS.split(text)]
+    return not path.startswith(b"/") or ".." in segments
 
 
 async def _nothing() -> dict[str, str]:
