@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from tailrace.wire import responses_repair
+from tailrace.wire import responses_books, responses_repair
 from tailrace.wire.responses_answer import repaired_body
 from tailrace.wire.responses_repair import ResponsesRepair
 from tests.wire.responses_streams import (
@@ -16,6 +17,7 @@ from tests.wire.responses_streams import (
     Read,
     Told,
     events_of,
+    frame,
     repaired,
     repaired_events,
     response,
@@ -876,6 +878,59 @@ def test_of_a_response_too_large_to_remember_nothing_is_completed_from_memory() 
     assert told[-1]["type"] == "response.completed"
     told = events_of(repaired(stream(*sunny()[:-1]), max_kept=20))
     assert told[-1]["response"]["output"] == []
+
+
+def many(kind: str, number: int) -> Json:
+    """An event that a backend can send without end, each about something new."""
+    message = {"type": "message", "id": f"msg_{number}", "role": "assistant", "content": []}
+    item = {"output_index": number, "item": message}
+    if kind == "added":
+        return {"type": "response.output_item.added", **item}
+    if kind == "done":
+        return {"type": "response.output_item.done", **item}
+    if kind == "part":
+        return summary_part("added", index=number)
+    if kind == "raw part":
+        part = {"type": "reasoning_text", "text": ""}
+        return about("content_part.done", content_index=number, part=part)
+    if kind == "id":
+        return {"type": "response.output_text.delta", "item_id": f"msg_{number}", "delta": ""}
+    assert kind == "repeat"
+    return summary("delta", "", index=number)
+
+
+@pytest.mark.parametrize("kind", ["added", "done", "part", "raw part", "repeat", "id"])
+def test_a_response_of_any_number_of_items_takes_bounded_memory(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses_books, "MAX_NAMES", 100)
+    repair = ResponsesRepair("abc", max_records=100)
+    head = [CREATED, REASONING, raw("delta", "Hm.")] if kind == "repeat" else [CREATED, REASONING]
+    if kind == "id":
+        text = {"type": "message", "id": "msg", "role": "assistant", "content": []}
+        head.append({"type": "response.output_item.added", "output_index": 1, "item": text})
+    repair.feed(stream(*head))
+    for number in range(1, 150):
+        repair.feed(frame(many(kind, number)))
+    tracemalloc.start()
+    for number in range(150, 450):
+        repair.feed(frame(many(kind, number)))
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert grown < 12_000, "bytes for 300 more events"
+
+
+def test_what_follows_more_items_than_are_remembered_passes_with_its_number() -> None:
+    head = [CREATED, REASONING, *(many("added", number) for number in range(1, 12))]
+    late = {**many("done", 40), "sequence_number": 40}
+    final = {"type": "response.completed", "response": response("completed"), "sequence_number": 41}
+    out = repaired(stream(*head, late, final), max_records=10)
+    assert out.endswith(stream(late, final))
+    assert [event["sequence_number"] for event in events_of(out)] == [*range(13), 40, 41]
+    for rest, kind in ((b"", "incomplete"), (b"data: [DONE]\n\n", "completed")):
+        last = events_of(repaired(stream(*head, late) + rest, max_records=10))[-1]
+        assert last["type"] == f"response.{kind}"
+        assert last["response"]["output"] == []
 
 
 def test_the_end_of_a_forgotten_text_is_not_made_up() -> None:

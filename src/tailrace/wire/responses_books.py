@@ -71,6 +71,12 @@ ARGUMENTS = Lane(
 )
 BY_TYPE = {lane.type: lane for lane in (TEXT, REFUSAL, SUMMARY, RAW)}
 
+MAX_RECORDS = 10_000
+"""How many items, parts and their places are remembered of a response; about 15 MB."""
+
+MAX_NAMES = 50_000
+"""How many ids are remembered. GitHub Copilot sends a new id with every event."""
+
 _PREFIX = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 
@@ -135,6 +141,13 @@ class Item:
         self.raws: dict[int, int] = {}  # raw content_index to the summary_index that shows it
         self.repeats: dict[int, Repeat] = {}
 
+    def end(self, done: Json) -> None:
+        """Remember the item as it ended, and forget its parts."""
+        self.done = done
+        self.parts.clear()
+        self.raws.clear()
+        self.repeats.clear()
+
     def is_elsewhere(self, index: object) -> bool:
         """Whether an index is given and is not this item's."""
         return isinstance(index, int) and self.given is not None and index != self.given
@@ -176,12 +189,28 @@ class Repeat:
 class Books:
     """The items of one response, found by whatever an event says about them."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_records: int = MAX_RECORDS) -> None:
         self.items: list[Item] = []
         self.base = ""
+        self._room = max_records
         self._ids: dict[tuple[str, str | None], Item] = {}  # by id and type, and by id alone
         self._indexes: dict[int, Item] = {}  # by the backend's own numbers, the latest of each
         self._used: set[int] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether the response has more records than are remembered."""
+        return self._room < 0
+
+    def count(self) -> None:
+        """One more record is remembered."""
+        self._room -= 1
+
+    def part(self, item: Item, lane: Lane, index: int) -> Part:
+        """A new part of an item."""
+        self.count()
+        part = item.parts[lane.place, index] = Part(lane, index)
+        return part
 
     def find(self, id: object, index: object, type: str | None) -> Item | None:
         """The item that is meant, if it is known; `type` is what the event is about, if it says."""
@@ -211,6 +240,7 @@ class Books:
 
     def add(self, id: object, index: object, type: str) -> Item:
         """A new item: with the id and the index that it brings, if nobody has them."""
+        self.count()
         free = len(self.items)
         while free in self._used:
             free += 1
@@ -234,8 +264,9 @@ class Books:
     def alias(self, id: object, item: Item) -> None:
         """The backend names an item that the client knows by another id."""
         if isinstance(id, str) and id:
-            for type_ in (item.type, None):
-                self._ids.setdefault((id, type_), item)
+            if len(self._ids) < MAX_NAMES:
+                for type_ in (item.type, None):
+                    self._ids.setdefault((id, type_), item)
             item.named = True
 
     def by_output(self, values: list[Json]) -> list[Item | None]:

@@ -80,10 +80,17 @@ class Reasoning(Texts):
             last = item.parts.get((SUMMARY.place, item.raws.get(index, -1)))
             if last is not None and last.closed and not event["type"].endswith(".done"):
                 index += 1
-        place = item.raws.setdefault(index, _free_place(item, index))
+        place = self._place_of(item, index)
         rest = {key: value for key, value in event.items() if key not in ("type", RAW.key)}
         verb = event["type"].rpartition(".")[2]
         return {"type": f"{name}.{verb}", **rest, SUMMARY.key: place}
+
+    def _place_of(self, item: Item, index: int) -> int:
+        """The `summary_index` that shows a raw text."""
+        if index not in item.raws:
+            self._books.count()
+            item.raws[index] = _free_place(item, index)
+        return item.raws[index]
 
     def _text(
         self,
@@ -130,7 +137,7 @@ class Reasoning(Texts):
         if event["type"].endswith(".done"):
             self._tell_whole(item, SUMMARY, key[1], event["part"].get("text"))
         elif key not in item.parts:
-            item.parts[key] = Part(SUMMARY, key[1])
+            self._books.part(item, SUMMARY, key[1])
             shown["part"] = SUMMARY.empty()
             self._put(raw, shown, changed=True, name=shown["type"])
 
@@ -139,7 +146,10 @@ class Reasoning(Texts):
         index = event.get(SUMMARY.key)
         if not isinstance(index, int):
             index = max(item.repeats, default=0)
-        repeat = item.repeats.setdefault(index, Repeat())
+        if index not in item.repeats:
+            self._books.count()
+            item.repeats[index] = Repeat()
+        repeat = item.repeats[index]
         parts = item.listed(SUMMARY.place)
         if repeat.own is None and parts:
             shown = item.parts.get((SUMMARY.place, index), parts[0])
@@ -167,7 +177,7 @@ class Reasoning(Texts):
         if item.family is RAW:
             for index, text in enumerate(texts(value, "content", RAW.type)):
                 if text or index in item.raws:
-                    place = item.raws.setdefault(index, _free_place(item, index))
+                    place = self._place_of(item, index)
                     self._tell_whole(item, SUMMARY, place, text)
             self._tell_own(item, own)
         else:

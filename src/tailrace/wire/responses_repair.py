@@ -24,7 +24,14 @@ from tailrace.wire.responses_body import (
     straighten,
     unwrapped,
 )
-from tailrace.wire.responses_books import Books, Item, fill_id, fill_item, named
+from tailrace.wire.responses_books import (
+    MAX_RECORDS,
+    Books,
+    Item,
+    fill_id,
+    fill_item,
+    named,
+)
 from tailrace.wire.responses_frames import (
     Frames,
     Json,
@@ -59,19 +66,21 @@ class ResponsesRepair:
         after: int | None = None,
         max_frame: int = sse.MAX_EVENT_BYTES,
         max_kept: int = MAX_KEPT_BYTES,
+        max_records: int = MAX_RECORDS,
     ) -> None:
         self._frames = Frames(max_frame)
         self._out: list[bytes] = []
         self._number = -1
         self._after = -1 if after is None else after
         self._max_kept = max_kept
+        self._max_records = max_records
         self._known: Json = {"id": f"resp_{ident}", "created_at": now, "model": "unknown"}
         self._spoke = False  # any data at all came
         self._open()
 
     def _open(self) -> None:
         """A response can begin; an agent may tell several in one stream, one after the other."""
-        self._books = Books()
+        self._books = Books(self._max_records)
         self._texts = Reasoning(self._books, self, self._max_kept)
         self._response: Json = {}
         self._begun = False
@@ -199,7 +208,9 @@ class ResponsesRepair:
         else:
             self._begin({}, kind)
             handle = self._HANDLERS.get(kind)
-            if handle is not None:
+            if self._books.full:
+                self.put(raw, event, changed=changed)
+            elif handle is not None:
                 handle(self, raw, event, changed)
             elif not self._texts.event(raw, event, kind, changed=changed):
                 self._other(raw, event, changed=changed)
@@ -238,9 +249,10 @@ class ResponsesRepair:
         changed = fill_response(response, kind, self._known) or changed
         self._response = {**response, "output": []}
         if kind in TERMINAL:
-            if kind != "response.failed":
-                self._close_items(response, kind)
-            changed = self._fill_output(response, kind) or changed
+            if not self._books.full:
+                if kind != "response.failed":
+                    self._close_items(response, kind)
+                changed = self._fill_output(response, kind) or changed
             self._over = True
         self.put(raw, event, changed=changed)
 
@@ -279,7 +291,7 @@ class ResponsesRepair:
         changed = self._texts.point(event, item, named=False) or changed
         changed = fill_id(value, item) or changed
         changed = self._texts.complete(item, value) or changed
-        item.done = self._texts.kept(value, len(raw))
+        item.end(self._texts.kept(value, len(raw)))
         self.put(raw, event, changed=changed)
 
     def _announce(self, item: Item, value: Json) -> None:
@@ -327,7 +339,7 @@ class ResponsesRepair:
         return changed or bool(missing)
 
     def _done_items(self) -> list[Item]:
-        if self._texts.overflowed:
+        if self._texts.overflowed or self._books.full:
             return []
         items = sorted(self._books.items, key=lambda item: item.index)
         return [item for item in items if item.done]
@@ -356,7 +368,7 @@ class ResponsesRepair:
         if not item.announced:
             self._announce(item, whole)
         self._texts.complete(item, whole)
-        item.done = self._texts.kept(whole, len(encoded(whole)))
+        item.end(self._texts.kept(whole, len(encoded(whole))))
         self.insert("response.output_item.done", {"output_index": item.index, "item": whole})
 
     def _finish(self, *, meant: bool = False) -> None:
@@ -371,6 +383,8 @@ class ResponsesRepair:
         if not items:
             message = "The backend ended its stream without an answer."
             self._end("response.failed", {"code": "empty_stream", "message": message})
+        elif self._books.full:
+            self._end("response.completed" if meant else "response.incomplete", None)
         elif all(
             item.done is not None
             or self._texts.is_told(item)
@@ -386,7 +400,7 @@ class ResponsesRepair:
 
     def _end(self, kind: str, error: Json | None) -> None:
         self._begin({}, kind)
-        if kind != "response.failed":
+        if kind != "response.failed" and not self._books.full:
             self._close_items({}, kind)
         response = {**self._response, "status": kind.removeprefix("response.")}
         response["output"] = [item.done for item in self._done_items()]

@@ -116,7 +116,7 @@ class Texts:
         """A part, announced before its text."""
         part = item.parts.get((lane.place, index))
         if part is None:
-            part = item.parts[lane.place, index] = Part(lane, index)
+            part = self._books.part(item, lane, index)
             self._say(item, part, f"{lane.part}.added", {"part": lane.empty()})
         return part
 
@@ -256,7 +256,7 @@ class Texts:
                 part.closed = True
                 self._put(raw, event, changed=changed)
         elif (lane.place, index) not in item.parts:
-            item.parts[lane.place, index] = Part(lane, index)
+            self._books.part(item, lane, index)
             for key, empty in lane.empty().items():
                 if shown.get(key) is None:
                     shown[key] = empty
@@ -270,7 +270,7 @@ class Texts:
         if item is None:
             return
         changed = self.point(event, item) or changed
-        part = item.parts.setdefault((ARGUMENTS.place, 0), Part(ARGUMENTS, 0))
+        part = item.parts.get((ARGUMENTS.place, 0)) or self._books.part(item, ARGUMENTS, 0)
         if verb == "delta":
             if isinstance(event.get("delta"), str):
                 self._grow(part, utf8(event["delta"]))
