@@ -19,7 +19,7 @@ model = open_model(os.environ.get("MODEL", f"scripted:{__name__}:SCRIPT"))
 
 
 async def assistant(task: TaskWriter) -> None:
-    request = Request(chain=[task.emitter.state], instructions="Be brief.")
+    request = Request(chain=await task.chain(), instructions="Be brief.")
     outcome = await call_model(model, request, task, drain=task.drain)
     if outcome.error is not None:
         task.fail(outcome.error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 
 from tailrace import demo
 from tailrace.app import Tailrace
@@ -40,6 +41,27 @@ async def recovered(task: TaskWriter) -> None:
         message.text("A whole answer.")
 
 
+async def remembers(task: TaskWriter) -> None:
+    """Say what was asked along the conversation; ask the page's own tool when asked to add."""
+    roots = [state.root for state in await task.chain()]
+    texts = [text for root in roots if root is not None for text in _texts(root.facts["input"])]
+    if texts[-1] == "add":
+        with task.call("add", executor="client") as call:
+            call.arguments("{}")
+        return
+    with task.message() as message:
+        message.text(" ".join(texts))
+
+
+def _texts(given: Any) -> list[str]:
+    """The words of the UI messages that one run was asked, and `=` for a tool's output."""
+    messages = given if isinstance(given, list) else [given]
+    parts = [part for one in messages for part in one["parts"]]
+    if messages[-1]["role"] == "assistant":
+        return ["="]
+    return [part["text"] for part in parts if part["type"] == "text"]
+
+
 app = Tailrace(
     {
         "assistant": demo.assistant(0.0),
@@ -47,6 +69,7 @@ app = Tailrace(
         "broken": broken,
         "endless": endless,
         "recovered": recovered,
+        "remembers": remembers,
     },
     os.environ.get("TAILRACE_TEST_DB", ":memory:"),
 )

@@ -348,6 +348,36 @@ def test_chat_resumes_a_run_of_the_real_server_that_still_works(real: str) -> No
         assert told(answer) == expected, chat
 
 
+def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) -> None:
+    steps: list[Json] = [
+        {"send": "two"},
+        {"send": "three"},
+        {"regenerate": -1},
+        {"edit": 2, "send": "TWO"},
+        {"send": "four"},
+        {"regenerate": 1},
+        {"edit": 0, "send": "ONE"},
+        {"send": "add"},
+        {"send": "five"},
+        {"regenerate": 3},
+    ]
+    (answer,) = talk(real, [{"id": "branches", "steps": steps}], body={"agent": "remembers"})
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    first = "Is it sunny in Paris?"
+    assert answer["answers"] == [
+        f"{first} two",
+        f"{first} two three",
+        f"{first} two three",
+        f"{first} TWO",
+        f"{first} TWO four",
+        first,
+        "ONE",
+        "ONE add =",
+        "ONE add = five",
+        "ONE add =",
+    ]
+
+
 # --- what goes wrong -----------------------------------------------------------------------------
 
 

@@ -153,6 +153,23 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 Output("d", [TextPart(text="No")], True),
             ],
         ),
+        # what useChat sends of a conversation that the log does not have
+        (
+            [
+                {"role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+                {
+                    "role": "assistant",
+                    "parts": [
+                        {"type": "step-start"},
+                        {"type": "reasoning", "text": "Hm"},
+                        {"type": "text", "text": "Hello."},
+                        7,
+                    ],
+                },
+                {"role": "user", "parts": [{"type": "text", "text": "And now?"}]},
+            ],
+            [said("Hi"), said("Hello.", "assistant"), said("And now?")],
+        ),
     ],
 )
 def test_an_input_is_read_as_what_it_means(value: Any, expected: list[Given]) -> None:

@@ -1,7 +1,8 @@
 // Drives the AI SDK's `Chat`, which is what `useChat` drives, over HTTP. The plan on stdin:
-// {api, body?, parallel?, chats: [{id, cut?, clean?, approve?}]}. A chat with `cut` loses its
+// {api, body?, parallel?, chats: [{id, cut?, clean?, approve?, steps?}]}. A chat with `cut` loses its
 // connection after so many frames (with `clean`, without any error) and resumes; one with `approve`
-// answers the approvals that it is asked for. Out: how each chat ended.
+// answers the approvals that it is asked for. `steps` follow the first message: {send: text},
+// {regenerate: index}, {edit: index, send: text}. Out: how each chat ended.
 import { Chat } from '@ai-sdk/react';
 import {
   DefaultChatTransport,
@@ -45,8 +46,8 @@ function cutAfter(body, frames, clean) {
 
 const plan = JSON.parse(await text(process.stdin));
 
-async function talk({ id, cut, clean, approve }) {
-  const seen = { data: {}, errors: [], called: [], requests: [] };
+async function talk({ id, cut, clean, approve, steps }) {
+  const seen = { data: {}, errors: [], called: [], requests: [], answers: [] };
   let chat;
   const transport = new DefaultChatTransport({
     api: plan.api,
@@ -75,7 +76,19 @@ async function talk({ id, cut, clean, approve }) {
   seen.messagesAfterSend = structuredClone(chat.messages);
   if (cut !== undefined) await chat.resumeStream();
   if (approve !== undefined) await answer(chat, approve);
+  for (const step of steps ?? []) await take(chat, step, seen.answers);
   return { ...seen, status: chat.status, messages: chat.messages };
+}
+
+// The SDK sends a tool's output by itself, so a step is over when the last message has its text.
+async function take(chat, { send, edit, regenerate }, answers) {
+  const messageId = chat.messages.at(regenerate ?? edit ?? 0).id;
+  if (regenerate !== undefined) await chat.regenerate({ messageId });
+  else await chat.sendMessage(edit === undefined ? { text: send } : { text: send, messageId });
+  while (chat.status !== 'ready' && chat.status !== 'error') {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  answers.push(chat.lastMessage.parts.filter((part) => part.type === 'text').at(-1)?.text);
 }
 
 // The SDK sends the answers by itself, when it has them all; nothing tells when that is done.

@@ -38,7 +38,7 @@ from tailrace.testing.runs import Run, legal_runs
 from tailrace.testing.wire import as_recorded, check_wire, encoded
 from tailrace.wire.parts import DELTAS
 from tailrace.wire.vercel_chunks import image_type
-from tailrace.wire.vercel_ui import _ENCODE, FORMAT
+from tailrace.wire.vercel_ui import _ENCODE, FORMAT, run_of
 from tests.node import run_node
 from tests.traces import TRACES
 from tests.wire.frames import chunks_of
@@ -110,6 +110,21 @@ def test_a_run_that_answers_a_message_of_the_assistant_goes_on_with_it(
     given: Any, message_id: str
 ) -> None:
     assert said(Story(input=given))[0]["messageId"] == message_id
+
+
+@pytest.mark.parametrize(
+    ("message", "run_id"),
+    [
+        ({"role": "assistant", "id": "run_1", "metadata": {"task_id": "run_2"}}, "run_2"),
+        ({"role": "assistant", "id": "run_1", "metadata": {"task_id": 2}}, "run_1"),
+        ({"role": "assistant", "id": "run_1"}, "run_1"),
+        ({"role": "assistant", "id": 1}, None),
+        ({"role": "user", "id": "run_1"}, None),
+        ("run_1", None),
+    ],
+)
+def test_a_message_names_the_last_run_that_wrote_it(message: Any, run_id: str | None) -> None:
+    assert run_of(message) == run_id
 
 
 def test_a_replay_says_each_text_in_one_delta_and_goes_on_live() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tailrace.core import snapshot
@@ -41,6 +41,10 @@ before its next flush, so that more of them share a transaction, a wake-up and a
 model at human pace, and whoever waits in `drain()`, never rests."""
 
 
+async def _nothing_earlier() -> list[State]:
+    return []
+
+
 class Emitter:
     """The one writer of one run."""
 
@@ -49,6 +53,8 @@ class Emitter:
         self.epoch = epoch
         self.state = state
         self.inputs: Inputs | None = None
+        self.earlier: Callable[[], Awaitable[list[State]]] = _nothing_earlier
+        """Reads the runs that this run continues; see `Chain.earlier`."""
         self.failure: Exception | None = None
         self._pipeline = pipeline
         self._events: list[Recorded] = []

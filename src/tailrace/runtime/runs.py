@@ -83,6 +83,7 @@ class Runs:
         input: Any,
         *,
         thread_id: str | None = None,
+        previous_run_id: str | msgspec.UnsetType | None = msgspec.UNSET,
         run_id: str | None = None,
         options: Any = None,
         metadata: Any = None,
@@ -92,14 +93,16 @@ class Runs:
         """Begin a run and return its id, once its first event is durable.
 
         It waits from then on for a worker, here or elsewhere. One to `forget` is deleted shortly
-        after its end.
+        after its end. The run continues `previous_run_id`, whose thread is the default. None
+        begins a conversation. Without it, the run continues the newest run of its thread.
         """
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none at all"
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
         run_id = run_id or f"{RUN_PREFIX}{self._new_id()}"
-        earlier = await self.latest(thread_id, owner) if thread_id else None
-        thread_id = thread_id or f"thread_{self._new_id()}"
+        earlier = await self._previous(previous_run_id, thread_id, owner)
+        if thread_id is None:
+            thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
         previous = earlier.run_id if earlier is not None else None
         created = recorded(
             TaskCreated(
@@ -132,6 +135,26 @@ class Runs:
         hints.tell(self.bus, hints.of_thread(thread_id), run_id)
         self._wake_workers(run_id)
         return run_id
+
+    async def _previous(
+        self, named: str | msgspec.UnsetType | None, thread_id: str | None, owner: str
+    ) -> RunInfo | None:
+        if named is msgspec.UNSET:
+            return await self.latest(thread_id, owner) if thread_id is not None else None
+        if named is None:
+            return None
+        found = await self._owned(named, owner)
+        if found is None:
+            raise NotFound(f"There is no run {named}.")
+        return found
+
+    async def _owned(self, run_id: str, owner: str) -> RunInfo | None:
+        found = await self.store.info(run_id)
+        return found if found is not None and found.owner == owner else None
+
+    async def exists(self, run_id: str, owner: str = "") -> bool:
+        """Whether the owner has such a run."""
+        return await self._owned(run_id, owner) is not None
 
     def _wake_workers(self, run_id: str) -> None:
         if self.worker is not None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from tailrace.core import closing
 from tailrace.core import events as ev
+from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor, Item, Message, ToolResult, Usage
 from tailrace.core.references import Pool, import_citations
 from tailrace.core.state import TaskNode, TextNode
@@ -57,6 +58,13 @@ class TaskWriter(Sink):
     def input(self) -> Any:
         """What the task was asked."""
         return self.node.facts.get("input")
+
+    async def chain(self) -> list[State]:
+        """The conversation: the runs that this run continues, oldest first, then this run.
+
+        A model reads it: `Request(chain=await task.chain())`.
+        """
+        return [*await self.emitter.earlier(), self.emitter.state]
 
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         """Record any event of this task; the methods below cover the common ones."""

@@ -17,6 +17,7 @@ from tailrace.core.errors import StorageError
 from tailrace.ports import MAX_ATTEMPTS, Bus, Claim, Store
 from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent, is_restartable
+from tailrace.runtime.chain import Chain
 from tailrace.runtime.inbox import Inputs
 from tailrace.runtime.live import STOPPED, Live
 from tailrace.runtime.pipeline import Pipeline
@@ -214,6 +215,7 @@ class Worker:
         state = await recovery.whole_state(store, claim.run_id)
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         emitter.crumbled = self._crumbled.put_nowait
+        emitter.earlier = Chain(store, claim.run_id).earlier
         emitter.inputs = Inputs(lambda number: self._acknowledge(claim.run_id, number))
         live.begin(recovery.writer(emitter))
         letters = await patiently(lambda: store.letters([claim.run_id]))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from msgspec import UNSET
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -107,8 +108,15 @@ class Server:
             raise CallerError("`agent` is missing: name one of GET /agents.")
         if thread_id is not None and not isinstance(thread_id, str):
             raise CallerError("`thread_id` must be a string.")
+        previous = body.get("previous_run_id", UNSET)
+        if previous not in (None, UNSET) and not isinstance(previous, str):
+            raise CallerError("`previous_run_id` must be a run's id, or null.")
         run_id = await self.runs.start(
-            agent, body.get("input"), thread_id=thread_id, forget=not _stored(body)
+            agent,
+            body.get("input"),
+            thread_id=thread_id,
+            previous_run_id=previous,
+            forget=not _stored(body),
         )
         return json_response({"run_id": run_id, "events": f"/runs/{run_id}/events"}, 201)
 
@@ -193,15 +201,11 @@ class Server:
         model = body.get("model")
         if not isinstance(model, str):
             raise CallerError("`model` is missing: name one of GET /agents.")
-        thread_id = None
         previous = body.get("previous_response_id")
-        if isinstance(previous, str):
-            run = await self.runs.info(_run_id_of(previous))
-            thread_id = run.thread_id
         run_id = await self.runs.start(
             model,
             body.get("input"),
-            thread_id=thread_id,
+            previous_run_id=_run_id_of(previous) if isinstance(previous, str) else None,
             options=openai_responses.echoed(body),
             forget=not _stored(body),
         )
@@ -228,7 +232,7 @@ class Server:
     # --- Vercel AI SDK -------------------------------------------------------------------------
 
     async def chat(self, request: Request) -> object:
-        """What `useChat` sends: the chat's id is the thread, its last message the input."""
+        """What `useChat` sends: the chat's id is the thread, its new message the input."""
         body = await read_json(request)
         chat_id, messages = body.get("id"), body.get("messages")
         if not isinstance(chat_id, str) or not isinstance(messages, list) or not messages:
@@ -236,8 +240,27 @@ class Server:
         agent = body.get("agent") or next(iter(self.runs.agents))
         if not isinstance(agent, str):
             raise CallerError("`agent` must be a string.")
-        run_id = await self.runs.start(agent, messages[-1], thread_id=chat_id)
+        previous, new = await self._continued(messages)
+        run_id = await self.runs.start(
+            agent,
+            new[0] if len(new) == 1 else new,
+            thread_id=chat_id,
+            previous_run_id=previous,
+        )
         return self._stream(vercel_ui.FORMAT, run_id)
+
+    async def _continued(self, messages: list[Any]) -> tuple[str | None, list[Any]]:
+        """The run that a chat continues, and the messages that the log does not have.
+
+        A chat sends its whole conversation, cut off where it regenerates or edits a message. Its
+        last message of the assistant names the run. A page that carried out a tool sends that
+        message itself, with the output.
+        """
+        for index in range(len(messages) - 1, -1, -1):
+            run_id = vercel_ui.run_of(messages[index])
+            if run_id is not None and await self.runs.exists(run_id):
+                return run_id, messages[index + 1 :] or messages[index:]
+        return None, messages
 
     async def resume_chat(self, request: Request) -> object:
         """The chat's last answer from its first chunk, or 204 when there is nothing to resume."""

@@ -260,3 +260,14 @@ class UiFormat:
 
 
 FORMAT = UiFormat()
+
+
+def run_of(message: Any) -> str | None:
+    """The run that wrote a UI message of the assistant; the last run, if several did."""
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return None
+    metadata = message.get("metadata")
+    named = metadata.get("task_id") if isinstance(metadata, dict) else None
+    # A page may drop metadata. A message's id is its first run's (`UiMessage.start`).
+    found = named if isinstance(named, str) else message.get("id")
+    return found if isinstance(found, str) else None

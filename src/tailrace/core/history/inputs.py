@@ -73,7 +73,7 @@ def read_input(value: Any) -> Iterator[Given]:
     if value is None:
         return
     if not isinstance(value, list):
-        yield from _read(value)
+        yield from _read(value, logged=True)
     elif value and all(map(_is_part, value)):
         yield from _split("user", value)
     else:
@@ -85,7 +85,8 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("type"), str) and _piece(value) != []
 
 
-def _read(value: Any) -> Iterator[Given]:
+def _read(value: Any, *, logged: bool = False) -> Iterator[Given]:
+    """One message or item. `logged`: the log has an assistant's UI message already."""
     if not isinstance(value, dict):
         yield Speech("user", _pieces(value))
         return
@@ -98,18 +99,23 @@ def _read(value: Any) -> Iterator[Given]:
     elif kind in ("function_call", "custom_tool_call", "tool_call"):
         yield from _use(value)
     elif isinstance(role, str) and ("content" in value or "parts" in value):
-        yield from _message(role if role in _ROLES else "user", value)
+        yield from _message(role if role in _ROLES else "user", value, logged=logged)
     elif kind not in _NOT_READ and not str(kind).endswith("_call"):
         yield from _split("user", [value])
 
 
-def _message(role: str, value: Json) -> Iterator[Given]:
-    if isinstance(value.get("parts"), list):
-        # Of a message of the assistant that useChat sends back, the log has everything but what
-        # the client's own tools gave.
-        told = list(_split(role, value["parts"]))
-        outputs = (one for one in told if isinstance(one, Output | Approval))
-        yield from outputs if role == "assistant" else told
+def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
+    parts = value.get("parts")
+    if isinstance(parts, list) and role != "assistant":
+        yield from _split(role, parts)
+        return
+    if isinstance(parts, list):
+        # The log lacks what the client's own tools gave. In a list, messages of the assistant come
+        # from elsewhere: then the log lacks their words too.
+        given = _split(role, parts)
+        yield from (one for one in given if isinstance(one, Output | Approval))
+        words = [] if logged else [one for one in parts if _type(one) in ("text", "file")]
+        yield from _split(role, words)
         return
     content = value.get("content")
     yield from _split(role, content if isinstance(content, list) else [content])
@@ -125,7 +131,7 @@ def _split(role: str, content: list[Any]) -> Iterator[Given]:
     spoken: list[Piece] = []
     uses: list[Given] = []
     for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
+        kind = _type(part)
         if kind == "tool_result":
             yield from _output(part)
         elif kind == "tool_use":
@@ -137,6 +143,10 @@ def _split(role: str, content: list[Any]) -> Iterator[Given]:
     if spoken:
         yield Speech(role, spoken)
     yield from uses
+
+
+def _type(value: Any) -> Any:
+    return value.get("type") if isinstance(value, dict) else None
 
 
 def _use(value: Json) -> Iterator[Use]:

@@ -1,0 +1,37 @@
+"""The conversation of a run: the run that it continues, the run before that, and so on."""
+
+from __future__ import annotations
+
+from tailrace.core.fold import State
+from tailrace.ports import Store
+from tailrace.runtime.recovery import read_whole
+from tailrace.runtime.retry import patiently
+
+
+class Chain:
+    """The runs that one run continues. They are read when an agent first asks for them."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._states: list[State] | None = None
+
+    async def earlier(self) -> list[State]:
+        """The states of the earlier runs, oldest first, with private parts."""
+        if self._states is None:
+            self._states = await patiently(self._read)
+        return self._states
+
+    async def _read(self) -> list[State]:
+        """Follow `previous_run_id`. A deleted run, or a run of another owner, ends the chain."""
+        states: list[State] = []
+        seen: set[str] = set()
+        info = await self._store.info(self._run_id)
+        owner = info.owner if info is not None else ""
+        while info is not None and info.previous_run_id is not None:
+            seen.add(info.run_id)  # a deleted run's id can be used again, further down
+            info = await self._store.info(info.previous_run_id)
+            if info is None or info.owner != owner or info.run_id in seen:
+                break
+            states.append(await read_whole(self._store, info.run_id))
+        return states[::-1]
