@@ -156,7 +156,7 @@ class Forgetful:
         return self.Counter(), []
 
     def cursor(self, text: str) -> Cursor:
-        return Cursor(0)
+        return Cursor(whole_number(text))
 
 
 class Meddling(Forgetful):
@@ -193,9 +193,115 @@ class Doubled(Unfinished):
         return self.Counter()
 
 
+class Lines:
+    """A sound format of JSON lines: what each planted bug below leaves right but for one thing."""
+
+    name = "lines"
+    headers: dict[str, str] = {"content-type": "application/x-ndjson"}
+    resumable = True
+    stateful = False
+    shows_attempts = True
+    preamble = b""
+    heartbeat: Frame = b"\n"
+
+    class Writer:
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            return [recorded.public + b"\n"]
+
+        def close(self, reason: str) -> list[Frame]:
+            return [b'{"closed":true}\n']
+
+    def at(self, state: State) -> Encoder:
+        return self.Writer()
+
+    def open(self, state: State) -> tuple[Encoder, list[Frame]]:
+        return self.Writer(), [b"{}\n"]
+
+    def cursor(self, text: str) -> Cursor:
+        return Cursor(whole_number(text))
+
+
+def test_a_format_may_be_lines_of_json() -> None:
+    check_wire(Lines(), events_of(LOGGED[0]))
+
+
+class TwoLines(Lines):
+    """Lines, but two of them in one frame."""
+
+    def open(self, state: State) -> tuple[Encoder, list[Frame]]:
+        return self.Writer(), [b"{}\n{}\n"]
+
+
+class NotJson(Lines):
+    """Lines that are not JSON."""
+
+    heartbeat = b"ping\n"
+
+
+class OpensNothing(Lines):
+    """Gives a client that joins late nothing of what was before."""
+
+    def open(self, state: State) -> tuple[Encoder, list[Frame]]:
+        return self.Writer(), []
+
+
+class TakesAnything(Lines):
+    """Reads any text as a cursor."""
+
+    def cursor(self, text: str) -> Cursor:
+        return Cursor(0)
+
+
+class TakesNothing(Lines):
+    """Can resume, but refuses every cursor."""
+
+    def cursor(self, text: str) -> Cursor:
+        raise InvalidCursor("No.")
+
+
+class ClosesHalf(Lines):
+    """Ends a stream with half a line."""
+
+    class Writer(Lines.Writer):
+        def close(self, reason: str) -> list[Frame]:
+            return [b"{"]
+
+
+class MovedIds(Lines):
+    """Server-sent events with the cursor of the event before."""
+
+    headers: dict[str, str] = {}
+    heartbeat = b": ping\n\n"
+
+    class Writer(Lines.Writer):
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            return [b"id: %d\ndata: x\n\n" % (recorded.event.sequence_number - 1)]
+
+        def close(self, reason: str) -> list[Frame]:
+            return []
+
+
+class BrokenGap(Lines):
+    """Says nothing of a gap."""
+
+    def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
+        return super().open(state)
+
+    def gap(self, state: State, epoch: int, reason: str) -> Frame:
+        return b""
+
+
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
+        (TwoLines(), "several lines"),
+        (NotJson(), "heartbeat: .*malformed"),
+        (OpensNothing(), "gives a new client nothing"),
+        (TakesAnything(), "taken as a cursor"),
+        (TakesNothing(), "refuses '0'"),
+        (ClosesHalf(), "close after event 0"),
+        (MovedIds(), "has the cursor of event 0"),
+        (BrokenGap(), "gap after event 0"),
         (Forgetful(), "instead of"),
         (Meddling(), "changed the state"),
         (Unfinished(), "without an end"),

@@ -3,21 +3,30 @@
     check_wire(FORMAT, events)
 
 raises `AssertionError` that says at which event a format breaks its promise (`tailrace.wire.base`).
+Frames are server-sent events, unless the format's `content-type` is one of `LINE_TYPES`: then each
+frame is one line of JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from tailrace.core.codec import encode_event
-from tailrace.core.errors import IllegalEvent
+from tailrace.core.errors import IllegalEvent, InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines, framed
 from tailrace.core.lines import place as lines_place
 from tailrace.core.snapshot import fork, saved
 from tailrace.core.sse import Parser
-from tailrace.wire.base import Format, Frame, FramesLines
+from tailrace.wire.base import MAX_CURSOR, Cursor, Format, Frame, FramesLines, TellsGaps
+
+LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
+"""Content types whose frames are lines of JSON."""
+
+_NO_CURSORS = ("", "-1", "+1", "1_0", "٣", "../", f"{MAX_CURSOR + 1}", "x" * 10_000)
 
 
 def encoded(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
@@ -45,13 +54,17 @@ def as_recorded(events: Sequence[AnyEvent]) -> list[Recorded]:
 def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     """Prove `encode(all)[n:] == at(fold(first n)).encode(rest)` at every n; the frames of all.
 
-    Also: the state that is handed in is left alone, every frame is one server-sent event (or a
-    comment), and `open` can be asked for at every place.
+    Also: the state that is handed in is left alone; every frame is well formed; `open` brings a
+    new client to what others were shown; `close` and `gap` can be asked for at every place;
+    `cursor` reads what the frames carry as `id:`, and refuses garbage.
     """
     whole = encoded(wire, events)
     recorded = as_recorded(events)
     _check_lines(wire, whole, recorded)
+    _check_cursors(wire, whole)
+    _check_frames(wire, [wire.heartbeat], "the heartbeat")
     state = State()
+    shown = False
     for place in range(len(recorded) + 1):
         before = fork(state)
         encoder = wire.at(state)
@@ -61,13 +74,50 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
                 f"{wire.name}: resumed after event {place}, event {at + 1} is encoded as\n"
                 f"{frames}\ninstead of\n{whole[at]}\n{one.public!r}"
             )
-        _, opening = wire.open(state)
+        opener, opening = wire.open(state)
         _check_frames(wire, opening, f"open after event {place}")
+        assert opening or not shown, (
+            f"{wire.name}: open after event {place} gives a new client nothing, "
+            "though others were sent frames"
+        )
+        _check_frames(wire, opener.close("enough"), f"close after event {place}")
+        _check_frames(wire, wire.at(state).close("enough"), f"close after event {place}")
+        if isinstance(wire, TellsGaps):
+            for reason in ("beyond_end", "epoch", "trimmed"):
+                _check_frames(wire, [wire.gap(state, 1, reason)], f"gap after event {place}")
         assert _same(before, state), f"{wire.name} changed the state that it was given"
         if place < len(recorded):
             _check_frames(wire, whole[place], f"event {place + 1}")
+            shown = shown or bool(whole[place])
             state.absorb(recorded[place].event)
     return whole
+
+
+def _check_cursors(wire: Format, whole: list[list[Frame]]) -> None:
+    """A client may come back with any `id:` that it was sent, and never with anything else."""
+    for garbage in _NO_CURSORS:
+        assert _refused(wire.cursor, garbage), f"{wire.name}: {garbage[:40]!r} is taken as a cursor"
+    if not wire.resumable:
+        assert _refused(wire.cursor, "1"), f"{wire.name} can't resume but takes cursors"
+        return
+    assert not _refused(wire.cursor, "0"), f"{wire.name} refuses '0', the start of a run"
+    if _is_lines(wire):
+        return
+    for place, frames in enumerate(whole, 1):
+        for frame in frames:
+            for found in Parser().feed(frame):
+                if found.id:
+                    # In a thread, the ordinal before the colon is not the format's to read.
+                    seq = wire.cursor(found.id.rpartition(":")[2]).seq
+                    assert seq == place, f"{wire.name}: event {place} has the cursor of event {seq}"
+
+
+def _refused(cursor: Callable[[str], Cursor], text: str) -> bool:
+    try:
+        cursor(text)
+    except InvalidCursor:
+        return True
+    return False
 
 
 def _check_lines(wire: Format, whole: list[list[Frame]], recorded: list[Recorded]) -> None:
@@ -86,8 +136,26 @@ def _same(one: State, other: State) -> bool:
     return saved(one) == saved(other)
 
 
+def _is_lines(wire: Format) -> bool:
+    return wire.headers.get("content-type", "").partition(";")[0].strip() in LINE_TYPES
+
+
 def _check_frames(wire: Format, frames: Sequence[Frame], where: str) -> None:
+    if _is_lines(wire):
+        _check_json_lines(wire, frames, where)
+        return
     for frame in frames:
         assert frame.endswith(b"\n\n"), f"{wire.name}: {where}: a frame without an end: {frame!r}"
         found = Parser().feed(frame)
         assert len(found) <= 1, f"{wire.name}: {where}: one frame, several events: {frame!r}"
+
+
+def _check_json_lines(wire: Format, frames: Sequence[Frame], where: str) -> None:
+    for frame in frames:
+        assert frame.endswith(b"\n"), f"{wire.name}: {where}: a line without an end: {frame!r}"
+        assert frame.count(b"\n") == 1, f"{wire.name}: {where}: a frame of several lines: {frame!r}"
+        if frame != b"\n":  # an empty line is a heartbeat
+            try:
+                msgspec.json.decode(frame)
+            except msgspec.DecodeError as error:
+                raise AssertionError(f"{wire.name}: {where}: {error}: {frame!r}") from error
