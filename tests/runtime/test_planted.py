@@ -18,9 +18,11 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
+from tailrace.core.lines import Lines
 from tailrace.ports import Batch, Bus, Store, Trimmed
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.shared import Piece, Shared, Stream
 from tailrace.runtime.tail import Tail
 from tailrace.stores.sqlite import SqliteLog
 from tailrace.testing.follow import FollowKit
@@ -32,6 +34,7 @@ WITHIN = 2.0
 """Seconds for one test of the kit: what never comes is not waited for any longer."""
 
 real_init, real_follow, real_feed = Reader.__init__, Reader.follow, Tail.feed
+real_lines, real_history, real_rides = Stream._lines, Stream._history, Stream._rides
 
 
 def takes_repeats(self: Tail, events: list[Recorded]) -> bool:
@@ -87,6 +90,44 @@ async def shares_a_gap(self: Tail) -> None:
     raise Trimmed("gone")
 
 
+def passes_anything(self: Stream, piece: Piece) -> bytes:
+    """A piece is sent wherever it begins."""
+    self.seen = piece.last
+    return piece.frames
+
+
+async def takes_any_read_ahead(self: Stream) -> list[Lines]:
+    """Lines that were read ahead are used wherever the reader is now."""
+    if self._ahead is not None:
+        self._ahead = self._ahead._replace(after=self.seen)
+    return await real_lines(self)
+
+
+def keeps_read_ahead(self: Stream) -> None:
+    """Lines that were read ahead are kept while the reader takes other events."""
+
+
+async def takes_lines_first(self: Stream, tail: Tail) -> Piece | None:
+    """Lines are read although fetched events are still to be sent."""
+    fetched: list[Recorded] = []
+    if self._wire.name == "task" and tail.since(self.seen) is None:
+        fetched, self._fetched = self._fetched, []
+    try:
+        return await real_history(self, tail)
+    finally:
+        self._fetched = fetched or self._fetched
+
+
+def keeps_the_encoder_it_gave(self: Stream, tail: Tail, shared: Shared) -> bool:
+    """A reader that the ring does not reach encodes with the ring's encoder."""
+    own = self._encoder
+    rides = real_rides(self, tail, shared)
+    if not rides:
+        self._encoder = own
+    return rides
+
+
+STALLS = "test_a_reader_that_stalls_at_any_step_receives_each_event_once"
 EVERY_CURSOR = "test_every_cursor_gets_the_rest_once_while_the_run_is_written"
 PLANTED: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     "repeats": (
@@ -130,7 +171,16 @@ PLANTED: dict[str, tuple[type, str, Callable[..., Any], str]] = {
 }
 
 
-async def try_it(path: Path, name: str) -> None:
+TWICE: dict[str, tuple[bool, dict[str, Callable[..., Any]]]] = {
+    # name: (whether each reader is alone in its process, what is planted in `Stream`)
+    "any read-ahead": (False, {"_lines": takes_any_read_ahead, "_drop_ahead": keeps_read_ahead}),
+    "lines first": (False, {"_history": takes_lines_first}),
+    "keeps the encoder": (True, {"_rides": keeps_the_encoder_it_gave}),
+}
+"""Mistakes by which a reader that stalls is sent wrong frames, unless `_pass` stops them."""
+
+
+async def try_it(path: Path, name: str, within: float = WITHIN, **more: Any) -> None:
     """One test of the kit, over SQLite and the bus inside the process."""
     stores: list[SqliteLog] = []
     bus = LocalBus()
@@ -148,10 +198,11 @@ async def try_it(path: Path, name: str) -> None:
         "bus": bus,
         "open_store": open_store,
         "open_bus": open_bus,
+        **more,
     }
     wanted = inspect.signature(test).parameters
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(within):
             await test(**{name: given[name] for name in wanted})
     finally:
         for store in stores:
@@ -167,3 +218,17 @@ async def test_a_planted_mistake_is_found(
     monkeypatch.setattr(where, name, mistake)
     with pytest.raises(FOUND):
         await try_it(tmp_path / "broken.db", test)
+
+
+@pytest.mark.parametrize("mistake", TWICE)
+async def test_a_stream_that_sends_events_twice_is_found(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, planted = TWICE[mistake]
+    given = {"monkeypatch": monkeypatch, "alone": alone}
+    monkeypatch.setattr(Stream, "_pass", passes_anything)
+    await try_it(tmp_path / "well.db", STALLS, within=30.0, **given)
+    for name, value in planted.items():
+        monkeypatch.setattr(Stream, name, value)
+    with pytest.raises(FOUND):
+        await try_it(tmp_path / "broken.db", STALLS, within=1.0, **given)

@@ -12,8 +12,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from itertools import islice
+from typing import NamedTuple
 
 from tailrace.core.codec import decode_event
+from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines
@@ -25,6 +27,14 @@ HISTORY_EVENTS = 1024
 """How many events of history are encoded at a stretch, before other tasks get their turn."""
 
 
+class Piece(NamedTuple):
+    """The frames of the events `first` to `last`, joined."""
+
+    first: int
+    last: int
+    frames: bytes
+
+
 class Shared:
     """The newest frames of a run in a format: a bounded ring, one entry per event."""
 
@@ -34,7 +44,7 @@ class Shared:
         self.readers = 0
         self._ring: deque[bytes] = deque()
         self._bytes = 0
-        self._joined: tuple[int, int, bytes] = (-1, -1, b"")
+        self._joined = Piece(-1, -1, b"")
 
     def begin(self, encoder: Encoder, last: int) -> None:
         """Take an encoder that stands after event `last`."""
@@ -52,11 +62,12 @@ class Shared:
             # Nobody looked for so long that the tail moved on: whoever catches up begins anew.
             self.encoder = None
             return
+        encoder, self.encoder = self.encoder, None  # an encoder that fails is not used again
         for one in fresh:
-            frame = b"".join(self.encoder.encode(one))
+            frame = b"".join(encoder.encode(one))
             self._ring.append(frame)
             self._bytes += len(frame)
-        self.last = tail.last
+        self.encoder, self.last = encoder, tail.last
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft())
 
@@ -64,13 +75,20 @@ class Shared:
         """Whether a follower that has seen so much can go on here."""
         return self.encoder is not None and self.last - len(self._ring) <= seen <= self.last
 
-    def since(self, seen: int) -> bytes:
-        """The frames after `seen`; those who are equally far get the very same bytes."""
-        if self._joined[:2] != (seen, self.last):
+    def since(self, seen: int) -> Piece:
+        """The frames after `seen`; readers that are equally far get the very same bytes."""
+        if self._joined[:2] != (seen + 1, self.last):
             missing = list(islice(reversed(self._ring), self.last - seen))
             missing.reverse()
-            self._joined = (seen, self.last, b"".join(missing))
-        return self._joined[2]
+            self._joined = Piece(self.last + 1 - len(missing), self.last, b"".join(missing))
+        return self._joined
+
+
+class ReadAhead(NamedTuple):
+    """Lines that are being read although the reader may not need them."""
+
+    after: int
+    task: asyncio.Task[list[Lines]]
 
 
 class Streams:
@@ -133,7 +151,7 @@ class Stream:
         self._tail: Tail | None = None
         self._shared: Shared | None = None
         self._fetched: list[Recorded] = []
-        self._ahead: asyncio.Task[list[Lines]] | None = None
+        self._ahead: ReadAhead | None = None
         self._ended = False
         self.seen = after
 
@@ -153,8 +171,7 @@ class Stream:
 
     def close(self) -> None:
         """Leave the run's followers; a second time changes nothing."""
-        if self._ahead is not None:
-            self._ahead.cancel()
+        self._drop_ahead()
         if self._tail is not None:
             self._streams.give_back(self._run_id, self._wire.name)
             self._streams.reader.tails.give_back(self._tail)
@@ -176,13 +193,14 @@ class Stream:
             shared.advance(tail)
             if self._rides(tail, shared):
                 if self.seen < shared.last:
-                    frames, self.seen = shared.since(self.seen), shared.last
-                    return frames
+                    return self._pass(shared.since(self.seen))
             else:
-                history = await self._history(tail)
-                if history:
-                    return history
-                if history is not None or self._rides(tail, shared):
+                piece = await self._history(tail)
+                if piece is not None:
+                    if frames := self._pass(piece):
+                        return frames
+                    continue
+                if self._rides(tail, shared):
                     continue
             if tail.ended and self.seen >= tail.last:
                 return None
@@ -193,16 +211,30 @@ class Stream:
                 return b""
         return None
 
-    async def _history(self, tail: Tail) -> bytes | None:
+    def _pass(self, piece: Piece) -> bytes:
+        """The frames of a piece, if it continues after event `seen`.
+
+        Every piece that is sent passes here, whatever its source. A client that is cut here
+        connects again with its cursor, so it receives each event once.
+        """
+        if piece.first != self.seen + 1:
+            raise StorageError(
+                f"Event {piece.first} of run {self._run_id} does not follow event {self.seen};"
+                " connect again."
+            )
+        self.seen = piece.last
+        return piece.frames
+
+    async def _history(self, tail: Tail) -> Piece | None:
         """What the shared frames do not reach back to, a stretch at a time; None at its end."""
         wire = self._wire
-        if isinstance(wire, FramesLines) and tail.since(self.seen) is None:
+        if not self._fetched and isinstance(wire, FramesLines) and tail.since(self.seen) is None:
             found = await self._lines()
             if found:
-                self.seen = found[-1].last_seq
                 last = Recorded(decode_event(found[-1].last_public()), b"")
                 self._ended = is_end(last, self._run_id)
-                return b"".join([wire.frames(lines) for lines in found])
+                frames = b"".join([wire.frames(lines) for lines in found])
+                return Piece(found[0].first_seq, found[-1].last_seq, frames)
         if not self._fetched:
             if self._encoder is None:
                 self._encoder = await self._own()
@@ -212,16 +244,26 @@ class Stream:
             return None
         assert self._encoder is not None
         self._ended = is_end(stretch[-1], self._run_id)
-        return self._encode(self._encoder, stretch)
+        return _encoded(self._encoder, stretch)
 
     async def _lines(self) -> list[Lines]:
         """The next stretch of the log; while it is sent, the one after it is read."""
         ahead, self._ahead = self._ahead, None
-        found = await (ahead or self._read_lines(self.seen))
+        if ahead is not None and ahead.after != self.seen:
+            # The reader took other events meanwhile, so these lines do not continue after them.
+            ahead.task.cancel()
+            ahead = None
+        found = await (ahead.task if ahead is not None else self._read_lines(self.seen))
         if found and found[-1].last_seq - self.seen >= LINES_AT_ONCE:
-            self._ahead = asyncio.ensure_future(self._read_lines(found[-1].last_seq))
-            self._ahead.add_done_callback(_look_at)
+            after = found[-1].last_seq
+            self._ahead = ReadAhead(after, asyncio.ensure_future(self._read_lines(after)))
+            self._ahead.task.add_done_callback(_look_at)
         return found
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.task.cancel()
+            self._ahead = None
 
     async def _read_lines(self, seen: int) -> list[Lines]:
         return await self._streams.reader.read_lines(self._run_id, seen)
@@ -234,18 +276,13 @@ class Stream:
             if self.seen > tail.last:
                 return False
             shared.begin(self._encoder, self.seen)
+            self._encoder = None  # it moves on with the ring, maybe past this reader
             shared.advance(tail)
         if not shared.holds(self.seen):
             return False
         self._encoder = None
+        self._drop_ahead()
         return True
-
-    def _encode(self, encoder: Encoder, events: list[Recorded]) -> bytes:
-        frames: list[bytes] = []
-        for one in events:
-            frames += encoder.encode(one)
-        self.seen = events[-1].event.sequence_number
-        return b"".join(frames)
 
     async def _own(self) -> Encoder:
         """An encoder of its own, for a follower that fell out of the ring."""
@@ -261,8 +298,16 @@ class Stream:
         shared = self._shared
         if shared is None or shared.encoder is None or not shared.holds(self.seen):
             return b""
-        rest = shared.since(self.seen) if self.seen < shared.last else b""
+        rest = shared.since(self.seen).frames if self.seen < shared.last else b""
         return rest + b"".join(shared.encoder.close(reason))
+
+
+def _encoded(encoder: Encoder, events: list[Recorded]) -> Piece:
+    frames: list[bytes] = []
+    for one in events:
+        frames += encoder.encode(one)
+    first, last = events[0].event.sequence_number, events[-1].event.sequence_number
+    return Piece(first, last, b"".join(frames))
 
 
 def _look_at(ahead: asyncio.Task[list[Lines]]) -> None:

@@ -18,11 +18,14 @@ from __future__ import annotations
 from tailrace.testing._follow import OpenBus, OpenStore
 from tailrace.testing._follow_hints import HintTests
 from tailrace.testing._follow_readers import ReaderTests
+from tailrace.testing._follow_stalls import StallTests
 from tailrace.testing._follow_streams import StreamTests, ThreadTests
 from tailrace.testing._follow_workers import CancelTests, WorkerTests
 
 __all__ = ["FollowKit", "OpenBus", "OpenStore"]
 
 
-class FollowKit(ReaderTests, HintTests, StreamTests, ThreadTests, WorkerTests, CancelTests):
+class FollowKit(
+    ReaderTests, HintTests, StreamTests, StallTests, ThreadTests, WorkerTests, CancelTests
+):
     """Everything that the runtime promises on top of a store and a bus."""
