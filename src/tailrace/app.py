@@ -17,6 +17,7 @@ from pathlib import Path
 from starlette.types import Receive, Scope, Send
 
 from tailrace.buses import mirror_of, open_bus
+from tailrace.core.errors import CallerError
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
@@ -54,8 +55,7 @@ class Tailrace:
         self.database = database
         self.bus = bus
         self.worker = worker
-        self.keep_events = keep_events
-        self.keep_runs = keep_runs
+        self.keep(keep_events, keep_runs)
         self.hosts = hosts
         self._runs: Runs | None = None
         self._server: Server | None = None
@@ -66,6 +66,18 @@ class Tailrace:
         if self._runs is None:
             raise RuntimeError("Not running: use `async with app.running()`, or serve it.")
         return self._runs
+
+    def keep(self, events: timedelta | None, runs: timedelta | None) -> None:
+        """Set how long ended runs keep their events, and how long they are kept at all."""
+        if any(kept is not None and kept < timedelta(0) for kept in (events, runs)):
+            raise CallerError("`keep_events` and `keep_runs` must not be negative.")
+        if events is not None and runs is not None and runs < events:
+            raise CallerError(
+                f"`keep_runs` ({runs}) is shorter than `keep_events` ({events}): a deleted run "
+                "keeps no events. Make `keep_runs` at least as long."
+            )
+        self.keep_events = events
+        self.keep_runs = runs
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

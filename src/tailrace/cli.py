@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 import os
 import re
 import signal
 import socket
 import sys
 import tempfile
+import traceback
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -41,6 +43,12 @@ KeepRuns = Annotated[
 Database = Annotated[Path, typer.Option("--db", help="SQLite file; made if it is missing.")]
 
 
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is not a number of seconds.")
+    return seconds
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"tailrace {__version__}")
@@ -59,7 +67,10 @@ def _root(
 @cli.command()
 def demo(
     port: Port = 8000,
-    pace: Annotated[float, typer.Option(help="Seconds per word of the scripted agent.")] = 0.03,
+    pace: Annotated[
+        float,
+        typer.Option(min=0, callback=_finite, help="Seconds per word of the scripted agent."),
+    ] = 0.03,
     db: Annotated[
         Path | None, typer.Option("--db", help="SQLite file; default: a temporary one.")
     ] = None,
@@ -117,7 +128,11 @@ def proxy(
     port: Port = 8000,
     timeout: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds that the backend may be silent before it is given up."),
+        typer.Option(
+            min=0.1,
+            callback=_finite,
+            help="Seconds that the backend may be silent before it is given up.",
+        ),
     ] = 600.0,
 ) -> None:
     """Repair the Responses streams of a backend that you cannot change.
@@ -207,27 +222,50 @@ async def _work(app: Any) -> None:
 def _load(name: str) -> Any:
     from tailrace.app import Tailrace
 
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         _fail(f"{name!r} names no application; say module:name, for example main:app.")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        _fail(f"There is no module {error.name!r} here; run this where {module}.py lies.")
-    except AttributeError:
+        loaded = importlib.import_module(module)
+    except ImportError as error:
+        _fail(_failed_import(module, error))
+    except SyntaxError as error:
+        place = f"{error.filename}, line {error.lineno}"
+        _fail(f"{module} cannot be read: {error.msg} ({place}).")
+    found = getattr(loaded, attribute, None)
+    if found is None:
         _fail(f"{module} has no {attribute!r}.")
     if not isinstance(found, Tailrace):
         _fail(f"{name} is a {type(found).__name__}, not a Tailrace application.")
     return found
 
 
+def _failed_import(module: str, error: ImportError) -> str:
+    """Say whether `module` itself is missing, or something that it imports."""
+    asked = [module.rsplit(".", cut)[0] for cut in range(module.count(".") + 1)]
+    if isinstance(error, ModuleNotFoundError) and error.name in asked:
+        path = module.replace(".", "/")
+        return f"There is no module {error.name!r} here; run this in the folder of {path}.py."
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next(
+        (f" ({frame.filename}, line {frame.lineno})" for frame in reversed(frames) if frame.line),
+        "",
+    )
+    if isinstance(error, ModuleNotFoundError):
+        return f"{module} imports {error.name!r}, which is not installed{place}."
+    return f"{module} could not be imported: {error}{place}."
+
+
 def _keep(app: Any, events: str | None, runs: str | None) -> None:
-    """What the command line says of retention stands above what the application says."""
-    if events is not None:
-        app.keep_events = _duration(events)
-    if runs is not None:
-        app.keep_runs = _duration(runs)
+    """Let the command line's retention override the application's."""
+    try:
+        app.keep(
+            app.keep_events if events is None else _duration(events),
+            app.keep_runs if runs is None else _duration(runs),
+        )
+    except TailraceError as error:
+        _fail(str(error))
 
 
 def _duration(text: str) -> timedelta:
