@@ -33,7 +33,7 @@ async def forget(bus: Bus) -> None:
 async def kill_connections(store: Store) -> None:
     """What the server sees of a process that died."""
     assert isinstance(store, PostgresStore)
-    store._pool._pool.terminate()
+    store._pool.terminate()
 
 
 class Buses:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import hashlib
 import sys
 import zlib
@@ -481,6 +483,29 @@ async def test_a_server_that_stays_away_is_one_typed_error_in_bounded_time(
     postgres.start()
     assert await store.append([batch("r", 2)]) == [None]
     await store.close()
+
+
+async def test_a_caller_that_leaves_at_any_step_leaves_no_future_behind(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While it connects, and while it asks."""
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: reported.append(what))
+    store = await PostgresStore.open(postgres_url)
+    for steps in range(40):
+        store._pool._drop_idle()
+        asking = asyncio.ensure_future(store.info("r"))
+        for _ in range(steps):
+            # Some steps wait for the server: a turn of the loop that looks at the sockets.
+            await asyncio.sleep(0.0005 * (steps % 2))
+        asking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+    await store.close()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reported == []
+    assert [one for one in caplog.records if one.name == "asyncio"] == []
 
 
 async def test_appends_that_are_not_awaited_are_written_in_their_order(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -18,6 +19,12 @@ T = TypeVar("T")
 
 CONNECT_WITHIN = 10.0
 """Seconds for one try to connect; a host that swallows packets would hold us for minutes."""
+
+CLOSE_WITHIN = 1.0
+"""Seconds for the server to take leave of a connection."""
+
+IDLE_SECONDS = 300.0
+"""A connection that was idle for longer is not trusted: a firewall may have forgotten it."""
 
 LONGEST_PAUSE = 1.0
 
@@ -38,7 +45,11 @@ def split_url(url: str) -> tuple[str, str | None]:
 
 
 class Pool:
-    """Some connections, and the patience to wait for a server that is coming back."""
+    """Some connections, and the patience to wait for a server that is coming back.
+
+    asyncpg's own pool waits for a query that was cancelled, which takes long when the server hangs.
+    Here the connection of such a query is closed at once.
+    """
 
     def __init__(self, url: str, *, size: int, patience: float) -> None:
         pg = _driver()
@@ -49,7 +60,11 @@ class Pool:
         self._url = url
         self._size = size
         self._patience = patience
-        self._pool: Any = None
+        self._closed = False
+        self._slots = asyncio.Semaphore(size)
+        self._idle: list[tuple[Any, float]] = []
+        self._lent: set[Any] = set()
+        self._connecting: set[asyncio.Task[Any]] = set()
         self._away = (
             OSError,
             TimeoutError,
@@ -57,7 +72,8 @@ class Pool:
             pg.AdminShutdownError,
             pg.CrashShutdownError,
             pg.CannotConnectNowError,
-            pg.TooManyConnectionsError,
+            pg.InsufficientResourcesError,  # too many connections, a full disk
+            pg.PostgresIOError,
             pg.ReadOnlySQLTransactionError,  # a standby that is about to be promoted
             pg.InterfaceError,
             pg.InternalClientError,
@@ -71,21 +87,12 @@ class Pool:
         give_up = asyncio.get_running_loop().time() + self._patience
         while True:
             try:
-                self._pool = await pg.create_pool(
-                    self._url,
-                    min_size=0,
-                    max_size=self._size,
-                    init=_prepare,
-                    timeout=min(CONNECT_WITHIN, self._patience),
-                    command_timeout=self._patience,
-                    reset=_nothing_to_reset,
-                )
-                async with self._pool.acquire() as db:
+                async with self._connection(give_up) as db:
                     await first(db)
                 return
             except pg.CannotConnectNowError as error:  # it is starting up
-                await self.close()
                 if asyncio.get_running_loop().time() > give_up:
+                    await self.close()
                     raise self._failure(error) from error
                 await asyncio.sleep(0.1)
             except BaseException as error:
@@ -101,11 +108,10 @@ class Pool:
         again = False
         pause = 0.0
         while True:
-            pool = self._pool
-            if pool is None:
+            if self._closed:
                 raise StorageError("The store is closed.")
             try:
-                async with pool.acquire() as db:
+                async with self._connection(give_up) as db:
                     return await work(db, again)
             except self._pg.DataError as error:
                 raise InvalidValue(f"PostgreSQL cannot keep it: {_reason(error)}.") from error
@@ -120,7 +126,7 @@ class Pool:
                     ) from error
                 again = True
                 # The others are as dead as this one; without this each would cost a try.
-                await pool.expire_connections()
+                self._drop_idle()
             except self._pg.PostgresError as error:
                 raise self._failure(error) from error
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # only spreads
@@ -128,13 +134,90 @@ class Pool:
 
     async def close(self) -> None:
         """Wait for what is under way, but not for a server that is gone."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_WITHIN):
+                for _ in range(self._size):
+                    await self._slots.acquire()
+        closing = [db.close(timeout=CLOSE_WITHIN) for db, _ in self._idle]
+        self._idle.clear()
+        await asyncio.gather(*closing, return_exceptions=True)
+        if self._connecting:
+            await asyncio.wait(self._connecting, timeout=CLOSE_WITHIN)
+        self.terminate()
+
+    def terminate(self) -> None:
+        """Drop every connection at once."""
+        self._closed = True
+        self._drop_idle()
+        for db in list(self._lent):
+            db.terminate()
+        for task in self._connecting:
+            task.cancel()
+
+    @asynccontextmanager
+    async def _connection(self, give_up: float) -> AsyncIterator[Any]:
+        """Lend a connection, which is waited for until `give_up`."""
+        async with asyncio.timeout_at(give_up):
+            await self._slots.acquire()
+        try:
+            db = self._take_idle() or await self._connect()
+            self._lent.add(db)
             try:
-                async with asyncio.timeout(CONNECT_WITHIN):
-                    await pool.close()
-            except self._away:
-                pool.terminate()
+                yield db
+            except (asyncio.CancelledError, *self._away):
+                db.terminate()
+                raise
+            finally:
+                self._lent.discard(db)
+                if self._closed or db.is_closed() or db.is_in_transaction():
+                    db.terminate()
+                else:
+                    self._idle.append((db, asyncio.get_running_loop().time()))
+        finally:
+            self._slots.release()
+
+    def _take_idle(self) -> Any:
+        """A connection that was used lately, if there is any."""
+        oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
+        while self._idle:
+            db, since = self._idle.pop()
+            if since > oldest and not db.is_closed():
+                return db
+            db.terminate()
+        return None
+
+    def _drop_idle(self) -> None:
+        for db, _ in self._idle:
+            db.terminate()
+        self._idle.clear()
+
+    async def _connect(self) -> Any:
+        """Make a connection, in a task that is not cancelled with its caller.
+
+        asyncpg leaves a future behind when it is cancelled while it connects. asyncio reports that
+        as "Future exception was never retrieved".
+        """
+        task = asyncio.get_running_loop().create_task(self._new_connection())
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_terminate)
+            raise
+
+    async def _new_connection(self) -> Any:
+        within = min(CONNECT_WITHIN, self._patience)
+        db = await self._pg.connect(self._url, timeout=within, command_timeout=self._patience)
+        try:
+            await _prepare(db)
+        except BaseException:
+            db.terminate()
+            raise
+        return db
 
     def _failure(self, error: Exception) -> StorageError:
         return StorageError(f"PostgreSQL at {self.where} could not do it: {_reason(error)}.")
@@ -187,8 +270,10 @@ async def _prepare(db: Any) -> None:
     await db.execute("set enable_seqscan = off; set jit = off; set application_name = 'tailrace'")
 
 
-async def _nothing_to_reset(_: Any) -> None:
-    """We leave nothing behind in a session, and asking for a reset would cost a round trip."""
+def _terminate(connecting: asyncio.Task[Any]) -> None:
+    """Drop a connection whose caller has left."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().terminate()
 
 
 def _reason(error: BaseException) -> str:
