@@ -321,6 +321,9 @@ class Bus(Protocol):
     def subscribe(self, run_id: str) -> Subscription:
         """Listen to one run from now on."""
 
+    async def check(self) -> None:
+        """Raise a `TailraceError` if other processes cannot be reached now; within seconds."""
+
     async def close(self) -> None:
         """Let go of everything."""
 

@@ -220,6 +220,9 @@ class LocalBus:
             if not ring.readers:
                 del self._readers[run_id]
 
+    async def check(self) -> None:
+        """Nothing can be away inside one process."""
+
     async def close(self) -> None:
         """Let every reader go; those that wait return."""
         for ring in list(self._readers.values()):

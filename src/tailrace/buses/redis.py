@@ -34,6 +34,7 @@ from tailrace.buses.redis_lines import (
     Reader,
     Writer,
     dial,
+    is_away,
     said,
 )
 from tailrace.buses.redis_mirror import RedisMirror
@@ -54,11 +55,14 @@ MAX_ENTRY_BYTES = 64 * 1024
 WAKE_SECONDS = 60
 """How long the key that interrupts a process's `XREAD` outlives it."""
 
+CHECK_SECONDS = 1.0
+"""How long Redis may take to answer when somebody asks whether it is there."""
+
 logger = logging.getLogger("tailrace")
 
 
 class BusUnavailable(TailraceError):
-    """The bus could not be reached at the start. Later on, a bus that is away is no error."""
+    """The bus refuses us, or does not answer when it is asked."""
 
     code = "bus_unavailable"
 
@@ -77,6 +81,8 @@ class RedisBus:
         patience: float = 5.0,
         mirror: bool = False,
     ) -> None:
+        self._pool = pool
+        self._name = name
         self._prefix = prefix
         self._max_entries = max_entries
         self._process = secrets.token_hex(8)
@@ -111,6 +117,9 @@ class RedisBus:
     ) -> RedisBus:
         """Connect to `redis://[user:password@]host[:port][/db]`, `rediss://…` or `unix://path`.
 
+        A Redis that is away is logged and connected later; readers look at the log until then. A
+        Redis that refuses us raises `BusUnavailable`.
+
         `patience` is how many seconds Redis may take to answer. With `mirror` (or `?mirror=true` in
         the URL), runs are also shown in `{prefix}:thread:{threadId}`.
         """
@@ -126,12 +135,12 @@ class RedisBus:
             mirror=mirror or mirrored,
         )
         failure = await bus._writer.try_to([("PING",)])
-        if failure is not None:
+        if failure is not None and not is_away(failure):
             await bus._writer.line.hang_up()
             raise BusUnavailable(
-                f"Redis at {name} does not answer ({said(failure)}): start it, or mend the URL."
+                f"Redis at {name} refuses us ({said(failure)}): correct the URL or its settings."
             ) from failure
-        bus._start()
+        bus._start(failure)
         return bus
 
     def publish(self, run_id: str, events: list[Recorded]) -> None:
@@ -158,6 +167,18 @@ class RedisBus:
             self._writer.put(("EXPIRE", self._wake_key, WAKE_SECONDS))
         return subscription
 
+    async def check(self) -> None:
+        """Ask Redis for a sign of life, on a connection of its own."""
+        line = Line(self._pool, CHECK_SECONDS)
+        try:
+            await line.ask([("PING",)])
+        except Exception as error:
+            raise BusUnavailable(
+                f"Redis at {self._name} does not answer ({said(error)})."
+            ) from error
+        finally:
+            await line.hang_up()
+
     async def close(self) -> None:
         """Send what waits, for a second at most, and let go of everything."""
         tasks, self._tasks = self._tasks, []
@@ -175,10 +196,10 @@ class RedisBus:
         for shard in self._shards:
             await shard.close()
 
-    def _start(self) -> None:
+    def _start(self, failure: Exception | None) -> None:
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._writer.run(), name="tailrace redis writer"),
+            loop.create_task(self._writer.run(failure), name="tailrace redis writer"),
             loop.create_task(self._reader.run(), name="tailrace redis reader"),
         ]
 

@@ -24,7 +24,7 @@ try:
     from redis.asyncio.connection import AbstractConnection
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
-    from redis.exceptions import ResponseError
+    from redis.exceptions import AuthenticationError, ResponseError
 except ModuleNotFoundError as missing:
     raise CallerError(
         "The Redis bus needs the `redis` package: pip install 'tailrace[redis]'."
@@ -161,16 +161,20 @@ class Writer:
             logger.debug("Redis refused %d of %d: %s", len(refusals), len(answers), refusals[0])
         return refusals[0] if len(refusals) == len(answers) else None
 
-    async def run(self) -> None:
-        """Send for ever; while Redis is away, drop what comes and knock after growing pauses."""
+    async def run(self, failure: Exception | None = None) -> None:
+        """Send for ever; while Redis is away, drop what comes and knock after growing pauses.
+
+        With a `failure` it is away from the start.
+        """
         failures = 0
         while True:
-            await self._filled.wait()
-            commands = self._take()
-            failure = await self.try_to(commands)
-            if failure is not None and not isinstance(failure, ResponseError):
-                # Redis may have been restarted while the connection was idle: only now one knows.
+            if failure is None:
+                await self._filled.wait()
+                commands = self._take()
                 failure = await self.try_to(commands)
+                if failure is not None and not isinstance(failure, ResponseError):
+                    # Redis may have restarted while the connection was idle: only now is it known.
+                    failure = await self.try_to(commands)
             if failure is None:
                 failures = 0
                 self._health.back("writer")
@@ -188,6 +192,7 @@ class Writer:
             # One that answers but refused the entries is back when it takes some.
             if not isinstance(failure, ResponseError):
                 self._health.back("writer")
+            failure = None
 
     def _take(self) -> list[Command]:
         taken: list[Command] = []
@@ -402,6 +407,11 @@ def _connection(pool: Pool) -> AbstractConnection:
 def _pause(failures: int) -> float:
     longest = min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
     return longest * random.uniform(0.5, 1)  # noqa: S311  # so that not everybody comes at once
+
+
+def is_away(failure: Exception) -> bool:
+    """Whether Redis may answer later; a refusal needs another URL or another setting."""
+    return not isinstance(failure, AuthenticationError | ResponseError)
 
 
 def said(error: Exception) -> str:

@@ -29,7 +29,7 @@
         └── StorageBusy        too many others, or away for the moment: try again
 
     Beside it, where they belong to one adapter or port: `tailrace.ports.Trimmed` (retention took
-    it) and `tailrace.buses.redis.BusUnavailable` (no Redis when the process starts).
+    it) and `tailrace.buses.redis.BusUnavailable` (Redis refuses us, or does not answer).
 
 The message says what to do next. It may be shown to a client, so it never holds a secret.
 """

@@ -187,6 +187,10 @@ class Misbehaving:
         """Listen to the good bus behind it."""
         return self._good.subscribe(run_id)
 
+    async def check(self) -> None:
+        """As the good bus does."""
+        await self._good.check()
+
     async def close(self) -> None:
         """Nothing: the good bus belongs to somebody else."""
 

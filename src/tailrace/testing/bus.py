@@ -15,7 +15,10 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from tailrace.core.codec import decode_event, encode_event
+from tailrace.core.errors import TailraceError
 from tailrace.core.events import (
     Notice,
     Private,
@@ -311,6 +314,16 @@ class ServerBusKit(BusKit):
                 assert (await heard(near, n))[-1:] == notices(n, n)
             other.subscribe("run_2").close()
             assert not [one for one in await far.get(0) if one.event.sequence_number]
+
+    async def test_a_check_tells_whether_the_server_answers(self) -> None:
+        """At once, also for a bus that nobody uses."""
+        async with self.two() as (bus, _):
+            await bus.check()
+            await self.stop_server()
+            with pytest.raises(TailraceError):
+                await bus.check()
+            await self.start_server()
+            await bus.check()
 
     async def test_after_a_restart_readers_hear_again(self) -> None:
         """Those that were there, and new ones; more than once."""
