@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tailrace.core import events as ev
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
+from tailrace.core.items import Message, Text, UrlCitation
 from tailrace.core.sse import Parser
 from tailrace.core.view import client_view
+from tailrace.testing.cursors import check_cursors
 from tailrace.testing.runs import Run, legal_runs
 from tailrace.testing.wire import check_wire, encoded, is_log
+from tailrace.wire import openai_numbers as numbers
 from tailrace.wire import task
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
 from tailrace.wire.formats import FORMATS
+from tailrace.wire.openai_encoder import ResponsesEncoder
+from tailrace.wire.openai_responses import ResponsesFormat
 from tests.traces import FOLDER, TRACES, Trace
+from tests.wire.openai_scripts import Script
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +64,99 @@ def test_a_format_continues_in_logs_of_other_writers_too(name: str, trace: Trace
 @given(run=legal_runs(max_events=40))
 def test_a_format_continues_anywhere_in_random_runs(name: str, run: Run) -> None:
     check_wire(FORMATS[name], [event for event, _ in run])
+
+
+RESUMABLE = [name for name, wire in FORMATS.items() if wire.resumable]
+BRIEF = ("provider_retry", "recovered_attempt", "s0_weather", "cancelled")
+
+
+@pytest.mark.parametrize("trace", BRIEF)
+@pytest.mark.parametrize("name", RESUMABLE)
+def test_each_cursor_of_each_stream_resumes_with_exactly_the_rest(name: str, trace: str) -> None:
+    (found,) = (one for one in LOGGED if one.name == trace)
+    check_cursors(FORMATS[name], events_of(found), every=True)
+
+
+def recovered() -> list[AnyEvent]:
+    """A lost attempt after 350 messages: clients that come later are sent thousands of frames."""
+    script = Script().begin()
+    for index in range(350):
+        script.message(index, Text(text="x"))
+    script.item(Message(id="msg_7_350", role="assistant"), 350)
+    script.done(Message(id="msg_7_350", role="assistant", status="incomplete"), 350)
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["msg_7_350"])
+    return script.message(351, Text(text="x")).add(ev.TaskCompleted).events
+
+
+def cited() -> list[AnyEvent]:
+    """Texts with thousands of citations, each in one event."""
+    citation = UrlCitation(url="https://a.example", start_index=0, end_index=1)
+    script = Script().begin()
+    for index, count in enumerate((1000, 5000, 2)):
+        item = Message(id=f"msg_7_{index}", role="assistant")
+        script.item(item, index)
+        script.block(item.id, index, 0, Text(text="x", annotations=[citation] * count))
+        script.done(item, index)
+    return script.add(ev.TaskCompleted).events
+
+
+def cited_bit_by_bit() -> list[AnyEvent]:
+    """A text that gets its citations one after another, and a message of many texts."""
+    citation = UrlCitation(url="https://a.example", start_index=0, end_index=1)
+    script = Script().begin()
+    script.message(0, Text(text="x", annotations=[citation] * 1000))
+    return script.message(1, *[Text(text="y")] * 450).add(ev.TaskCompleted).events
+
+
+def abandoned() -> list[AnyEvent]:
+    """Calls without a result, which the run's end closes all at once."""
+    script = Script().begin()
+    for index in range(520):
+        script.call(index, "look", "{}")
+    return script.add(ev.TaskCancelled).events
+
+
+@pytest.mark.parametrize("run", [recovered, cited, cited_bit_by_bit, abandoned])
+@pytest.mark.parametrize("name", RESUMABLE)
+def test_cursors_of_a_long_run_resume_with_exactly_the_rest(
+    name: str, run: Callable[[], list[AnyEvent]]
+) -> None:
+    events = run()
+    check_cursors(FORMATS[name], events, places=[len(events) - 5])
+
+
+@given(
+    st.sampled_from([numbers.NARROW, numbers.WIDE]),
+    st.integers(1, 2**28 - 1),
+    st.sampled_from([numbers.WHOLE, numbers.JOINED, numbers.OPENING]),
+    st.data(),
+)
+def test_a_number_says_which_frame_it_belongs_to(
+    numbering: numbers.Numbering, seq: int, mode: int, data: st.DataObject
+) -> None:
+    k = data.draw(st.integers(0, numbering.room(mode) - 1))
+    number = numbering.first(mode, seq) + k
+    assert whole_number(str(number)) == number
+    found, sub = numbers.split(number)
+    assert (found, numbers.place_of(sub)) == (seq, numbers.Place(numbering, mode, k))
+
+
+def test_a_stream_with_more_frames_than_numbers_ends_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = numbers.Numbering(numbers.WIDE.flag, 6)
+    monkeypatch.setattr("tailrace.wire.openai_encoder.NARROW", small)
+    monkeypatch.setattr("tailrace.wire.openai_encoder.WIDE", small)
+    state = State()
+    for event in cited():
+        state.absorb(event)
+    encoder = ResponsesEncoder(state, joined=True, numbering=small)
+    frames = encoder.number([("response.x", {})] * 100, numbers.OPENING, 7)
+    assert len(frames) == small.room(numbers.OPENING)
+    assert b'"code":"too_long"' in frames[-1]
+    assert (
+        encoder.encode(Recorded(ev.TaskCompleted(task_id="run_7", sequence_number=99), b"")) == []
+    )
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
@@ -311,3 +414,36 @@ class BrokenGap(Lines):
 def test_the_kit_catches_planted_bugs(broken: Format, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_wire(broken, events_of(LOGGED[0]))
+
+
+class Borrowing(ResponsesFormat):
+    """A format whose long openings use numbers that mean other places."""
+
+    def open(self, state: State) -> tuple[ResponsesEncoder, list[Frame]]:
+        told: list[tuple[str, dict[str, Any]]] = []
+        encoder = ResponsesEncoder(state, joined=True, told=told)
+        end = (state.sequence_number + 1) << 12
+        first = min(end - 0x800, end - len(told))
+        return encoder, [
+            b'data: {"type":"%b","sequence_number":%d}\n\n' % (name.encode(), number)
+            for number, (name, _) in enumerate(told, first)
+        ]
+
+
+class Standing(task.TaskFormat):
+    """A format whose cursors do not rise."""
+
+    class Encoder(task.TaskEncoder):
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            return [b"id: 1-1\ndata: {}\n\n"]
+
+    def at(self, state: State) -> task.TaskEncoder:
+        return self.Encoder()
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"), [(Borrowing(), "resumed at cursor"), (Standing(), "does not rise")]
+)
+def test_the_kit_catches_cursors_that_mean_two_places(broken: Format, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_cursors(broken, recovered(), places=[1757])

@@ -171,15 +171,6 @@ def test_frames_have_no_id_and_the_heartbeat_is_a_comment() -> None:
     assert FORMAT.at(State()).close("the server stops") == []
 
 
-def test_a_join_with_more_frames_than_numbers_still_rises() -> None:
-    script = Script().begin()
-    for index in range(400):
-        script.message(index, Text(text="x"))
-    _, frames = FORMAT.open(script.state)
-    assert len(frames) > 0x800
-    assert Reader().read(frames).last < (script.state.sequence_number + 1) << 12
-
-
 def test_a_join_before_the_first_event_says_nothing_yet() -> None:
     encoder, frames = FORMAT.open(State())
     assert frames == []

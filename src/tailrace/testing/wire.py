@@ -21,6 +21,7 @@ from tailrace.core.lines import Lines, framed
 from tailrace.core.lines import place as lines_place
 from tailrace.core.snapshot import fork, saved
 from tailrace.core.sse import Parser
+from tailrace.testing.cursors import check_cursors
 from tailrace.wire.base import MAX_CURSOR, Cursor, Format, Frame, FramesLines, TellsGaps
 
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
@@ -56,7 +57,8 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
 
     Also: the state that is handed in is left alone; every frame is well formed; `open` brings a
     new client to what others were shown; `close` and `gap` can be asked for at every place;
-    `cursor` reads what the frames carry as `id:`, and refuses garbage.
+    `cursor` reads what the frames carry as `id:`, and refuses garbage; a resume at a cursor gives
+    exactly the rest (`tailrace.testing.cursors`).
     """
     whole = encoded(wire, events)
     recorded = as_recorded(events)
@@ -90,6 +92,8 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
             _check_frames(wire, whole[place], f"event {place + 1}")
             shown = shown or bool(whole[place])
             state.absorb(recorded[place].event)
+    if wire.resumable:
+        check_cursors(wire, events)
     return whole
 
 

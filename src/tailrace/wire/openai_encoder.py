@@ -16,18 +16,22 @@ from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, W
 from tailrace.wire import openai_items as shown
 from tailrace.wire.base import Frame
 from tailrace.wire.openai_items import ITEM, Json, Key
+from tailrace.wire.openai_numbers import (
+    JOINED,
+    MANY_ANNOTATIONS,
+    MANY_PARTS,
+    NARROW,
+    WHOLE,
+    WIDE,
+    Numbering,
+)
 from tailrace.wire.openai_object import (
     INTERRUPTED,
+    TOO_LONG,
     begun_response,
     failed_response,
     response_object,
 )
-
-SHIFT = 12
-"""A frame's number is its event's, shifted, and its own place among the frames of that event."""
-
-JOINED = 0x400
-"""Where those places begin for a reader that joined by `open`."""
 
 Told = tuple[str, Json]
 """The type and the fields of one frame, before it has its number."""
@@ -108,6 +112,8 @@ class ResponsesEncoder:
         "_heads",
         "_index",
         "_loose",
+        "_mode",
+        "_numbering",
         "_over",
         "_places",
         "_said",
@@ -117,11 +123,17 @@ class ResponsesEncoder:
     )
 
     def __init__(
-        self, state: State, *, joined: bool = False, told: list[Told] | None = None
+        self,
+        state: State,
+        *,
+        joined: bool = False,
+        numbering: Numbering = NARROW,
+        told: list[Told] | None = None,
     ) -> None:
         """Ready for the event after `state`; `told` takes what brings an empty client there."""
         self._state = state = fork(state)
-        self._base = JOINED if joined else 0
+        self._mode = JOINED if joined else WHOLE
+        self._use(numbering)
         self._sources = shown.Sources(state)
         self._index: dict[Key, int] = {}
         self._places: dict[Place, tuple[Lane, Json]] = {}
@@ -136,6 +148,8 @@ class ResponsesEncoder:
         if root is None:
             return
         self._task_id = root.task_id
+        if any(_is_long(node) for node in root.items.values()):
+            self._use(WIDE)
         for one in self._retell(root):
             if told is not None:
                 told.append(one)
@@ -151,7 +165,7 @@ class ResponsesEncoder:
         kind = _DELTAS.get(event.__class__)
         if kind is None:
             told = list(self._tell(event))
-            return numbered(told, event.sequence_number << SHIFT | self._base) if told else []
+            return self.number(told, self._mode, event.sequence_number) if told else []
         # Nearly all events are deltas, and those of one part differ in nothing but the text.
         if not self._state.absorb(event) or event.task_id != self._task_id:
             return []
@@ -159,12 +173,45 @@ class ResponsesEncoder:
         head = self._heads.get(place)
         if head is None:
             return []
-        number = event.sequence_number << SHIFT | self._base
+        number = event.sequence_number << self._numbering.shift | self._base
         return [b'%b%b,"sequence_number":%d}\n\n' % (head, _json(event.delta), number)]  # type: ignore[union-attr]
 
     def close(self, reason: str) -> list[Frame]:
         """Nothing: whoever is cut retrieves the rest by its cursor, and the run did not end."""
         return []
+
+    def number(self, told: list[Told], mode: int, seq: int) -> list[Frame]:
+        """Frames with their numbers, from the first that belongs to this event, or to `open`."""
+        if len(told) > self._numbering.room(mode):
+            self._use(WIDE)
+        room = self._numbering.room(mode)
+        if len(told) > room:
+            self._over = True
+            told[room - 1 :] = [
+                ("response.failed", {"response": failed_response(self._state, TOO_LONG)})
+            ]
+        return [
+            sse.frame(_json({"type": name, **fields, "sequence_number": number}), event=name)
+            for number, (name, fields) in enumerate(told, self._numbering.first(mode, seq))
+        ]
+
+    def _use(self, numbering: Numbering) -> None:
+        self._numbering = numbering
+        self._base = numbering.first(self._mode)
+
+    def _note_length(self, root: TaskNode, event: Any) -> None:
+        """Use wide numbers from the event on that makes an item long."""
+        node = root.items.get(getattr(event, "output_index", -1))
+        if node is None or event.task_id != self._task_id:
+            return
+        if isinstance(event, ev.OutputItemAdded | ev.OutputItemDone):
+            is_long = _is_long(node)
+        else:
+            is_long = _has_many_parts(node) or _is_cited_often(
+                node.parts.get(getattr(event, "block_index", -1))
+            )
+        if is_long:
+            self._use(WIDE)
 
     def _tell(self, event: ev.AnyEvent) -> Iterator[Told]:
         """Fold an event that is no delta, and say what happened."""
@@ -178,6 +225,8 @@ class ResponsesEncoder:
             self._task_id = root.task_id
             yield "response.created", {"response": begun_response(state)}
         self._sources.note_event(event)
+        if root is not None:
+            self._note_length(root, event)
         tell = self._TELL.get(type(event))
         if tell is not None and root is not None and event.task_id == self._task_id:
             yield from tell(self, root, event)
@@ -431,6 +480,19 @@ def _is_told(node: ItemNode) -> bool:
     return not isinstance(node.item, RawItem)
 
 
+def _has_many_parts(node: ItemNode) -> bool:
+    return len(node.parts) + len(node.texts) > MANY_PARTS
+
+
+def _is_cited_often(part: Part | None) -> bool:
+    return isinstance(part, TextNode) and len(part.annotations) > MANY_ANNOTATIONS
+
+
+def _is_long(node: ItemNode) -> bool:
+    """Whether one event about this item may have more frames than narrow numbers have room for."""
+    return _has_many_parts(node) or any(map(_is_cited_often, node.parts.values()))
+
+
 def _parts(node: ItemNode) -> list[tuple[Place, Any]]:
     """The parts of an item, in order of arrival."""
     first = "summary" if isinstance(node.item, Reasoning) else "blocks"
@@ -457,11 +519,3 @@ def _head(name: str, fields: Json) -> bytes:
     """A delta's frame up to the text: nothing else differs between the deltas of a part."""
     data = _json({"type": f"{name}.delta", **fields})
     return b'event: %b.delta\ndata: %b,"delta":' % (name.encode(), data[:-1])
-
-
-def numbered(told: list[Told], first: int) -> list[Frame]:
-    """Frames with the numbers from `first` on."""
-    return [
-        sse.frame(_json({"type": name, **fields, "sequence_number": number}), event=name)
-        for number, (name, fields) in enumerate(told, first)
-    ]

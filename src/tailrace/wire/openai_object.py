@@ -14,6 +14,10 @@ INTERRUPTED = ErrorInfo(
     code="interrupted",
     message="The answer was begun again after a fault; retrieve the response to get all of it.",
 )
+TOO_LONG = ErrorInfo(
+    code="too_long",
+    message="The response is too long to be streamed; retrieve it without `stream`.",
+)
 INCOMPLETE_CALL = ErrorInfo(
     code="incomplete_function_call", message="The response ended inside a function call."
 )

@@ -1,11 +1,7 @@
 """OpenAI's Responses stream: the root task as one response that grows.
 
-Every frame has a `sequence_number` that is a cursor without any state: `seq << 12 | sub`, where
-`sub` counts the frames of one event. It also says how its reader came in (see `resume`):
-
-    sub 0x000…   the stream from its first event on
-    sub 0x400…   the stream after `open`: what was superseded by then was never told
-    sub 0x800…   the frames of `open` itself, at the state after event `seq`
+Every frame has a `sequence_number` that is a cursor without any state; `wire.openai_numbers` says
+what is in it. No two frames of a run share a number unless the same frames follow both.
 
 No frame has an `id:` line: once openai-python has seen one, it takes the blank line after a comment
 for an event. Without them a comment is a safe heartbeat; a `keepalive` event would need a number.
@@ -23,7 +19,8 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
 from tailrace.wire.base import Cursor, Frame, whole_number
-from tailrace.wire.openai_encoder import JOINED, SHIFT, ResponsesEncoder, Told, numbered
+from tailrace.wire.openai_encoder import ResponsesEncoder, Told
+from tailrace.wire.openai_numbers import JOINED, OPENING, place_of, split
 from tailrace.wire.openai_object import echoed, response_id, response_object
 
 __all__ = [
@@ -34,9 +31,6 @@ __all__ = [
     "response_id",
     "response_object",
 ]
-
-OPENING = 0x800
-"""Where the frames of `open` itself begin."""
 
 
 class ResponsesFormat:
@@ -58,10 +52,7 @@ class ResponsesFormat:
         """One delta for each text, and what was superseded left out."""
         told: list[Told] = []
         encoder = ResponsesEncoder(state, joined=True, told=told)
-        number = state.sequence_number << SHIFT
-        # More than fit above 0x800 borrow the numbers below: still rising, but no cursors.
-        first = min(number + OPENING, number + (1 << SHIFT) - len(told))
-        return encoder, numbered(told, first)
+        return encoder, encoder.number(told, OPENING, state.sequence_number)
 
     def resume(
         self, before: State, recorded: Recorded, cursor: Cursor
@@ -70,21 +61,21 @@ class ResponsesFormat:
 
         The encoder is for the event after it; the frames are what is left of its own.
         """
-        sub = cursor.sub or 0
-        if sub >= OPENING:
+        place = place_of(cursor.sub or 0)
+        if place.mode == OPENING:
             state = fork(before)
             state.absorb(recorded.event)
             encoder, frames = self.open(state)
-            return encoder, frames[sub - OPENING + 1 :]
-        joined = sub >= JOINED
-        encoder = ResponsesEncoder(before, joined=joined)
-        frames = encoder.encode(recorded)
-        return encoder, frames[sub - (JOINED if joined else 0) + 1 :]
+        else:
+            joined = place.mode == JOINED
+            encoder = ResponsesEncoder(before, joined=joined, numbering=place.numbering)
+            frames = encoder.encode(recorded)
+        return encoder, frames[place.k + 1 :]
 
     def cursor(self, text: str) -> Cursor:
         """A `sequence_number`, as `starting_after` has it; 0 is the start."""
-        number = whole_number(text)
-        return Cursor(number >> SHIFT, sub=number & (1 << SHIFT) - 1)
+        seq, sub = split(whole_number(text))
+        return Cursor(seq, sub=sub)
 
 
 FORMAT = ResponsesFormat()
