@@ -131,9 +131,43 @@ def test_a_finish_reason_that_says_error_is_a_failure_even_without_words() -> No
     assert (outcome.status, outcome.error.code) == ("failed", "provider_error")
 
 
-def test_done_ends_the_stream_but_is_no_finish_reason() -> None:
+USAGE = json.dumps({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
+
+
+@pytest.mark.parametrize("end", ["[DONE]", USAGE])
+@pytest.mark.parametrize("finish_reason", [None, "", "null"])
+def test_an_answer_without_finish_reason_is_completed_by_done_or_the_final_usage(
+    end: str, finish_reason: Any
+) -> None:
+    """Snowflake Cortex sends no `finish_reason`."""
+    said = [chunk({"content": "a"}, finish_reason), calls(fragment("f", '{"a":1}', index=0))]
+    object_, outcome = read(*said, end, json.dumps({"choices": "none"}))
+    assert outcome == Outcome(status="completed")
+    assert [item.get("status") for item in object_["output"]] == [None, None]
+    # Nothing may follow what ends an answer, and an answer has to be there.
+    assert read(end)[1].status == "cut"
+    assert read(*said, USAGE, chunk({"content": "b"}))[1].status == "cut"
+    assert read(*said, json.dumps({"error": {"message": "No"}}), end)[1].status == "failed"
+
+
+@pytest.mark.parametrize("end", ["[DONE]", USAGE])
+@pytest.mark.parametrize("arguments", ['{"a":', "", '{"a":1}}'])
+def test_a_call_that_may_be_cut_is_not_completed_without_finish_reason(
+    end: str, arguments: str
+) -> None:
+    object_, outcome = read(calls(fragment("f", arguments, index=0)), end)
+    assert outcome.status == "cut"
+    assert object_["output"][0]["status"] == "incomplete"
+
+
+def test_counts_so_far_do_not_complete_an_answer() -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 1}
+    assert read(chunk({"content": "a"}, usage=usage))[1].status == "cut"
+    assert read(chunk({"content": "a"}), chunk({}, usage={"prompt_tokens": 3}))[1].status == "cut"
+
+
+def test_nothing_is_read_behind_done() -> None:
     assert read(STOP, " [DONE]\n", chunk({"content": "late"}))[0]["output"] == []
-    assert read(chunk({"content": "a"}), "[DONE]")[1].status == "cut"
     book = Notebook()
     ingest = OpenAIChat(book)
     ingest.feed(STOP.encode())

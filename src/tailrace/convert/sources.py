@@ -135,9 +135,10 @@ class ProviderSource:
 
 
 class MessageSource(ProviderSource):
-    """A stream whose own end may be no more than `[DONE]`: the message of a UI.
+    """A stream whose own end may be no more than `[DONE]`: a UI message, or chat completions.
 
     Backends that write its chunks by hand often leave out `finish`, and their clients do not mind.
+    Some servers of chat completions send no `finish_reason`.
     """
 
     def stop(self) -> None:

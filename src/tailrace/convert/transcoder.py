@@ -20,7 +20,7 @@ from tailrace.wire.formats import FORMATS
 
 _SOURCES: Mapping[str, Callable[[str], Source]] = {
     "openai-responses": partial(ProviderSource, OpenAIResponses),
-    "openai-chat": partial(ProviderSource, OpenAIChat),
+    "openai-chat": partial(MessageSource, OpenAIChat),
     "anthropic-messages": partial(ProviderSource, AnthropicMessages),
     "task": TaskSource,
     "jsonl": TaskSource,

@@ -3,7 +3,8 @@
 The stream is a list of chunks, each with a `delta` of one growing message; nothing says that a text
 or a call has ended but the `finish_reason` of the whole. So items are closed when something else
 begins or when the stream is over, and a call is completed only after a `finish_reason` that says
-so, and never with the mere beginning of its arguments.
+so, and never with the mere beginning of its arguments. Some servers (Snowflake Cortex) send no
+`finish_reason`. There, `[DONE]` or the final usage ends an answer whose calls are whole JSON.
 
 What this version has no name for is kept once a stream, in the private part of one `task.raw`; what
 changes with every chunk in as many as it takes.
@@ -17,7 +18,15 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.items import ErrorInfo
 from tailrace.core.writers import Sink
-from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
+from tailrace.ingest.base import (
+    ExecutorOf,
+    Outcome,
+    as_number,
+    is_stop,
+    keep_raw,
+    read_json,
+    server_tools,
+)
 from tailrace.ingest.openai_chat_answer import Answer
 from tailrace.ingest.openai_chat_calls import API
 from tailrace.ingest.openai_chat_facts import (
@@ -61,6 +70,7 @@ class OpenAIChat:
         self._finish_reasons: dict[int, str] = {}
         self._error: ErrorInfo | None = None
         self._usage: dict[str, Any] | None = None
+        self._says_end = False  # whether `[DONE]` or the final usage came last
         self._head: dict[str, Any] = {}
         self._sources: dict[str, Any] = {}
         self._of_chunks = Gathered(())
@@ -79,7 +89,7 @@ class OpenAIChat:
         if self._is_over:
             return
         if is_stop(data):
-            self._is_over = True
+            self._is_over = self._says_end = True
             return
         self._chunk(read_json(data))
 
@@ -110,6 +120,7 @@ class OpenAIChat:
         elif choices is not None:
             self._of_chunks.add("choices", choices)
         self._note_usage(chunk, chunk.get("x_groq"))
+        self._note_end(choices, chunk.get("usage"))
         changed = self._of_chunks.changed + self._of_choices.changed + self._answer.rest.changed
         if changed + len(self._others) >= _MOST_CHANGES:
             self._keep(self._changes())
@@ -181,10 +192,20 @@ class OpenAIChat:
                 self._usage = usage
                 return
 
+    def _note_end(self, choices: Any, usage: Any) -> None:
+        """Usage is final when nothing is said beside it or behind it; other counts are so far."""
+        said = isinstance(choices, list) and any(
+            _speaks(one) for one in choices if isinstance(one, dict)
+        )
+        counted = isinstance(usage, dict) and as_number(usage.get("completion_tokens"))
+        self._says_end = not said and (self._says_end or bool(counted))
+
     def _close(self) -> Outcome:
         self._message(self._beside)
         finish_reason = self._finish_reason
-        outcome = outcome_of(finish_reason, self._error)
+        says_end = self._says_end and self._choice is not None and self._answer.is_whole
+        implied = "stop" if says_end else None
+        outcome = outcome_of(finish_reason or implied, self._error)
         is_whole = outcome.status == "completed"
         for name, sources in self._sources.items():
             self._answer.cite_sources(name, sources)

@@ -67,6 +67,11 @@ class Answer:
         else:
             self._text.annotate(RawAnnotation(raw={"type": name, name: sources}))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing shows that the answer was cut: each call has a name and whole JSON."""
+        return self._calls.are_whole
+
     def close(self, *, is_whole: bool) -> bool:
         """Close what is open; whether a call lacks its name or the end of its arguments."""
         status: Status = "completed" if is_whole else "incomplete"

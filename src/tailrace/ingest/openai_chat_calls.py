@@ -276,6 +276,11 @@ class Calls:
             self._legacy.is_legacy = True
         self._take(self._legacy, _Fragment({"function": raw}))
 
+    @property
+    def are_whole(self) -> bool:
+        """Whether each call has a name, and arguments that nothing can follow."""
+        return all(call.name and call.state() == "whole" for call in self._calls)
+
     def finish(self, *, is_whole: bool) -> tuple[bool, list[dict[str, Any]]]:
         """Close them all; whether one was cut short, and the ones that have no name.
 

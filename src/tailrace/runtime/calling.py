@@ -219,9 +219,9 @@ async def _read(
                 return
             for event in events:
                 first_by = None
+                feed(event)
                 if event == "[DONE]":
                     return
-                feed(event)
             if drain is not None:
                 await drain()
     finally:
