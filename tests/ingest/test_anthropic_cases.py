@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tailrace.core import events as ev
+from tailrace.core.codec import encode_event
 from tailrace.core.errors import MalformedEvent, StreamError
 from tailrace.core.items import Executor
 from tailrace.ingest.anthropic_messages import AnthropicMessages
@@ -165,6 +167,46 @@ def test_what_only_the_end_of_a_message_says_is_kept() -> None:
     metrics = {"amazon-bedrock-invocationMetrics": {"invocationLatency": 5}}
     whole, _ = read(START, *HELLO, *ended("end_turn")[:1], {**STOP, **metrics})
     assert metrics.items() <= whole["private"]["raw"].items()
+
+
+def counted(*iterations: Any, **usage: Any) -> list[Json]:
+    """The usage of each call inside of one message, last the message's own."""
+    usage = {"input_tokens": 10, "output_tokens": 7, "iterations": list(iterations), **usage}
+    book = Notebook()
+    ingest = AnthropicMessages(book)
+    for event in (START, *HELLO, {"type": "message_delta", "delta": {}, "usage": usage}, STOP):
+        ingest.feed(json.dumps(event))
+    ingest.end()
+    written = [event for event, _ in book.take() if isinstance(event, ev.TaskUsage)]
+    return [json.loads(encode_event(event))["usage"] for event in written]
+
+
+def test_calls_that_the_totals_of_a_message_leave_out_are_counted_by_their_own_model() -> None:
+    counts = {"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 4}
+    found = counted(
+        {"type": "compaction", **counts, "cache_creation_input_tokens": 8},
+        {"type": "advisor_message", "model": "claude-wise", **counts},
+        {"type": "message", **counts},
+        {"type": "fallback_message", "model": "claude-y", **counts},
+    )
+    ours = {"input_tokens": 5, "output_tokens": 2, "cached_input_tokens": 4, "latency_ms": 0.0}
+    model = found[-1]["model"]
+    cached = {"input_tokens": 13, "cache_write_tokens": 8}
+    assert found == [
+        {**ours, **cached, "model": model},
+        {**ours, "model": "claude-wise"},
+        {"model": model, "input_tokens": 10, "output_tokens": 7},
+    ]
+
+
+def test_iterations_that_are_none_are_not_counted() -> None:
+    assert len(counted(7, "compaction", {"type": "compaction", "input_tokens": -1})) == 2
+    assert len(counted(iterations={"type": "compaction"})) == 1
+
+
+def test_a_cost_that_a_gateway_tells_is_the_cost_of_all_iterations() -> None:
+    found = counted({"type": "compaction", "input_tokens": 5}, cost=0.5)
+    assert [one["cost"] for one in found] == [0.0, 0.5]
 
 
 def test_the_end_of_a_chat_stream_says_nothing() -> None:

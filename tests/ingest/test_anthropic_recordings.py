@@ -101,15 +101,23 @@ def check_citations(block: dict[str, Any], citations: list[dict[str, Any]]) -> N
 
 
 def check_usage(usage: dict[str, Any] | None, letters: list[Letter]) -> None:
+    beside = [
+        one
+        for letter in letters
+        for one in letter.usage.get("iterations") or ()
+        if one["type"] in ("compaction", "advisor_message")
+    ]
+
     def total(*names: str) -> int:
-        return sum(letter.usage.get(name) or 0 for letter in letters for name in names)
+        counted = [*(letter.usage for letter in letters), *beside]
+        return sum(one.get(name) or 0 for one in counted for name in names)
 
     if not letters:
         assert usage is None
         return
     read, written = "cache_read_input_tokens", "cache_creation_input_tokens"
     assert usage is not None
-    assert usage["calls"] == len(letters)
+    assert usage["calls"] == len(letters) + len(beside)
     assert usage["input_tokens"] == total("input_tokens", read, written)
     assert usage["output_tokens"] == total("output_tokens")
     assert usage.get("cached_input_tokens", 0) == total(read)

@@ -101,7 +101,8 @@ class AnthropicMessages:
     In a message `raw` is a list, one block each; an empty one says that nothing is to be sent back.
     What is sealed (`encrypted_…`) stands there only.
 
-    Each message has one `task.usage`, when it ends. `message_delta` repeats the totals of
+    Each message has one `task.usage`, when it ends; compaction and advisors, which its totals
+    leave out, have their own before it. `message_delta` repeats the totals of
     `message_start`, so its numbers replace those. `input_tokens` counts the whole input, as with
     OpenAI: what was read from the cache (`cached_input_tokens`) and written to it
     (`cache_write_tokens`) is part of it, which Anthropic counts apart. Privately `raw` is the
@@ -392,20 +393,15 @@ class AnthropicMessages:
             message.finish(private=self._answer.private(raw=[]))
 
     def _report_usage(self) -> None:
-        model, details = self._facts.get("model"), self._usage.get("output_tokens_details")
-        tier, container = self._usage.get("service_tier"), self._facts.get("container")
-        read = count_of(self._usage, "cache_read_input_tokens")
-        written = count_of(self._usage, "cache_creation_input_tokens")
-        usage = Usage(
-            model=model if isinstance(model, str) else None,
-            input_tokens=count_of(self._usage, "input_tokens") + read + written,
-            output_tokens=count_of(self._usage, "output_tokens"),
-            cached_input_tokens=read,
-            cache_write_tokens=written,
-            reasoning_tokens=count_of(details, "thinking_tokens"),
+        model, container = self._facts.get("model"), self._facts.get("container")
+        tier = self._usage.get("service_tier")
+        total = _usage_of(self._usage, model if isinstance(model, str) else None)
+        usage = msgspec.structs.replace(
+            total,
             cost=cost_of(self._usage),
             service_tier=tier if isinstance(tier, str) else None,
         )
+        self._report_beside(usage)
         provider = {"api": API, "response_id": self._answer.message_id, "model": usage.model}
         if isinstance(container, dict):
             provider["container"] = container.get("id")
@@ -416,6 +412,36 @@ class AnthropicMessages:
                 raw={**self._facts, "usage": self._usage},
             ),
         )
+
+    def _report_beside(self, message: Usage) -> None:
+        """Count what the message's own totals leave out, each call by its own model."""
+        iterations = self._usage.get("iterations")
+        for one in iterations if isinstance(iterations, list) else ():
+            if isinstance(one, dict) and one.get("type") in _BESIDE:
+                model = one.get("model")
+                usage = _usage_of(one, model if isinstance(model, str) else message.model)
+                # The message's time and, where a gateway tells it, its cost include this call's.
+                cost = None if message.cost is None else 0.0
+                usage = msgspec.structs.replace(usage, latency_ms=0.0, cost=cost)
+                self._sink.emit(ev.TaskUsage(task_id=self._sink.task_id, usage=usage))
+
+
+_BESIDE = ("compaction", "advisor_message")
+"""Iterations that are billed and not part of a message's totals, by Anthropic's `usage`."""
+
+
+def _usage_of(counts: Json, model: str | None) -> Usage:
+    """Counts in our words: cached input is input too."""
+    read = count_of(counts, "cache_read_input_tokens")
+    written = count_of(counts, "cache_creation_input_tokens")
+    return Usage(
+        model=model,
+        input_tokens=count_of(counts, "input_tokens") + read + written,
+        output_tokens=count_of(counts, "output_tokens"),
+        cached_input_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=count_of(counts.get("output_tokens_details"), "thinking_tokens"),
+    )
 
 
 def _index(event: Json) -> int | None:

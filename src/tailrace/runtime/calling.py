@@ -296,6 +296,8 @@ class _Watched(Sink):
 
     def _counted(self, usage: Usage) -> Usage:
         cost = self._model.cost(usage) if usage.cost is None else usage.cost
+        if usage.latency_ms is not None:  # a call inside this one, whose time is not its own
+            return msgspec.structs.replace(usage, cost=cost)
         first = self._first_token
         return msgspec.structs.replace(
             usage,
