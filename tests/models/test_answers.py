@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
+
 from tailrace.core import events as ev
 from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook
-from tailrace.ports import Request
+from tailrace.models.scripted import Scripted
+from tailrace.ports import OutputSchema, Request
 from tailrace.runtime.calling import call_model
+from tailrace.runtime.scripts import call, say, think
 from tailrace.testing.simulator import Recorded, Simulator
-from tests.models.talking import HASTY, model_at, texts
+from tests.models.talking import APIS, HASTY, WEATHER, model_at, texts
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 
 
 async def test_an_advisor_is_paid_by_its_own_price_and_time_counts_once() -> None:
@@ -62,3 +75,46 @@ async def test_an_answer_without_finish_reason_is_asked_for_once() -> None:
         await model.close()
     assert outcome.status == "completed"
     assert (texts(book), len(provider.requests)) == (["Hello"], 1)
+
+
+def outputs(book: Notebook) -> list[Any]:
+    written = [event for event, _ in book.take() if isinstance(event, ev.StructuredOutputDone)]
+    return [(event.name, event.value) for event in written]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer_by_a_schema_is_told_as_a_value_once(api: str) -> None:
+    answers: list[Any] = [
+        [say('{"city":"Rome"}'), call("get_weather", city="Paris")],  # not the last answer
+        [think("Which? "), say('{"city": "Paris"}')],
+        [say('{"city":"Late"}')],
+    ]
+    async with Simulator(*answers) as provider:
+        model = model_at(provider, api)
+        book = Notebook()
+        asked = Request(
+            input=[{"role": "user", "content": "?"}],
+            tools=[WEATHER],
+            output=OutputSchema(schema=SCHEMA, name="place"),
+        )
+        for expected in ([], [("place", {"city": "Paris"})], []):
+            outcome = await call_model(model, asked, book, patience=HASTY)
+            assert outcome.status == "completed"
+            assert outputs(book) == expected
+        await model.close()
+
+
+@pytest.mark.parametrize("said", ["It is sunny.", '{"city":', "", '{"n":1e999}', '{"a":"\\u0000"}'])
+async def test_words_that_are_no_json_are_no_structured_output(said: str) -> None:
+    book = Notebook()
+    asked = Request(input=[], output=OutputSchema(schema={}))
+    script = [say(said)] if said else [think("Hm.")]
+    outcome = await call_model(Scripted(script), asked, book, patience=HASTY)
+    assert outcome.status == "completed"
+    assert outputs(book) == []
+
+
+async def test_without_a_schema_json_is_only_words() -> None:
+    book = Notebook()
+    await call_model(Scripted([say("{}")]), Request(input=[]), book, patience=HASTY)
+    assert outputs(book) == []

@@ -22,6 +22,7 @@ from typing import Protocol
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.codec import check_value
 from tailrace.core.errors import (
     FirstEventTimeout,
     IdleTimeout,
@@ -32,7 +33,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.history import Api
 from tailrace.core.items import ErrorInfo, Item, Message, Reasoning, ToolCall, Usage
-from tailrace.core.state import TaskNode
+from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.writers import Sink
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
@@ -122,6 +123,7 @@ async def call_model(
     check_request(request)
     request = msgspec.structs.replace(request, note=_Notes(sink, request).tell)
     for retry in range(1, patience.retries + 2):
+        first = len(sink.node.items)
         watched = _Watched(sink, model, now)
         ingest = INGESTS[model.api](watched, executor_of)
         outcome = await _one_try(model.stream(request), ingest, patience, drain)
@@ -129,6 +131,8 @@ async def call_model(
             outcome.error is not None and outcome.error.code in _PASSING
         )
         if not passing or watched.has_whole or retry > patience.retries:
+            if request.output is not None and outcome.status == "completed":
+                _emit_output(sink, request.output.name, first)
             return outcome
         error = outcome.error or ErrorInfo(code="cut", message="The stream broke off.")
         seconds = patience.wait(retry, error.retry_after)
@@ -167,6 +171,28 @@ _PASSING = frozenset(  # the codes of faults after which the same call may go we
     }
     | set(CODES.values())
 )
+
+
+def _emit_output(sink: Task, name: str, first: int) -> None:
+    """Emit the answer as a JSON value: the last message of the items from `first` on.
+
+    An answer with calls is not the last one, and words that are no JSON are only words.
+    """
+    nodes = [node for index, node in sorted(sink.node.items.items()) if index >= first]
+    calls = (node.item for node in nodes if isinstance(node.item, ToolCall))
+    said = [node for node in nodes if isinstance(node.item, Message)]
+    if not said or any(call.executor != "provider" for call in calls):
+        return
+    if sink.node.structured_output is not None:  # a task has one: rule `output-once`
+        return
+    parts = (part for _, part in sorted(said[-1].parts.items()))
+    texts = (part.text for part in parts if isinstance(part, TextNode) and part.kind == "text")
+    try:
+        value = msgspec.json.decode("".join(texts))
+        check_value(value)
+    except (msgspec.DecodeError, InvalidValue):
+        return
+    sink.emit(ev.StructuredOutputDone(task_id=sink.task_id, value=value, name=name))
 
 
 async def _one_try(
