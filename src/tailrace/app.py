@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.buses import mirror_of, open_bus
 from tailrace.core.errors import CallerError
-from tailrace.runtime.agents import Agent
+from tailrace.runtime.agents import Agent, check_agents
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
 from tailrace.server.door import LOOPBACK
@@ -51,6 +51,7 @@ class Tailrace:
         keep_runs: timedelta | None = None,
         hosts: frozenset[str] = LOOPBACK,
     ) -> None:
+        check_agents(agents)
         self.agents = agents
         self.database = database
         self.bus = bus

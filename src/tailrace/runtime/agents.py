@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import wraps
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial, wraps
 
+from tailrace.core.errors import CallerError
 from tailrace.runtime.task import TaskWriter
 
 Agent = Callable[[TaskWriter], Awaitable[None]]
@@ -18,6 +20,7 @@ def restartable(agent: Agent) -> Agent:
     (`interrupted`), unless its agent says by this that it looks at what is there (`task.node`) and
     goes on from it.
     """
+    check_agents({getattr(agent, "__name__", type(agent).__name__): agent})
 
     @wraps(agent)
     async def call(task: TaskWriter) -> None:
@@ -30,3 +33,18 @@ def restartable(agent: Agent) -> Agent:
 def is_restartable(agent: Agent) -> bool:
     """Whether the agent declared it."""
     return getattr(agent, "restartable", False) is True
+
+
+def check_agents(agents: Mapping[str, Agent]) -> None:
+    """Raise `CallerError` for an agent that is not an async function.
+
+    A synchronous function would block the event loop for all other runs, and returns no awaitable.
+    """
+    for name, agent in agents.items():
+        called = agent.func if isinstance(agent, partial) else agent
+        method = getattr(called, "__call__", None)  # noqa: B004  # an object may have an async one
+        if not inspect.iscoroutinefunction(called) and not inspect.iscoroutinefunction(method):
+            raise CallerError(
+                f"Agent {name!r} is not an async function. Write it with `async def`, and call"
+                " blocking code with `await asyncio.to_thread(...)`."
+            )

@@ -97,7 +97,10 @@ class Live:
         except TailraceError as error:
             logger.exception("run %s failed", task.task_id)
             task.fail(ErrorInfo(code=error.code, message=str(error)))
-        except Exception:
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        # Not only `Exception`: asyncio ends the whole process for a task that raises `SystemExit`.
+        except BaseException:
             if task.emitter.failure is not None:
                 raise task.emitter.failure from None
             # What an agent raises may hold a secret: clients learn that it failed, the log why.

@@ -1,0 +1,77 @@
+"""What an agent may be, and what it cannot do to the process that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.buses.local import LocalBus
+from tailrace.core.errors import CallerError
+from tailrace.core.view import client_view
+from tailrace.runtime.agents import restartable
+from tailrace.runtime.runs import Runs
+from tailrace.runtime.task import TaskWriter
+from tailrace.stores.sqlite import SqliteLog
+
+
+async def quick(task: TaskWriter) -> None:
+    with task.message() as message:
+        message.text("Done.")
+
+
+class Answering:
+    async def __call__(self, task: TaskWriter) -> None:
+        await quick(task)
+
+
+def synchronous(_task: TaskWriter) -> None:
+    pass
+
+
+class Outcome(BaseException):
+    """What some libraries raise; no `Exception`."""
+
+
+@pytest.mark.parametrize("make", [lambda one: Tailrace({"a": one}), restartable])
+def test_a_synchronous_function_is_refused_as_an_agent_with_a_sentence(
+    make: Callable[[Any], Any],
+) -> None:
+    for wrong in (synchronous, functools.partial(synchronous), lambda _: None, "agent"):
+        with pytest.raises(CallerError, match="async def"):
+            make(wrong)
+    for right in (quick, functools.partial(quick), Answering(), restartable(quick)):
+        make(right)
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), Outcome()])
+async def test_an_agent_that_raises_system_exit_fails_its_run_and_not_the_process(
+    tmp_path: Path, raised: BaseException
+) -> None:
+    async def leaving(_task: TaskWriter) -> None:
+        raise raised
+
+    runs = Runs(
+        SqliteLog(tmp_path / "log.db"),
+        LocalBus(),
+        {"leaving": leaving, "quick": quick},
+        new_id=iter("123456789").__next__,
+        now=lambda: 1.0,
+    )
+    runs.open()
+    try:
+        async with asyncio.timeout(30):
+            for agent, status in (("leaving", "failed"), ("quick", "completed")):
+                run_id = await runs.start(agent, "?")
+                assert await runs.reader.ended(run_id, 20)
+                shown = client_view(await runs.state(run_id))
+                assert shown["status"] == status
+                if status == "failed":
+                    assert shown["error"]["code"] == "agent_error"
+    finally:
+        await runs.close()
