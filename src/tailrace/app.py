@@ -18,9 +18,11 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.buses import mirror_of, open_bus
 from tailrace.core.errors import CallerError
+from tailrace.ports import MAX_ATTEMPTS
 from tailrace.runtime.agents import Agent, check_agents
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
+from tailrace.runtime.worker import LEASE_SECONDS
 from tailrace.server.door import LOOPBACK
 from tailrace.server.routes import Server
 from tailrace.stores import open_store
@@ -38,6 +40,9 @@ class Tailrace:
 
     `keep_events` is how long after its end a run is kept with all its events; after that only its
     final state is, and after `keep_runs` nothing. Both are for ever unless said otherwise.
+
+    `lease` is how long a run stays with a worker that is not heard of. A run that `max_attempts`
+    workers have lost is ended as failed.
     """
 
     def __init__(
@@ -49,14 +54,20 @@ class Tailrace:
         worker: bool = True,
         keep_events: timedelta | None = None,
         keep_runs: timedelta | None = None,
+        lease: timedelta = timedelta(seconds=LEASE_SECONDS),
+        max_attempts: int = MAX_ATTEMPTS,
         hosts: frozenset[str] = LOOPBACK,
     ) -> None:
         check_agents(agents)
+        if lease < timedelta(seconds=1) or max_attempts < 1:
+            raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
         self.agents = agents
         self.database = database
         self.bus = bus
         self.worker = worker
         self.keep(keep_events, keep_runs)
+        self.lease = lease
+        self.max_attempts = max_attempts
         self.hosts = hosts
         self._runs: Runs | None = None
         self._server: Server | None = None
@@ -96,6 +107,8 @@ class Tailrace:
             new_id=lambda: secrets.token_hex(8),
             now=time.time,
             worker=self.worker,
+            lease=self.lease.total_seconds(),
+            max_attempts=self.max_attempts,
             keep_events=_seconds(self.keep_events),
             keep_runs=_seconds(self.keep_runs),
             mirror=mirror_of(bus),

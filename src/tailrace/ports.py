@@ -19,7 +19,7 @@ from tailrace.core.items import Usage
 from tailrace.core.lines import Lines
 
 MAX_ATTEMPTS = 5
-"""How often a run may be claimed before it is ended as failed: one that kills its workers stops."""
+"""How many workers may lose a run before it is ended as failed: one that kills them stops."""
 
 FORGET_SECONDS = 60.0
 """How long a run to forget stays after its end, so that its clients see how it ended."""
@@ -57,7 +57,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     epoch: int
     attempts: int
-    """How many workers have claimed it."""
+    """1 since its first claim, and one more for each worker that lost it."""
     created_at: float
     ended_at: float | None
     trimmed_to: int
@@ -116,8 +116,8 @@ class Basis(msgspec.Struct, frozen=True):
 class Claim(msgspec.Struct, frozen=True):
     """The right to write a run, for as long as its lease is kept.
 
-    `attempt` counts the claims of the run, this one included. Past `MAX_ATTEMPTS` the claimer ends
-    the run as failed instead of working on it.
+    `attempt` is 1, and one more for each worker that lost the run. A run that its worker released
+    was not lost. Past `MAX_ATTEMPTS` (a setting) the claimer ends the run as failed.
     """
 
     run_id: str
@@ -238,18 +238,28 @@ class Queue(Protocol):
     """Who may write which run. Time is the database's (SQLite: the boot's), not a worker's."""
 
     async def claim(
-        self, worker: str, agents: list[str], lease: float, limit: int = 1
+        self,
+        worker: str,
+        agents: list[str],
+        lease: float,
+        limit: int = 1,
+        held: Sequence[str] = (),
     ) -> list[Claim]:
         """Take waiting runs of these agents, oldest first, each with a new epoch.
 
-        A run waits when it has not ended and nobody's lease on it is alive.
+        A run waits when it has not ended and has no live lease. A run in `held` is not taken: the
+        worker still has it, although its lease may have ended.
         """
 
     async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
         """Claim this run whoever holds it, when nobody reads its letters; None if it ended."""
 
     async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
-        """Keep leases on (run_id, epoch) alive; the run_ids whose claim is lost."""
+        """Keep leases on (run_id, epoch) alive; the run_ids whose claim is lost.
+
+        A lease that has ended is alive again, unless another worker has claimed the run. May also
+        be called on another thread's event loop: leases are kept while an agent blocks this one.
+        """
 
     async def release(self, run_id: str, epoch: int) -> None:
         """Give a claim up, so that another worker need not wait for the lease to end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -184,9 +185,14 @@ class TakesLettersOfTheDead(Broken):
 
 class ClaimsWhatIsHeld(Broken):
     async def claim(
-        self, worker: str, agents: list[str], lease: float, limit: int = 1
+        self,
+        worker: str,
+        agents: list[str],
+        lease: float,
+        limit: int = 1,
+        held: Sequence[str] = (),
     ) -> list[Claim]:
-        return await self.good.claim(worker, agents, 0.0, limit)
+        return await self.good.claim(worker, agents, 0.0, limit, held)
 
 
 class TakesOverWithoutAnEpoch(Broken):

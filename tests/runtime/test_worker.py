@@ -6,18 +6,29 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tailrace.app import Tailrace
 from tailrace.buses.local import LocalBus
+from tailrace.core.errors import CallerError, StorageBusy, StorageError
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
+from tailrace.ports import Batch, Claim
 from tailrace.runtime import crash
+from tailrace.runtime.agents import Agent, restartable
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import TaskWriter
 from tailrace.runtime.worker import Worker
 from tailrace.stores.sqlite import SqliteLog
+from tailrace.testing._follow import Counting, until
 from tests.runtime.crashing import AGENTS, LEASE, RUN
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +161,173 @@ async def test_a_worker_has_no_more_runs_than_it_may(tmp_path: Path) -> None:
     await runs.close()
     assert len(at_once) == 20
     assert max(at_once) <= 3
+
+
+def runs_of(store: Any, agents: dict[str, Agent], name: str = "", **options: Any) -> Runs:
+    """What one process has."""
+    ids = iter(range(1000))
+    return Runs(
+        store,
+        LocalBus(),
+        agents,
+        new_id=lambda: f"{name}{next(ids)}",
+        now=lambda: 1.0,
+        lease=LEASE,
+        **options,
+    )
+
+
+@asynccontextmanager
+async def process(
+    store: Any, agents: dict[str, Agent], name: str = "", **options: Any
+) -> AsyncIterator[Runs]:
+    runs = runs_of(store, agents, name, **options)
+    runs.open()
+    try:
+        async with asyncio.timeout(30):
+            yield runs
+    finally:
+        await runs.close()
+
+
+async def said(runs: Runs, run_id: str) -> None:
+    """Wait until the run's agent has written something durable."""
+    async for batch in runs.follow(run_id):
+        if batch and batch[-1].event.sequence_number > 2:
+            return
+
+
+async def ended(runs: Runs, run_id: str) -> tuple[str, int]:
+    """How the run ended, and how many attempts were counted."""
+    assert await runs.reader.ended(run_id, 20)
+    shown = client_view(await runs.state(run_id))
+    return shown.get("error", {}).get("code", shown["status"]), (await runs.info(run_id)).attempts
+
+
+async def test_an_agent_that_blocks_the_event_loop_costs_no_other_run_and_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = tmp_path / "log.db"
+    blocked = asyncio.Event()
+    stolen: list[Claim] = []
+
+    async def steal() -> None:
+        """What a worker in another process does while this one is blocked."""
+        other = SqliteLog(database)
+        until = time.monotonic() + 3 * LEASE
+        while time.monotonic() < until:
+            stolen.extend(await other.claim("thief", ["patient", "blocking"], 60, 9))
+            await asyncio.sleep(LEASE / 5)
+        await other.close()
+
+    async def patient(task: TaskWriter) -> None:
+        task.notice("Here.")
+        await blocked.wait()
+
+    async def blocking(_task: TaskWriter) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(asyncio.run, steal()).result(20)  # blocks the loop: that is the point
+        blocked.set()
+
+    agents: dict[str, Agent] = {"patient": patient, "blocking": blocking}
+    async with process(SqliteLog(database), agents) as runs:
+        waiting = await runs.start("patient", "?")
+        await said(runs, waiting)
+        culprit = await runs.start("blocking", "?")
+        for run_id in (waiting, culprit):
+            assert await ended(runs, run_id) == ("completed", 1)
+    assert not stolen
+    assert "agent blocking blocks the event loop at" in caplog.text
+    assert "agent patient" not in caplog.text
+
+
+async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_the_lease(
+    tmp_path: Path,
+) -> None:
+    again = asyncio.Event()
+
+    async def agent(task: TaskWriter) -> None:
+        task.notice("Before.")
+        await task.drain()
+        away.set()
+        task.notice("Meanwhile.")
+        await task.drain()
+        again.set()
+
+    away = asyncio.Event()
+    store = Counting(SqliteLog(tmp_path / "log.db"))
+    async with process(store, {"a": agent}) as runs:
+        run_id = await runs.start("a", "?")
+        await away.wait()
+        # Claims still work: the worker finds its own run, whose lease has ended.
+        busy = StorageBusy("The store is away.")
+        store.fail = lambda name: busy if name in ("append", "extend") else None
+        await asyncio.sleep(3 * LEASE)  # the lease ends meanwhile: that is the point
+        assert not again.is_set()
+        store.fail = lambda _: None
+        assert await ended(runs, run_id) == ("completed", 1)
+
+
+async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Path) -> None:
+    async def agent(task: TaskWriter) -> None:
+        task.notice(task.input)
+        await task.drain()
+
+    store = SqliteLog(tmp_path / "log.db")
+    append = store.append
+
+    async def refusing(batches: list[Batch]) -> list[Exception | None]:
+        answers = await append([one for one in batches if b"poison" not in b"".join(one.publics)])
+        rest = iter(answers)
+        refusal = StorageError("This batch cannot be kept.")
+        return [refusal if b"poison" in b"".join(one.publics) else next(rest) for one in batches]
+
+    store.append = refusing  # type: ignore[method-assign]
+    async with process(store, {"a": agent}) as runs:
+        await runs.start("a", "poison")
+        begun = time.monotonic()
+        assert await ended(runs, await runs.start("a", "?")) == ("completed", 1)
+        assert time.monotonic() - begun < 5
+
+
+async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
+    async def agent(task: TaskWriter) -> None:
+        task.notice("Here.")
+        await task.drain()
+        if len(starts) < 8:
+            starts.append(task.task_id)
+            await asyncio.sleep(3600)
+
+    starts: list[str] = []
+    agents: dict[str, Agent] = {"a": restartable(agent)}
+    async with process(SqliteLog(tmp_path / "log.db"), agents, worker=False) as server:
+        run_id = await server.start("a", "?")
+        for number in range(8):
+            async with process(SqliteLog(tmp_path / "log.db"), agents, str(number)):
+                await until(lambda wanted=number + 1: len(starts) == wanted)  # type: ignore[misc]
+        async with process(SqliteLog(tmp_path / "log.db"), agents, "last"):
+            assert await ended(server, run_id) == ("completed", 1)
+
+
+async def test_how_many_workers_may_lose_a_run_is_a_setting(tmp_path: Path) -> None:
+    async def agent(_task: TaskWriter) -> None:
+        pass
+
+    agents: dict[str, Agent] = {"a": restartable(agent)}
+    for limit, outcome in ((1, "too_many_attempts"), (2, "completed")):
+        store = SqliteLog(tmp_path / f"{limit}.db")
+        runs = runs_of(store, agents, max_attempts=limit)
+        run_id = await runs.start("a", "?")
+        assert await store.take_over(run_id, "the dead", 0.0) is not None
+        runs.open()
+        assert await ended(runs, run_id) == (outcome, 2)
+        await runs.close()
+    with pytest.raises(CallerError, match="max_attempts"):
+        Tailrace(agents, max_attempts=0)
+    app = Tailrace(agents, tmp_path / "app.db", lease=timedelta(seconds=2), max_attempts=1)
+    async with app.running():
+        run_id = await app.runs.start("a", "?")
+        assert await ended(app.runs, run_id) == ("completed", 1)
 
 
 async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(

@@ -27,11 +27,10 @@ logger = logging.getLogger("tailrace")
 
 
 class Live:
-    """A claimed run. `until` is when the lease ends, by this process's clock."""
+    """A claimed run."""
 
-    def __init__(self, claim: Claim, until: float) -> None:
+    def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self.until = until
         self.last_letter = 0
         self._task: TaskWriter | None = None
         self._agent: asyncio.Task[None] | None = None

@@ -9,6 +9,7 @@ is the backpressure: it returns when everything emitted so far is durable.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ end less is enough: the snapshot is the last one, and whoever asks from then on 
 CRUMBS = 512
 """So many batches of a run, written one by one, are worth joining while the run goes on: whoever
 joins late reads them all."""
+
+CLOSE_SECONDS = 5.0
+"""How long a pipeline that is closed waits for a store that is away."""
 
 FAST_EVENTS = 4
 REST_SECONDS = 0.004
@@ -154,7 +158,8 @@ class Pipeline:
     """Writes and publishes for all runs of the process.
 
     A store that is away is asked again for `patience` seconds with the very same batches, which
-    it takes once, however often they arrive; meanwhile the next ones gather.
+    it takes once, however often they arrive; meanwhile the next ones gather. A batch that the
+    store refuses is not tried again: all other runs would wait for it.
     """
 
     def __init__(
@@ -168,6 +173,7 @@ class Pipeline:
         self._dirty: dict[Emitter, None] = {}
         self._resting: dict[Emitter, asyncio.TimerHandle] = {}
         self._flushing: asyncio.Task[None] | None = None
+        self._close_by = math.inf
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
         """The writer of a run that exists in the log, which goes on after `state`."""
@@ -201,7 +207,8 @@ class Pipeline:
             self.wake(emitter)
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write what is left; a store that is away is not awaited for long."""
+        self._close_by = time.monotonic() + CLOSE_SECONDS
         for emitter in list(self._resting):
             self.hurry(emitter)
         if self._flushing is not None:
@@ -220,7 +227,8 @@ class Pipeline:
         deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while left:
             again: list[tuple[Emitter, Batch, list[Recorded]]] = []
-            answers = await self._append([batch for _, batch, _ in left])
+            answers, away = await self._append([batch for _, batch, _ in left])
+            away = away and time.monotonic() + pause < min(deadline, self._close_by)
             for (emitter, batch, events), failure in zip(left, answers, strict=True):
                 if failure is None:
                     self._bus.publish(emitter.run_id, events)
@@ -230,7 +238,7 @@ class Pipeline:
                     emitter.written(batch.last_seq)
                     if len(events) >= FAST_EVENTS and not emitter.awaited:
                         self._rest(emitter)
-                elif passing(failure) and time.monotonic() + pause < deadline:
+                elif away and passing(failure):
                     again.append((emitter, batch, events))
                 else:
                     emitter.fail(failure)
@@ -239,11 +247,12 @@ class Pipeline:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _append(self, batches: list[Batch]) -> list[Exception | None]:
+    async def _append(self, batches: list[Batch]) -> tuple[list[Exception | None], bool]:
+        """What the store answers to each batch; and whether it did not answer at all."""
         crash.point("append.before")
         try:
             answers = await self._log.append(batches)
         except Exception as error:  # noqa: BLE001  # whatever it is, the writers must learn of it
-            return [error] * len(batches)
+            return [error] * len(batches), True
         crash.point("append.after")
-        return answers
+        return answers, False

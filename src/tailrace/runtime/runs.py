@@ -16,7 +16,7 @@ from tailrace.core.codec import check_value, encode_event
 from tailrace.core.errors import CallerError, NotFound, SeqConflict
 from tailrace.core.events import Recorded, TaskCreated, TaskInputReceived, recorded
 from tailrace.core.fold import State
-from tailrace.ports import Bus, Mirror, NewRun, RunInfo, Store
+from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.follow import START, Place, Reader
@@ -24,7 +24,7 @@ from tailrace.runtime.live import CANCELLED
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.retention import FOREVER, Retention
 from tailrace.runtime.shared import Streams
-from tailrace.runtime.worker import LEASE_SECONDS, Worker
+from tailrace.runtime.worker import AWAY_SECONDS, LEASE_SECONDS, Worker
 
 CANCEL_SECONDS = 2.0
 """How long a run's writer has to end it; then the canceller does so itself."""
@@ -50,6 +50,7 @@ class Runs:
         now: Callable[[], float],
         worker: bool = True,
         lease: float = LEASE_SECONDS,
+        max_attempts: int = MAX_ATTEMPTS,
         keep_events: float = FOREVER,
         keep_runs: float = FOREVER,
         mirror: Mirror | None = None,
@@ -60,13 +61,19 @@ class Runs:
         self.name = f"tailrace_{new_id()}"
         self.reader = Reader(store, bus)
         self.streams = Streams(self.reader)
-        self._pipeline = Pipeline(store, bus, patience=lease, mirror=mirror)
+        self._pipeline = Pipeline(store, bus, patience=AWAY_SECONDS, mirror=mirror)
         self._lease = lease
         self.worker: Worker | None = None
         self.retention = Retention(store, keep_events=keep_events, keep_runs=keep_runs)
         if worker:
             self.worker = Worker(
-                store, bus, agents, name=self.name, pipeline=self._pipeline, lease=lease
+                store,
+                bus,
+                agents,
+                name=self.name,
+                pipeline=self._pipeline,
+                lease=lease,
+                max_attempts=max_attempts,
             )
         self._new_id = new_id
         self._now = now

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -22,9 +21,13 @@ from tailrace.runtime.inbox import Inputs
 from tailrace.runtime.live import STOPPED, Live
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.retry import patiently
+from tailrace.runtime.watchdog import Watchdog
 
 LEASE_SECONDS = 10.0
 """How long a run stays with a worker of which nothing is heard."""
+
+AWAY_SECONDS = 600.0
+"""How long a run waits for a store that is away before its worker lets it go."""
 
 POLL_SECONDS = 0.5
 """How often a worker that heard no hint looks for runs and letters."""
@@ -61,20 +64,23 @@ class Worker:
         lease: float = LEASE_SECONDS,
         poll: float = POLL_SECONDS,
         max_runs: int = MAX_RUNS,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         self.name = name
         self._store = store
         self._bus = bus
         self._agents = agents
-        self._pipeline = pipeline or Pipeline(store, bus, patience=lease)
+        self._pipeline = pipeline or Pipeline(store, bus, patience=AWAY_SECONDS)
         self._lease = lease
         self._poll = poll
         self._max_runs = max_runs
+        self._max_attempts = max_attempts
         self._live: dict[str, Live] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._crumbled: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
+        self._watchdog: Watchdog | None = None
         self._stopping = False
 
     @property
@@ -91,6 +97,7 @@ class Worker:
             loop.create_task(self._listen(), name="worker's ear"),
             loop.create_task(self._tidy(), name="worker's broom"),
         ]
+        self._watchdog = Watchdog(self._extend, self._agent_of, every=self._lease / 3)
 
     def wake(self) -> None:
         """Look now: there is a run or a letter."""
@@ -114,6 +121,8 @@ class Worker:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         self._loops = []
+        if self._watchdog is not None:
+            self._watchdog.stop()
 
     async def _listen(self) -> None:
         ear = self._bus.subscribe(hints.WORKERS)
@@ -147,12 +156,13 @@ class Worker:
         free = min(self._max_runs - len(self._live), CLAIM_AT_ONCE)
         if free <= 0 or self._stopping:
             return []
-        until = time.monotonic() + self._lease
-        claims = await self._store.claim(self.name, list(self._agents), self._lease, free)
+        claims = await self._store.claim(
+            self.name, list(self._agents), self._lease, free, list(self._live)
+        )
         if claims:
             crash.point("claim.after")
         for claim in claims:
-            live = self._live[claim.run_id] = Live(claim, until)
+            live = self._live[claim.run_id] = Live(claim)
             task = asyncio.get_running_loop().create_task(self._work(live), name=claim.run_id)
             self._working.add(task)
             task.add_done_callback(self._working.discard)
@@ -166,28 +176,34 @@ class Worker:
                     live.take(letters)
 
     async def _keep(self) -> None:
-        """Extend the leases at a third of their time, so that two failures cost nothing."""
+        """Extend the leases at a third of their time, so that two failures cost nothing.
+
+        A run stays here until the store says that another worker has it. A lease that ended while
+        the store was away is extended when it is back: the epoch keeps a second writer out.
+        """
         while True:
             await asyncio.sleep(self._lease / 3)
             held = list(self._live.values())
-            if not held:
-                continue
-            until = time.monotonic() + self._lease
-            lost: set[str] = set()
             try:
-                pairs = [(live.claim.run_id, live.claim.epoch) for live in held]
-                lost = await self._store.extend(self.name, pairs, self._lease)
+                lost = await self._extend()
             except StorageError as error:
                 logger.warning("worker %s can't keep its leases: %s", self.name, error)
-                lost = {live.claim.run_id for live in held if live.until < time.monotonic()}
-            else:
-                for live in held:
-                    live.until = until
+                continue
             for live in held:
-                # A run that ended meanwhile has no lease any more, and nobody took it.
+                # A run that ended meanwhile has no lease any more.
                 if live.claim.run_id in lost and not live.has_ended:
-                    logger.warning("run %s is somebody else's now", live.claim.run_id)
+                    logger.warning("run %s was taken by another worker", live.claim.run_id)
                     live.lose()
+
+    async def _extend(self) -> set[str]:
+        """Extend the leases of all runs; those that are lost. Also called by the watchdog."""
+        pairs = [(live.claim.run_id, live.claim.epoch) for live in list(self._live.values())]
+        return await self._store.extend(self.name, pairs, self._lease) if pairs else set()
+
+    def _agent_of(self, task: asyncio.Task[object] | None) -> str | None:
+        """The agent that a task belongs to, if it is an agent's own task."""
+        live = self._live.get(task.get_name()) if task is not None else None
+        return live.claim.agent if live is not None else None
 
     async def _work(self, live: Live) -> None:
         run_id = live.claim.run_id
@@ -223,7 +239,7 @@ class Worker:
         if live.is_stopping:
             return
         agent = self._agents[claim.agent]
-        if claim.attempt > MAX_ATTEMPTS:
+        if claim.attempt > self._max_attempts:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
             live.call(agent)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -382,7 +382,12 @@ class PostgresStore:
     # --- the queue -----------------------------------------------------------------------------
 
     async def claim(
-        self, worker: str, agents: list[str], lease: float, limit: int = 1
+        self,
+        worker: str,
+        agents: list[str],
+        lease: float,
+        limit: int = 1,
+        held: Sequence[str] = (),
     ) -> list[Claim]:
         """Take waiting runs."""
         token = secrets.token_bytes(16)
@@ -392,7 +397,7 @@ class PostgresStore:
             if again:
                 found = await db.fetch(self._sql(sql.CLAIMED), worker, agents, token)
             return found or await db.fetch(
-                self._sql(sql.CLAIM), worker, agents, lease, limit, token
+                self._sql(sql.CLAIM), worker, agents, lease, limit, token, list(held)
             )
 
         rows = await self._pool.run(work) if agents and limit > 0 else []

@@ -65,6 +65,7 @@ class Pool:
         self._idle: list[tuple[Any, float]] = []
         self._lent: set[Any] = set()
         self._connecting: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._away = (
             OSError,
             TimeoutError,
@@ -84,6 +85,7 @@ class Pool:
     async def open(self, first: Callable[[Any], Awaitable[None]]) -> None:
         """Connect, and do what has to be done first; a server that is not there is not awaited."""
         pg = self._pg
+        self._loop = asyncio.get_running_loop()
         give_up = asyncio.get_running_loop().time() + self._patience
         while True:
             try:
@@ -102,7 +104,13 @@ class Pool:
                 raise
 
     async def run(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
-        """Do `work(connection, again)`; `again` when an earlier try may have done it already."""
+        """Do `work(connection, again)`; `again` when an earlier try may have done it already.
+
+        The pool's connections belong to the event loop that opened it. A call on another loop gets
+        a connection of its own and one try.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            return await self._run_apart(work)
         now = asyncio.get_running_loop().time
         give_up = now() + self._patience
         again = False
@@ -131,6 +139,20 @@ class Pool:
                 raise self._failure(error) from error
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # only spreads
             pause = min(LONGEST_PAUSE, max(0.02, pause * 2))
+
+    async def _run_apart(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
+        try:
+            db = await self._new_connection()
+            try:
+                return await work(db, False)
+            finally:
+                await db.close(timeout=CLOSE_WITHIN)
+        except self._away as error:
+            raise StorageBusy(
+                f"PostgreSQL at {self.where} is away ({_reason(error)}). Try again."
+            ) from error
+        except self._pg.PostgresError as error:
+            raise self._failure(error) from error
 
     async def close(self) -> None:
         """Wait for what is under way, but not for a server that is gone."""

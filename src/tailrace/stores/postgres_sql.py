@@ -211,17 +211,20 @@ where forget and ended_at <= statement_timestamp() - make_interval(secs => least
 order by ended_at limit $2
 """
 
-# $1 worker, $2 agents, $3 lease, $4 limit, $5 token. `skip locked`: workers that ask at the same
-# time get different runs instead of waiting for each other.
+# $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already. `skip
+# locked`: workers that ask at the same time get different runs instead of waiting for each other.
+# A run that was released has no worker. One that still has a worker is taken from it: an attempt.
 CLAIM = """
 with waiting as materialized (
     select run_id from @runs
     where ended_at is null and agent = any($2::text[])
         and (lease_until is null or lease_until <= clock_timestamp())
+        and run_id <> all($6::text[])
     order by number limit $4 for update skip locked
 )
 update @runs as r
-set worker = $1, epoch = epoch + 1, attempts = attempts + 1, claim_token = $5,
+set worker = $1, epoch = epoch + 1, claim_token = $5,
+    attempts = attempts + (worker is not null or attempts = 0)::int,
     lease_until = clock_timestamp() + make_interval(secs => $3)
 from waiting where r.run_id = waiting.run_id
 returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, r.number
@@ -238,7 +241,8 @@ TAKE_OVER = """
 update @runs
 set worker = $2, claim_token = $4, lease_until = clock_timestamp() + make_interval(secs => $3),
     epoch = epoch + (claim_token is distinct from $4)::int,
-    attempts = attempts + (claim_token is distinct from $4)::int
+    attempts = attempts
+        + (claim_token is distinct from $4 and (worker is not null or attempts = 0))::int
 where run_id = $1 and ended_at is null
 returning run_id, agent, epoch, attempts, last_seq
 """

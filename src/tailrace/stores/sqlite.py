@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -275,12 +275,17 @@ class SqliteLog:
     # --- claims --------------------------------------------------------------------------------
 
     async def claim(
-        self, worker: str, agents: list[str], lease: float, limit: int = 1
+        self,
+        worker: str,
+        agents: list[str],
+        lease: float,
+        limit: int = 1,
+        held: Sequence[str] = (),
     ) -> list[Claim]:
         """Take waiting runs, oldest first."""
         return await self._writer.call(
             lambda db: queue_of.claim(
-                db, worker, agents, lease, limit, self._boot_time(), self._boot_id
+                db, worker, agents, lease, limit, list(held), self._boot_time(), self._boot_id
             )
         )
 

@@ -18,8 +18,10 @@ from tailrace.ports import Claim, Letter
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
+# A run that was released has no worker. One that still has a worker is taken from it: an attempt.
 _CLAIM = (
-    "update runs set epoch = epoch + 1, attempts = attempts + 1, worker = ?, lease_boot = ?,"
+    "update runs set epoch = epoch + 1,"
+    " attempts = attempts + (worker is not null or attempts = 0), worker = ?, lease_boot = ?,"
     " lease_until = ? where {} returning run_id, agent, epoch, attempts, last_seq"
 )
 _CLAIM_NUMBER = _CLAIM.format("number = ?")
@@ -51,6 +53,7 @@ def claim(
     agents: list[str],
     lease: float,
     limit: int,
+    held: list[str],
     now: float,
     boot: str,
 ) -> list[Claim]:
@@ -59,8 +62,8 @@ def claim(
         "select number from runs where ended_at is null"
         " and agent in (select value from json_each(?))"
         " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
-        " order by number limit ?",
-        (listed(agents), now, boot, limit),
+        " and run_id not in (select value from json_each(?)) order by number limit ?",
+        (listed(agents), now, boot, listed(held), limit),
     ).fetchall()
     claims: list[Claim] = []
     for (number,) in waiting:

@@ -68,7 +68,7 @@ class Run:
     def claimed(self, worker: str, lease: float) -> Claim:
         """What a claim changes and says."""
         self.epoch += 1
-        self.attempts += 1
+        self.attempts += self.holder is not None or self.attempts == 0
         self.holder, self.leased = (worker, self.epoch), lease > 0
         return Claim(self.run_id, self.agent, self.epoch, self.attempts, self.last)
 

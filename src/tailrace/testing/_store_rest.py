@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -281,6 +282,21 @@ class ClaimTests(StoreTests):
         await self.wait(LEASE + 0.1)
         assert await store.claim("other", ["a"], 60) == []
 
+    async def test_a_lease_is_kept_alive_from_another_thread_while_the_event_loop_is_blocked(
+        self, store: Store
+    ) -> None:
+        await created(store, "r")
+        claim = await self.one(store, lease=LEASE)
+
+        def extend() -> set[str]:
+            return asyncio.run(store.extend("w", [("r", claim.epoch), ("lost", 2)], 60))
+
+        with ThreadPoolExecutor(1) as threads:
+            # Not awaited: this blocks the event loop that the store was opened on.
+            assert threads.submit(extend).result(30) == {"lost"}
+        await self.wait(LEASE + 0.1)
+        assert await store.claim("other", ["a"], 60) == []
+
     async def test_extending_tells_which_claims_are_lost(self, store: Store) -> None:
         for run_id in ("kept", "taken", "over", "released", "strange"):
             await created(store, run_id)
@@ -313,12 +329,32 @@ class ClaimTests(StoreTests):
         assert await store.take_over("r", "w", 60) is None
         assert await store.take_over("nobody", "w", 60) is None
 
-    async def test_every_claim_is_counted(self, store: Store) -> None:
+    async def test_only_claims_that_were_lost_count_as_attempts(self, store: Store) -> None:
         await created(store, "r")
-        for attempt in range(1, 9):
+        for epoch in range(2, 9):
             claim = await self.one(store)
-            assert (claim.attempt, claim.epoch) == (attempt, attempt + 1)
+            assert (claim.attempt, claim.epoch) == (1, epoch)
             await store.release("r", claim.epoch)
+        await self.one(store, lease=LEASE)
+        await self.wait(LEASE + 0.1)
+        claim = await self.one(store)
+        assert (claim.attempt, claim.epoch) == (2, 10)
+        taken = await store.take_over("r", "other", 60)
+        assert taken is not None
+        assert taken.attempt == 3
+        await store.release("r", taken.epoch)
+        assert (await self.one(store)).attempt == 3
+
+    async def test_a_worker_never_claims_a_run_that_it_still_holds(self, store: Store) -> None:
+        for run_id in ("held", "free"):
+            await created(store, run_id)
+        first = await store.claim("w", ["a"], LEASE, limit=9)
+        assert [claim.run_id for claim in first] == ["held", "free"]
+        await self.wait(LEASE + 0.1)
+        second = await store.claim("w", ["a"], 60, 9, held=["held"])
+        assert [claim.run_id for claim in second] == ["free"]
+        assert await store.extend("w", [("held", first[0].epoch)], 60) == set()
+        await written(store, batch("held", 2, epoch=first[0].epoch))
 
 
 class LetterTests(StoreTests):
