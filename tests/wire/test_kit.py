@@ -370,6 +370,35 @@ class ClosesHalf(Lines):
             return [b"{"]
 
 
+class ClosesOnce(Lines):
+    """Closes a stream for the first of the readers that share an encoder."""
+
+    class Writer(Lines.Writer):
+        closed = False
+
+        def close(self, reason: str) -> list[Frame]:
+            frames = [] if self.closed else [b"{}\n"]
+            self.closed = True
+            return frames
+
+    def at(self, state: State) -> Encoder:
+        return self.Writer()
+
+
+class ForgetsItsEnd(Lines):
+    """Ends early, and a client that resumes after that waits."""
+
+    class Writer(Lines.Writer):
+        over = False
+
+        def encode(self, recorded: Recorded) -> list[Frame]:
+            self.over = True
+            return super().encode(recorded)
+
+    def at(self, state: State) -> Encoder:
+        return self.Writer()
+
+
 class MovedIds(Lines):
     """Server-sent events with the cursor of the event before."""
 
@@ -398,6 +427,8 @@ class BrokenGap(Lines):
     ("broken", "complaint"),
     [
         (TwoLines(), "several lines"),
+        (ClosesOnce(), "changes the encoder"),
+        (ForgetsItsEnd(), "does not know whether the stream is over"),
         (NotJson(), "heartbeat: .*malformed"),
         (OpensNothing(), "gives a new client nothing"),
         (TakesAnything(), "taken as a cursor"),

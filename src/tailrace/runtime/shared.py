@@ -21,7 +21,7 @@ from tailrace.core.fold import State
 from tailrace.core.lines import Lines
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
-from tailrace.wire.base import Encoder, Format, FramesLines
+from tailrace.wire.base import Encoder, Format, FramesLines, is_over
 
 HISTORY_EVENTS = 1024
 """How many events of history are encoded at a stretch, before other tasks get their turn."""
@@ -41,6 +41,7 @@ class Shared:
     def __init__(self) -> None:
         self.encoder: Encoder | None = None
         self.last = 0
+        self.over = False
         self.readers = 0
         self._ring: deque[bytes] = deque()
         self._bytes = 0
@@ -50,6 +51,7 @@ class Shared:
         """Take an encoder that stands after event `last`."""
         self.encoder = encoder
         self.last = last
+        self.over = is_over(encoder)
         self._ring.clear()
         self._bytes = 0
 
@@ -68,6 +70,7 @@ class Shared:
             self._ring.append(frame)
             self._bytes += len(frame)
         self.encoder, self.last = encoder, tail.last
+        self.over = is_over(encoder)
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft())
 
@@ -152,7 +155,7 @@ class Stream:
         self._shared: Shared | None = None
         self._fetched: list[Recorded] = []
         self._ahead: ReadAhead | None = None
-        self._ended = False
+        self._ended = is_over(encoder)
         self.seen = after
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
@@ -179,12 +182,12 @@ class Stream:
 
     @property
     def over(self) -> bool:
-        """Whether all of the run was given out, and it has ended."""
+        """Whether all was given out: to the end of the run, or of what the format shows of it."""
         tail = self._tail
         return self._ended or (tail is not None and tail.ended and self.seen >= tail.last)
 
     async def next(self) -> bytes | None:
-        """Frames, joined; nothing when a beat passed in silence; None after the run's end.
+        """Frames, joined; nothing when a beat passed in silence; None after the last frame.
 
         A plain call and no generator: it is made for each event and each follower.
         """
@@ -192,8 +195,11 @@ class Stream:
         while not self._ended:
             shared.advance(tail)
             if self._rides(tail, shared):
+                self._ended = shared.over
                 if self.seen < shared.last:
                     return self._pass(shared.since(self.seen))
+                if self._ended:
+                    break
             else:
                 piece = await self._history(tail)
                 if piece is not None:
@@ -243,8 +249,9 @@ class Stream:
         if not stretch:
             return None
         assert self._encoder is not None
-        self._ended = is_end(stretch[-1], self._run_id)
-        return _encoded(self._encoder, stretch)
+        piece = _encoded(self._encoder, stretch)
+        self._ended = is_end(stretch[-1], self._run_id) or is_over(self._encoder)
+        return piece
 
     async def _lines(self) -> list[Lines]:
         """The next stretch of the log; while it is sent, the one after it is read."""

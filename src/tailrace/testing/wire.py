@@ -22,7 +22,16 @@ from tailrace.core.lines import place as lines_place
 from tailrace.core.snapshot import fork, saved
 from tailrace.core.sse import Parser
 from tailrace.testing.cursors import check_cursors
-from tailrace.wire.base import MAX_CURSOR, Cursor, Format, Frame, FramesLines, TellsGaps
+from tailrace.wire.base import (
+    MAX_CURSOR,
+    Cursor,
+    Encoder,
+    Format,
+    Frame,
+    FramesLines,
+    TellsGaps,
+    is_over,
+)
 
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 """Content types whose frames are lines of JSON."""
@@ -65,11 +74,15 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     _check_lines(wire, whole, recorded)
     _check_cursors(wire, whole)
     _check_frames(wire, [wire.heartbeat], "the heartbeat")
+    along = wire.at(State())
     state = State()
     shown = False
     for place in range(len(recorded) + 1):
         before = fork(state)
         encoder = wire.at(state)
+        assert is_over(encoder) == is_over(along), (
+            f"{wire.name}: a resume after event {place} does not know whether the stream is over"
+        )
         for at, one in enumerate(recorded[place:], place):
             frames = encoder.encode(one)
             assert frames == whole[at], (
@@ -82,8 +95,8 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
             f"{wire.name}: open after event {place} gives a new client nothing, "
             "though others were sent frames"
         )
-        _check_frames(wire, opener.close("enough"), f"close after event {place}")
-        _check_frames(wire, wire.at(state).close("enough"), f"close after event {place}")
+        for closed in (opener, wire.at(state)):
+            _check_close(wire, closed, f"close after event {place}")
         if isinstance(wire, TellsGaps):
             for reason in ("beyond_end", "epoch", "trimmed"):
                 _check_frames(wire, [wire.gap(state, 1, reason)], f"gap after event {place}")
@@ -92,9 +105,17 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
             _check_frames(wire, whole[place], f"event {place + 1}")
             shown = shown or bool(whole[place])
             state.absorb(recorded[place].event)
+            along.encode(recorded[place])
     if wire.resumable:
         check_cursors(wire, events)
     return whole
+
+
+def _check_close(wire: Format, encoder: Encoder, where: str) -> None:
+    """Readers share an encoder, so closing one stream must leave it as it is."""
+    frames = encoder.close("enough")
+    _check_frames(wire, frames, where)
+    assert encoder.close("enough") == frames, f"{wire.name}: {where} changes the encoder"
 
 
 def _check_cursors(wire: Format, whole: list[list[Frame]]) -> None:

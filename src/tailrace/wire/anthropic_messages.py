@@ -119,6 +119,11 @@ class MessagesEncoder:
             return [b"%b%b}}\n\n" % (self._head, _json(event.delta))]  # type: ignore[str-format]
         return [] if self._head is not None else self._advance()
 
+    @property
+    def over(self) -> bool:
+        """Whether the frame that ends the stream was encoded."""
+        return self._over
+
     def close(self, reason: str) -> list[Frame]:
         """An error, since an end without one looks like success; a run that waits is paused.
 

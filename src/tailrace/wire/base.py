@@ -42,7 +42,24 @@ class Encoder(Protocol):
         """The frames of the next event; often one, sometimes none."""
 
     def close(self, reason: str) -> list[Frame]:
-        """The frames that end whatever is open, when the stream stops short of the run's end."""
+        """The frames that end whatever is open, when the stream stops short of the run's end.
+
+        The encoder stays as it is: other readers of the run may share it.
+        """
+
+
+@runtime_checkable
+class EndsEarly(Encoder, Protocol):
+    """An encoder whose last frame may come before the run's last event."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the last frame was encoded. The server ends the stream there."""
+
+
+def is_over(encoder: Encoder) -> bool:
+    """Whether a stream has nothing more to send, although its run may go on."""
+    return isinstance(encoder, EndsEarly) and encoder.over
 
 
 class Format(Protocol):

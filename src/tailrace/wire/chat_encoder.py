@@ -103,6 +103,11 @@ class ChatEncoder:
         lane = self._live.get((kind, event.output_index, index_of(event)))
         return lane.grow(event.delta) if lane is not None else []
 
+    @property
+    def over(self) -> bool:
+        """Whether the frame that ends the stream was encoded."""
+        return self._is_over
+
     def close(self, reason: str) -> list[Frame]:
         """An error, since a stream that merely stops looks like success to some.
 
@@ -110,7 +115,6 @@ class ChatEncoder:
         """
         if self._is_over:
             return []
-        self._is_over = True
         root = self._state.root
         if root is not None and root.status == "input_required":
             return self._chunks.finish(self._state, "length", "input_required")

@@ -176,6 +176,11 @@ class ResponsesEncoder:
         number = event.sequence_number << self._numbering.shift | self._base
         return [b'%b%b,"sequence_number":%d}\n\n' % (head, _json(event.delta), number)]  # type: ignore[union-attr]
 
+    @property
+    def over(self) -> bool:
+        """Whether the frame that ends the stream was encoded."""
+        return self._over
+
     def close(self, reason: str) -> list[Frame]:
         """Nothing: whoever is cut retrieves the rest by its cursor, and the run did not end."""
         return []

@@ -80,6 +80,11 @@ class UiEncoder:
             head = self._heads[key] = self._head(event, kind, index)
         return [b"%b%b}\n\n" % (head, encode_json(event.delta))] if head else []
 
+    @property
+    def over(self) -> bool:
+        """Whether the response has ended: with its run, or until people answer."""
+        return self._message.is_over or self._message.is_paused
+
     def close(self, reason: str) -> list[Frame]:
         """An error, since an end without one looks like success; the page may resume then."""
         if self._message.is_over or self._message.is_paused:
