@@ -652,3 +652,17 @@ def test_a_huge_output_is_admitted_in_linear_time() -> None:
     admitted = Pool().admit(ToolOutput([*parts, text("[^1" * 100_000, "big")], []))
     assert len(unwrap(admitted.content)) == 50_001
     assert time.perf_counter() - started < 20
+
+
+def test_what_an_earlier_turn_issued_later_is_neither_cited_nor_issued_again() -> None:
+    """The turn was still running when the conversation went on."""
+    earlier = Pool()
+    contents = [earlier.admit(output(text(word, id="a"))).content for word in ("one", "two")]
+    pool = Pool(2)
+    for content in contents:
+        pool.learn(content, 2)
+    assert (pool.knows(1), pool.knows(2)) == (True, False)
+    assert pool.admit(output(text("one", id="a"))).numbers == [1]
+    assert pool.admit(output(text("two", id="a"), text("three", id="b"))).numbers == [3, 4]
+    pool.learn([text("a tool's own id", id="x")], 2)
+    assert pool.next == 5

@@ -12,8 +12,18 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.errors import NotFound
+from tailrace.core.events import Private
+from tailrace.core.items import ReferenceToBlock, TextPart
+from tailrace.core.snapshot import save
+from tailrace.core.state import TaskNode, TextNode
+from tailrace.core.writers import ResultWriter
+from tailrace.models import open_model
+from tailrace.ports import Request
+from tailrace.runtime.calling import call_model
+from tailrace.runtime.recovery import whole_state
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import TaskWriter
+from tailrace.testing.simulator import Recorded, Simulator
 
 Json = dict[str, Any]
 
@@ -34,12 +44,18 @@ async def serving(agent: Any = remembers) -> AsyncIterator[tuple[Runs, httpx.Asy
             yield app.runs, client
 
 
-async def finished(runs: Runs, run_id: str) -> Json:
-    """A run's facts and the words of its answer, once it has ended."""
+async def ended(runs: Runs, run_id: str) -> TaskNode:
+    """The root of a run, once it is completed."""
     assert await runs.reader.ended(run_id, 20)
     root = (await runs.state(run_id)).root
     assert root is not None
     assert root.status == "completed", root.error
+    return root
+
+
+async def finished(runs: Runs, run_id: str) -> Json:
+    """A run's facts and the words of its answer, once it is completed."""
+    root = await ended(runs, run_id)
     said = [part.text for node in root.output() for part in node.parts.values()]  # type: ignore[union-attr]
     return {**root.facts, "said": json.loads(said[-1])}
 
@@ -141,3 +157,80 @@ async def test_a_chat_tells_what_the_log_does_not_have() -> None:
         assert second is not None
         assert second.previous_run_id == first.run_id
         assert (await finished(runs, second.run_id))["said"][-1] == [two, foreign, one]
+
+
+# --- reference numbers ---------------------------------------------------------------------------
+
+
+async def looks_up(task: TaskWriter) -> None:
+    """Return each word of the question as a tool's result, then cite the numbers 1 to 4."""
+    for word in task.input.split():
+        with task.call("look_up") as call:
+            call.arguments("{}")
+        call.result(word)
+    with task.message() as message:
+        message.text("[^1][^2][^3][^4]")
+
+
+def references(root: TaskNode) -> Json:
+    """The number of each word that tools returned, and the numbers that the answer cites."""
+    parts = [part for node in root.output() for part in node.parts.values()]
+    texts = [part for part in parts if isinstance(part, TextNode)]
+    cited = [one.reference_id for one in texts[-1].annotations if isinstance(one, ReferenceToBlock)]
+    numbers = {part.text: part.id for part in texts if part.id is not None}
+    return {"start": root.reference_start, "numbers": numbers, "cited": cited}
+
+
+async def test_reference_numbers_continue_along_the_conversation_and_not_across_branches() -> None:
+    async with serving(looks_up) as (runs, _):
+
+        async def run(text: str, previous: str | None) -> tuple[str, Json]:
+            run_id = await runs.start("agent", text, thread_id="t", previous_run_id=previous)
+            return run_id, references(await ended(runs, run_id))
+
+        first, one = await run("sun", None)
+        second, two = await run("rain sun", first)
+        _, branch = await run("snow rain", first)
+        await runs.store.trim(second, save(await whole_state(runs.store, second), private=True))
+        _, third = await run("sun wind rain", second)
+    assert one == {"start": 1, "numbers": {"sun": 1}, "cited": [1]}
+    assert two == {"start": 2, "numbers": {"rain": 2, "sun": 1}, "cited": [1, 2]}
+    assert branch == {"start": 2, "numbers": {"snow": 2, "rain": 3}, "cited": [1, 2, 3]}
+    assert third == {"start": 3, "numbers": {"sun": 1, "wind": 3, "rain": 2}, "cited": [1, 2, 3]}
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def chat_answer(delta: Json, finish_reason: str) -> Recorded:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return Recorded((json.dumps({"choices": [choice]}), "[DONE]"))
+
+
+async def test_a_call_id_that_a_provider_repeats_is_new_in_the_thread() -> None:
+    function = {"name": "look_up", "arguments": "{}"}
+    asks = {"tool_calls": [{"index": 0, "id": "call_0", "type": "function", "function": function}]}
+    answers = [chat_answer(asks, "tool_calls"), chat_answer({"content": "So."}, "stop")]
+    async with Simulator(lambda number: answers[number % 2]) as provider:
+        model = open_model("openai-chat:m", base_url=provider.openai_url, api_key="any")
+
+        async def agent(task: TaskWriter) -> None:
+            for _ in range(2):
+                await call_model(model, Request(chain=await task.chain()), task)
+                for call_id in set(task.node.calls) - set(task.node.call_results):
+                    ResultWriter(task, call_id).finish(Private(content=[TextPart(text="15 C")]))
+
+        async with serving(agent) as (runs, _):
+            named: list[Json] = [{}, {}, {"previous_run_id": None}]
+            started = [{"thread_id": "t", **one} for one in named]
+            roots = [await ended(runs, await runs.start("agent", "?", **one)) for one in started]
+        await model.close()
+    ids = [call_id for root in roots for call_id in root.calls]
+    assert len(set(ids)) == 3, "also in another branch of the thread"
+    assert provider.refusals == []
+    # The provider reads its own id; the second use of it in one conversation gets another.
+    last = provider.requests[3]["messages"]
+    asked = [call["id"] for one in last for call in one.get("tool_calls", ())]
+    assert asked[0] == "call_0"
+    assert asked == [one["tool_call_id"] for one in last if one["role"] == "tool"]
+    assert len(set(asked)) == 2

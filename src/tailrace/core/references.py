@@ -60,8 +60,8 @@ class Pool:
     """Gives out a task's reference numbers: the same content keeps its number for ever.
 
     `start` is the task's `reference_start`: the numbers below it belong to earlier turns. `known`
-    are the contents (private parts) of those turns' tool results and of this task's so far: with
-    them, content that comes again gets the number that it had.
+    are the contents (private parts) of this task's tool results so far, and `learn` takes those of
+    earlier turns: with them, content that comes again gets the number that it had.
     """
 
     def __init__(self, start: int = 1, known: Iterable[Sequence[ContentPart]] = ()) -> None:
@@ -96,6 +96,19 @@ class Pool:
             if isinstance(number, int):  # a string is some tool's own id: never through a pool
                 self.reserve(number)
                 self._numbers.setdefault(_digest(parts), number)
+
+    def learn(self, content: Sequence[ContentPart], below: int) -> None:
+        """Learn the numbers of an earlier turn's content, as far as they are below `below`.
+
+        The turn issued the others after the conversation went on without it. Nobody can cite them
+        here, and none of them is issued again: a model that reads both would take one for another.
+        """
+        for number, parts in _members(unwrap(content)).items():
+            if isinstance(number, int):
+                if number < below:
+                    self._numbers.setdefault(_digest(parts), number)
+                else:
+                    self._next = max(self._next, number + 1)
 
     def number(self, parts: Sequence[ContentPart]) -> int:
         """The number of the reference that consists of these parts; a new one for new content."""

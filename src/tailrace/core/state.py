@@ -282,6 +282,11 @@ class TaskNode:
         """The first number of this task's pool; earlier turns own the ones below."""
         return int(self.facts.get("reference_start", 1))
 
+    @property
+    def next_reference(self) -> int:
+        """The number after all that this task and the turns before it issued."""
+        return max(self.reference_start, max(self.numbers, default=0) + 1)
+
     def knows(self, number: int) -> bool:
         """Whether the task's pool issued this number (PROTOCOL.md, section 7)."""
         return 0 < number < self.reference_start or number in self.numbers

@@ -42,7 +42,7 @@ class Sink(Protocol):
         ...
 
     def free_call_id(self, wanted: str) -> str:
-        """`wanted`, or another one where a call of the conversation already has it."""
+        """An id for a call: `wanted`, or another id that is new in the conversation."""
         ...
 
     def knows(self, number: int) -> bool:

@@ -12,7 +12,7 @@ from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.codec import decode_private
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo, ToolCall, ToolResult
+from tailrace.core.items import ContentPart, ErrorInfo, ToolCall, ToolResult
 from tailrace.core.references import Pool
 from tailrace.core.snapshot import restore
 from tailrace.core.state import TaskNode
@@ -56,11 +56,30 @@ def _absorb(state: State, events: list[ev.Recorded], privates: dict[int, bytes])
 def writer(emitter: Emitter) -> TaskWriter:
     """A writer of the root task that issues no number that the log has already."""
     node = emitter.state.tasks[emitter.run_id]
-    contents = (item.private.get("content") for item in node.items.values())
-    pool = Pool(node.reference_start, [content for content in contents if content is not None])
+    pool = Pool(node.reference_start, _contents(node))
     for number in node.numbers:
         pool.reserve(number)
     return TaskWriter(emitter, emitter.run_id, pool)
+
+
+async def learn_references(task: TaskWriter) -> None:
+    """Let content that earlier runs of the conversation returned keep its number."""
+    if task.node.reference_start > 1:
+        earlier = await task.emitter.earlier()
+        await asyncio.to_thread(_learn, task.pool, task.node.reference_start, earlier)
+
+
+def _learn(pool: Pool, below: int, earlier: list[State]) -> None:
+    for state in reversed(earlier):
+        if state.root is not None:
+            for content in _contents(state.root):
+                pool.learn(content, below)
+            below = min(below, state.root.reference_start)
+
+
+def _contents(node: TaskNode) -> list[list[ContentPart]]:
+    contents = (item.private.get("content") for item in node.items.values())
+    return [content for content in contents if content is not None]
 
 
 def begin_again(task: TaskWriter) -> None:

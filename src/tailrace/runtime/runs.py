@@ -121,6 +121,7 @@ class Runs:
                 input=input,
                 options=options,
                 metadata=metadata,
+                reference_start=await self._reference_start(previous),
             ),
             1,
         )
@@ -154,6 +155,11 @@ class Runs:
         if found is None:
             raise NotFound(f"There is no run {named}.")
         return found
+
+    async def _reference_start(self, previous: str | None) -> int:
+        """The first number of a new run's pool: numbers continue along the conversation."""
+        root = (await recovery.read_whole(self.store, previous)).root if previous else None
+        return root.next_reference if root is not None else 1
 
     async def _owned(self, run_id: str, owner: str) -> RunInfo | None:
         found = await self.store.info(run_id)

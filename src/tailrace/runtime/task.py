@@ -79,10 +79,13 @@ class TaskWriter(Sink):
         run = self.emitter.run_id.removeprefix("run_")
         return f"{prefix}_{run}_{self.emitter.state.sequence_number + 1}"
 
-    def free_call_id(self, wanted: str) -> str:
-        """`wanted`, or another one where a call of the run already has it."""
-        taken = any(wanted in task.calls for task in self.emitter.state.tasks.values())
-        return self.new_id("call") if taken else wanted
+    def free_call_id(self, _wanted: str) -> str:
+        """An id that no other call of the thread has.
+
+        A provider repeats its ids from answer to answer (`call_0`), so none of them is kept. The
+        ingest remembers the provider's id in the private part.
+        """
+        return self.new_id("call")
 
     def knows(self, number: int) -> bool:
         """Whether the task's pool issued this reference number."""

@@ -242,11 +242,13 @@ class Worker:
         if claim.attempt > self._max_attempts:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
+            await recovery.learn_references(live.task)
             live.call(agent)
         elif is_restartable(agent):
             recovery.begin_again(live.task)
             await live.task.drain()
             crash.point("recover.after")
+            await recovery.learn_references(live.task)
             live.call(agent)
         else:
             live.task.fail(recovery.INTERRUPTED)
