@@ -420,20 +420,26 @@ def superseded_container(trace: Trace) -> None:
 
 @story()
 def provider_retry(trace: Trace) -> None:
-    """A provider's stream breaks twice: the cut items are superseded, the attempts counted."""
+    """A provider's stream breaks twice: its items are superseded, finished ones too."""
     run = trace.task("run_1").created().begin()
-    for attempt, words in ((2, "The ans"), (3, "The answer i")):
-        message = run.message(f"msg_{attempt}")
+    for attempt, words in ((2, "The ans"), (3, "The answer i"), (None, "The answer is 42.")):
+        reasoning = run.reasoning(f"rs_{attempt or 4}")
+        reasoning.summary().delta("Six times seven.").done()
+        reasoning.done()
+        message = run.message(f"msg_{attempt or 4}")
         message.text(words)
+        if attempt is None:
+            message.done()
+            break
         message.done(status="incomplete")
         run.send("notice", message="The provider's stream broke; trying again.", level="warning")
-        run.send("attempt", attempt=attempt, reason="provider_error", superseded=[f"msg_{attempt}"])
-    run.says("msg_4", "The answer is 42.")
+        superseded = [f"rs_{attempt}", f"msg_{attempt}"]
+        run.send("attempt", attempt=attempt, reason="provider_error", superseded=superseded)
     run.completed()
 
     view = trace.view()
     assert view["attempt"] == 3
-    assert [item["id"] for item in view["output"]] == ["msg_4"]
+    assert [item["id"] for item in view["output"]] == ["rs_4", "msg_4"]
     assert len(view["notices"]) == 2
 
 

@@ -479,7 +479,8 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
         ),
         (BEGUN, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])),
         (IN_MESSAGE, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])),
-        (CALLED, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["fc_0"])),
+        (ANSWERED, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["fc_0"])),
+        (IN_RESULT, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["fc_0"])),
         (
             [*CUT, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])],
             ev.TaskAttempt(task_id=R, attempt=3, reason="x", superseded=["msg_0"]),
@@ -526,6 +527,8 @@ LEGAL: list[Run] = [
         [*IN_RESULT, ev.ToolCallStarted(**F0)],
         [*IN_CHILD, added(0, message("fc_0"), C)],
         [*CUT, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])],
+        [*CALLED, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["fc_0"])],
+        [*ANSWERED, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["fc_0", "fco_1"])],
         [*CHILD_WITH_REFERENCE, imported(1, C, 1), imported(2, C, 1)],
         [
             *IN_CHILD,

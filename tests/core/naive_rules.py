@@ -105,14 +105,26 @@ class NaiveRules:
         if kind == "task.input_received" and event["request_id"] not in task["pending"]:
             return {"request-known"}
         if kind == "task.attempt":
-            cut = [
+            gone = event.get("superseded", [])
+            closed = [
+                item["id"] for item in task["items"] if not item["open"] and not item["superseded"]
+            ]
+            calls = [
+                item["call_id"]
+                for item in task["items"]
+                if item["type"] == "tool_call" and item["id"] in gone
+            ]
+            left = [
                 item["id"]
                 for item in task["items"]
-                if not item["open"] and item["status"] == "incomplete" and not item["superseded"]
+                if item["type"] == "tool_result"
+                and item["call_id"] in calls
+                and not item["superseded"]
+                and item["id"] not in gone
             ]
             if event["attempt"] != task["attempt"] + 1:
                 return {"attempt-next"}
-            if not set(event.get("superseded", [])) <= set(cut):
+            if not set(gone) <= set(closed) or left:
                 return {"attempt-next"}
         if kind == "task.reference.imported":
             source = self.tasks.get(event["source_task_id"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tailrace.buses.local import LocalBus
 from tailrace.core.codec import encode_event
-from tailrace.core.events import TaskAttempt, TaskCreated, TaskInProgress, recorded
+from tailrace.core.events import OutputItemDone, TaskAttempt, TaskCreated, TaskInProgress, recorded
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tailrace.models.scripted import Scripted, call, cut, say, think, tries
@@ -53,7 +53,9 @@ async def test_a_new_attempt_is_in_the_log_with_what_it_supersedes(tmp_path: Pat
     assert outcome.status == "completed"
     attempts = [event for event in events if isinstance(event, TaskAttempt)]
     assert [attempt.attempt for attempt in attempts] == [2, 3]
+    made = [event.item.id for event in events if isinstance(event, OutputItemDone)]
+    assert [ident for attempt in attempts for ident in attempt.superseded] == made[:-1]
     shown = client_view(kept)
     assert shown["status"] == "completed"
-    assert [item["type"] for item in shown["output"]] == ["reasoning", "message"]
-    assert shown["output"][1]["block_list"][0]["text"] == "It is sunny."
+    assert [item["type"] for item in shown["output"]] == ["message"]
+    assert shown["output"][0]["block_list"][0]["text"] == "It is sunny."

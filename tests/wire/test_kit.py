@@ -53,6 +53,19 @@ def test_a_format_continues_anywhere_as_if_it_had_never_stopped(name: str, trace
     assert b"".join(frame for each in frames for frame in each) == golden
 
 
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "task"])
+def test_a_client_that_comes_after_a_retry_is_shown_what_counts_once(name: str) -> None:
+    (trace,) = (trace for trace in LOGGED if trace.name == "provider_retry")
+    state = State()
+    for event in events_of(trace):
+        state.absorb(event)
+    _, frames = FORMATS[name].open(state)
+    pieces = [frame for frame in frames if b"delta" in frame]
+    assert sum(b"Six times seven." in piece for piece in pieces) == (name != "run")
+    assert sum(b"The answer is 42." in piece for piece in pieces) == 1
+    assert not [piece for piece in pieces if b'The answer i"' in piece or b'The ans"' in piece]
+
+
 @pytest.mark.parametrize("trace", FOREIGN, ids=lambda trace: trace.name)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_continues_in_logs_of_other_writers_too(name: str, trace: Trace) -> None:

@@ -35,8 +35,8 @@ export interface TaskInProgress {
 /**
  * The task goes on after a lost worker or a broken provider stream.
  *
- * The items named in `superseded` were cut short and will be made again: they stay in the log,
- * `incomplete`, and leave the object and the history.
+ * The items named in `superseded` are made again: they stay in the log, and leave the object and
+ * the history. A broken stream's finished items are named as well as those that were cut short.
  */
 export interface TaskAttempt {
   readonly type: "task.attempt";

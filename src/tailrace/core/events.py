@@ -65,8 +65,8 @@ class TaskInProgress(Event, frozen=True, kw_only=True, tag="task.in_progress"):
 class TaskAttempt(Event, frozen=True, kw_only=True, tag="task.attempt"):
     """The task goes on after a lost worker or a broken provider stream.
 
-    The items named in `superseded` were cut short and will be made again: they stay in the log,
-    `incomplete`, and leave the object and the history.
+    The items named in `superseded` are made again: they stay in the log, and leave the object and
+    the history. A broken stream's finished items are named as well as those that were cut short.
     """
 
     attempt: int

@@ -126,13 +126,21 @@ def _attempt(task: TaskNode, event: ev.TaskAttempt) -> None:
     for ident in event.superseded:
         node = task.item_ids.get(ident)
         _require(
-            node is not None
-            and not node.is_open
-            and node.item.status == "incomplete"
-            and not node.superseded,
+            node is not None and not node.is_open and not node.superseded,
             "attempt-next",
-            f"{ident} is no closed, incomplete item of task {task.task_id} that still counts",
+            f"{ident} is no closed item of task {task.task_id} that still counts",
         )
+        assert node is not None
+        result = _result_of(task, node)
+        _require(
+            result is None or result.superseded or result.id in event.superseded,
+            "attempt-next",
+            f"the call {ident} is superseded without its result",
+        )
+
+
+def _result_of(task: TaskNode, node: ItemNode) -> ItemNode | None:
+    return task.call_results.get(node.item.call_id) if isinstance(node.item, ToolCall) else None
 
 
 def _input_required(task: TaskNode, event: ev.TaskInputRequired) -> None:

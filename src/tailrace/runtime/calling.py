@@ -3,9 +3,9 @@
     outcome = await call_model(model, Request(chain=[first, current]), task)
 
 A provider's faults never raise: they are told in the `Outcome`. A try that failed is made again
-where that can help, and each new try is shown as a notice. After a stream that broke off, what was
-cut short is superseded (`task.attempt`), so that it leaves the object and the history. An answer of
-which a message or a call had arrived whole is never asked for again: it would be said, or done,
+where that can help, and each new try is shown as a notice. After a stream that broke off, all
+its items are superseded (`task.attempt`), so that they leave the object and the history. An answer
+of which a message or a call had arrived whole is never asked for again: it would be said, or done,
 twice. It ends `cut`, and whoever called decides how to go on. What the model is not told, though it
 was said, is shown as a notice too, once in a conversation.
 """
@@ -145,13 +145,13 @@ async def call_model(
             )
         )
         await asyncio.sleep(seconds)
-        if watched.broken:
+        if watched.made:
             sink.emit(
                 ev.TaskAttempt(
                     task_id=sink.task_id,
                     attempt=(sink.node.attempt or 1) + 1,
                     reason=error.code,
-                    superseded=watched.broken,
+                    superseded=watched.made,
                 )
             )
         # A provider that forgot what it stored is told the whole conversation.
@@ -294,8 +294,8 @@ class _Watched(Sink):
         self._inner = inner
         self.has_whole = False
         """Whether a message or call is there that must not come twice."""
-        self.broken: list[str] = []
-        """The items that were cut short."""
+        self.made: list[str] = []
+        """The items of this try, finished or cut short."""
         self._model = model
         host = host_of(model)
         self._asked = {"model": model.name, **({"host": host} if host is not None else {})}
@@ -343,9 +343,8 @@ class _Watched(Sink):
 
     def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
         self._inner.done(index, item, self._placed(private))
-        if item.status == "incomplete":
-            self.broken.append(item.id)
-        elif isinstance(item, Message | ToolCall):
+        self.made.append(item.id)
+        if item.status != "incomplete" and isinstance(item, Message | ToolCall):
             self.has_whole = True
 
     def new_id(self, prefix: str) -> str:

@@ -61,7 +61,9 @@ class Writer(PartMoves):
         closed_calls = [
             item
             for item in task.items
-            if isinstance(item.value, ToolCall) and item.status == "completed"
+            if isinstance(item.value, ToolCall)
+            and item.status == "completed"
+            and not item.superseded
         ]
         unanswered = [call for call in closed_calls if call.result is None]
         to_start = [
@@ -190,10 +192,14 @@ class Writer(PartMoves):
         task.ended = True
 
     def new_attempt(self, task: TaskBook) -> None:
-        cut = [item for item in task.items if item.status == "incomplete" and not item.superseded]
-        superseded = [item for item in cut if self.flag()]
-        for item in superseded:
-            item.superseded = True
+        closed = [item for item in task.items if not item.open and not item.superseded]
+        superseded: list[ItemBook] = []
+        for item in closed:
+            if not item.superseded and self.is_lost(item):
+                result = item.result if item.result and not item.result.superseded else None
+                superseded += [item, result] if result is not None else [item]
+                for one in superseded:
+                    one.superseded = True
         task.attempt += 1
         self.emit(
             ev.TaskAttempt(
@@ -203,6 +209,12 @@ class Writer(PartMoves):
                 superseded=[item.value.id for item in superseded],
             )
         )
+
+    def is_lost(self, item: ItemBook) -> bool:
+        """Mostly what was cut short. A call takes its result along, which must be closed."""
+        if item.result is not None and item.result.open:
+            return False
+        return self.flag() if item.status == "incomplete" else self.pick((False, False, True))
 
     def ask(self, task: TaskBook) -> None:
         requests = []

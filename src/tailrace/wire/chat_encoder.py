@@ -267,5 +267,7 @@ class ChatEncoder:
 def _is_told(node: ItemNode) -> bool:
     """Whether taking an item back makes a message wrong that it was told in."""
     if isinstance(node.item, ToolCall):
-        return is_client(node.item) and node.arguments is not None and node.arguments.length() > 0
+        is_whole = not node.is_open and node.item.status == "completed"
+        has_arguments = node.arguments is not None and node.arguments.length() > 0
+        return is_client(node.item) and (is_whole or has_arguments)
     return has_text(node)
