@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import tailrace.app
 from tailrace.app import Tailrace
+from tailrace.core import codec
+from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Message, ToolCall
 from tailrace.runtime.agents import restartable
 from tailrace.runtime.runs import Runs
@@ -58,7 +61,17 @@ def _done(task: TaskWriter) -> int:
     )
 
 
+async def _think(task: TaskWriter, chance: random.Random) -> None:
+    """Think until no event can hold more. Kills and cancels find the item open, and full."""
+    with task.reasoning() as thinking, suppress(StreamTooLarge):
+        for _ in range(codec.MAX_EVENT_BYTES // 2048 + 4):
+            thinking.summary("x" * 2048)
+            await _beat(task, chance)
+
+
 async def _say(task: TaskWriter, step: int, chance: random.Random) -> None:
+    if chance.random() < 0.1:
+        await _think(task, chance)
     length = chance.randint(3, 15)
     with task.message() as message:
         for place in range(length):
@@ -89,6 +102,7 @@ def make() -> Tailrace:
     """The application that the environment describes."""
     lease = float(os.environ["TAILRACE_CHAOS_LEASE"])
     setattr(tailrace.app, "Runs", partial(Runs, lease=lease))  # noqa: B010
+    codec.MAX_EVENT_BYTES, codec.MAX_OPEN_BYTES = 32 * 1024, 24 * 1024  # soon full
     bugs.plant(os.environ.get("TAILRACE_CHAOS_BUG", ""))
     return Tailrace(
         {"again": restartable(work), "once": work},

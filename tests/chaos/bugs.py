@@ -10,8 +10,10 @@ from typing import Any
 
 import apsw
 
+from tailrace.core import closing
 from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded
+from tailrace.core.room import Room
 from tailrace.ports import Batch
 from tailrace.runtime import pipeline as pipelines
 from tailrace.runtime.pipeline import Emitter, Pipeline
@@ -114,6 +116,12 @@ def two_ends() -> None:
     _patch(Emitter, "take", twice)
 
 
+def no_bounds() -> None:
+    """A text grows until no event can repeat it, so nothing can close it."""
+    _patch(Room, "check", lambda *_: None)
+    _patch(closing, "_can_be_written", lambda _: True)
+
+
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -123,6 +131,7 @@ BUGS = {
         no_fencing,
         private_on_the_wire,
         two_ends,
+        no_bounds,
     )
 }
 

@@ -36,6 +36,8 @@ class Chaos(Stage):
     """Seconds between two blows, on average."""
     stops: int = 1
     """How often a process is stopped past its lease, for ten that are killed."""
+    cancels: float = 0.15
+    """Which part of the runs is cancelled."""
     away: float = 0.0
     """For how many seconds, at most, Redis and PostgreSQL stay down and the disk stays full."""
     kills: int = 0
@@ -192,7 +194,7 @@ class Chaos(Stage):
         try:
             async with asyncio.timeout(RUN_SECONDS), asyncio.TaskGroup() as group:
                 group.create_task(first.follow())
-                if chance.random() < 0.15:
+                if chance.random() < self.cancels:
                     group.create_task(self._cancel(chance, story))
                 for _ in range(chance.randint(1, 3)):
                     await asyncio.sleep(chance.uniform(0, 0.5))
@@ -227,6 +229,9 @@ async def attack(
         # A writer without fences does harm when it comes back, not when it dies.
         stops = 20 if bug == "no_fencing" else 1
         storm = Chaos(place, seed, bug, say=say, stops=stops, away=away)
+        if bug == "no_bounds":
+            # A run that cannot be closed shows when a cancel is answered, which takes seconds.
+            storm.cancels, storm.pace = 1.0, 2.0
         async with storm as chaos:
             await chaos.rage(kills, until_found=bool(bug))
         text = chaos.log.read_text(errors="replace") if chaos.log.exists() else ""

@@ -42,6 +42,8 @@ FOUND = {
     "no_fencing": "I[23]: |I6: the tool of .* ran, and the log does not know",
     "private_on_the_wire": "a private part is on the wire",
     "two_ends": "I4: task run_[0-9a-f]+ ends again",
+    # Nothing ends such a run: neither its agent nor a cancel.
+    "no_bounds": "cancel was answered 413|did not end within",
 }
 """What the checker says of each planted bug."""
 

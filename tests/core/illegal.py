@@ -369,7 +369,13 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
     ],
     "parts-closed": [
         (IN_TEXT, done(0, message("msg_0"))),
-        (IN_TEXT, done(0, message("msg_0", status="incomplete"))),
+        (
+            [
+                *IN_MESSAGE,
+                ev.ImageAdded(**M0, block_index=0, item=Image(image_url=ImageUrl(url=""))),
+            ],
+            done(0, message("msg_0", status="incomplete")),
+        ),
         (IN_CALL, done(0, CALL)),
     ],
     "call-ready": [
@@ -524,6 +530,7 @@ LEGAL: list[Run] = [
         [*ASKED, ev.TaskCancelled(task_id=R)],
         [*ASKED, ev.TaskFailed(task_id=R, error=ERROR)],
         [*IN_CALL, done(0, msgspec.structs.replace(CALL, status="incomplete"))],
+        [*IN_TEXT, done(0, message("msg_0", status="incomplete"))],
         [*IN_RESULT, ev.ToolCallStarted(**F0)],
         [*IN_CHILD, added(0, message("fc_0"), C)],
         [*CUT, ev.TaskAttempt(task_id=R, attempt=2, reason="x", superseded=["msg_0"])],

@@ -184,7 +184,13 @@ class NaiveRules:
         allowed = ["completed", "incomplete"] + ["failed"] * (item["type"] == "tool_result")
         if status not in allowed or (payload.get("error") and status != "failed"):
             found.add("item-status")
-        if any(part["open"] for parts in item["lists"].values() for part in parts):
+        still_open = [
+            part["block"]["type"]
+            for parts in item["lists"].values()
+            for part in parts
+            if part["open"]
+        ]
+        if "image" in still_open or (status == "completed" and still_open):
             found.add("parts-closed")
         if item["type"] == "tool_call" and status == "completed" and item["arguments_open"]:
             found.add("parts-closed")

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tailrace.core import codec
 from tailrace.core import events as ev
 from tailrace.core.closing import ending
+from tailrace.core.errors import InvalidValue, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import (
     ErrorInfo,
+    FileCitation,
     Image,
     ImageUrl,
     Message,
+    RawAnnotation,
+    RawItem,
     Reasoning,
     Refusal,
     Text,
@@ -26,10 +33,17 @@ from tailrace.testing.runs import Run, legal_runs
 R = "run_1"
 
 
+def write(state: State, event: ev.Event) -> None:
+    """What a run's writer does with an event: encode it, then fold it."""
+    event = ev.recorded(event, state.sequence_number + 1)
+    codec.encode_event(event)
+    state.apply(event)
+
+
 def end(state: State, last: ev.Event) -> dict[str, Any]:
     assert state.root is not None
     for event in ending(state.root, last):
-        state.apply(ev.recorded(event, state.sequence_number + 1))
+        write(state, event)
     return client_view(state)
 
 
@@ -116,3 +130,177 @@ def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent(
     child = client_view(state, "call_1")
     assert (child["task_id"], child["status"]) == ("call_1", "cancelled")
     assert "output" in child
+
+
+# --- whatever was accepted can be closed ---------------------------------------------------------
+
+MESSAGE: dict[str, Any] = {"task_id": R, "item_id": "msg", "output_index": 0}
+THOUGHT: dict[str, Any] = {"task_id": R, "item_id": "rs", "output_index": 1}
+CALL: dict[str, Any] = {"task_id": R, "item_id": "fc", "output_index": 2}
+OPEN: list[ev.Event] = [
+    ev.TaskCreated(task_id=R),
+    ev.TaskInProgress(task_id=R),
+    ev.OutputItemAdded(task_id=R, output_index=0, item=Message(id="msg", role="assistant")),
+    ev.TextAdded(**MESSAGE, block_index=0, item=Text(text="")),
+    ev.RefusalAdded(**MESSAGE, block_index=1, item=Refusal(refusal="")),
+    ev.ImageAdded(**MESSAGE, block_index=2, item=Image(image_url=ImageUrl(url=""))),
+    ev.OutputItemAdded(task_id=R, output_index=1, item=Reasoning(id="rs")),
+    ev.SummaryItemAdded(**THOUGHT, summary_index=0, item=Text(text="")),
+    ev.ReasoningTextAdded(**THOUGHT, text_index=0, item=Text(text="")),
+    ev.OutputItemAdded(
+        task_id=R, output_index=2, item=ToolCall(id="fc", call_id="call_1", name="f")
+    ),
+]
+"""A part of every kind, open."""
+
+
+def opened() -> State:
+    state = State()
+    for event in OPEN:
+        write(state, event)
+    return state
+
+
+def nested(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def growth(piece: str, number: int) -> list[ev.Event]:
+    """Every event that adds to what is open: `number` annotations and images came before."""
+    url = ImageUrl(url=piece)
+    return [
+        ev.TextDelta(**MESSAGE, block_index=0, delta=piece),
+        ev.RefusalDelta(**MESSAGE, block_index=1, delta=piece),
+        ev.SummaryTextDelta(**THOUGHT, summary_index=0, delta=piece),
+        ev.ReasoningTextDelta(**THOUGHT, text_index=0, delta=piece),
+        ev.ArgumentsDelta(**CALL, delta=piece),
+        ev.ImageDelta(
+            **MESSAGE, block_index=2, partial_image_index=number, item=Image(image_url=url)
+        ),
+    ]
+
+
+def annotation(number: int, note: Any) -> ev.Event:
+    return ev.AnnotationAdded(**MESSAGE, block_index=0, annotation_index=number, annotation=note)
+
+
+NOTES = st.one_of(
+    st.builds(RawAnnotation, raw=st.builds(nested, st.integers(0, codec.MAX_DEPTH))),
+    st.builds(RawAnnotation, raw=st.text(max_size=300)),
+    st.builds(FileCitation, file_id=st.text(max_size=300), index=st.integers(0, 2**60)),
+)
+PIECES = st.text(st.sampled_from('aé👋"\\\x01'), min_size=20, max_size=300)
+
+
+@pytest.fixture
+def small_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of at most two kilobytes: runs that fill them are short."""
+    monkeypatch.setattr(codec, "MAX_EVENT_BYTES", 2000)
+    monkeypatch.setattr(codec, "MAX_OPEN_BYTES", 1500)
+
+
+@pytest.mark.usefixtures("small_events")
+@settings(max_examples=60)
+@given(st.data())
+def test_whatever_was_accepted_can_be_closed(data: st.DataObject) -> None:
+    state = opened()
+    notes = images = 0
+    kinds = data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=3))
+    for _ in range(data.draw(st.integers(1, 25))):
+        which = data.draw(st.sampled_from(kinds))
+        if which == 6:
+            event = annotation(notes, data.draw(NOTES))
+        elif which == 7:
+            index = len(state.tasks[R].items)
+            item = RawItem(id=f"raw_{index}", raw=data.draw(PIECES) * 6)
+            event = ev.OutputItemAdded(task_id=R, output_index=index, item=item)
+        else:
+            event = growth(data.draw(PIECES), images)[which]
+        before = state.sequence_number
+        try:
+            write(state, event)
+        except (StreamTooLarge, InvalidValue):
+            assert state.sequence_number == before, "a refused event left a trace"
+            continue
+        notes, images = notes + (which == 6), images + (which == 5)
+    written = texts(client_view(state)["output"])
+    before = state.sequence_number
+    view = end(state, ev.TaskCancelled(task_id=R))
+    assert texts(view["output"]) == written
+    parts, items = 5, len(view["output"])
+    assert state.sequence_number - before == parts + items + 1, "something was not closed"
+
+
+@pytest.mark.usefixtures("small_events")
+@pytest.mark.parametrize("which", range(7))
+def test_what_would_not_fit_into_one_event_is_refused_when_it_is_added(which: int) -> None:
+    state = opened()
+    with pytest.raises(StreamTooLarge, match="blob"):  # noqa: PT012
+        for number in range(100):
+            size = 100 * (number + 1) if which == IMAGE else 100
+            write(state, [*growth("x" * size, number), annotation(number, NOTE)][which])
+    assert number > 3, "what does fit was refused"
+    for event in [*growth("", number)[:5], annotation(number if which == 6 else 0, SMALL_NOTE)]:
+        write(state, event)  # the run goes on
+    end(state, ev.TaskCancelled(task_id=R))
+
+
+IMAGE = 5
+NOTE = FileCitation(file_id="f" * 100)
+SMALL_NOTE = RawAnnotation(raw=0)
+
+
+def test_a_value_is_refused_that_a_later_event_would_hold_too_deep() -> None:
+    state = opened()
+    with pytest.raises(InvalidValue, match="flatten"):
+        write(state, annotation(0, RawAnnotation(raw=nested(codec.MAX_DEPTH - 5))))
+    write(state, annotation(0, RawAnnotation(raw=nested(codec.MAX_DEPTH - 6))))
+    end(state, ev.TaskCancelled(task_id=R))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.TaskCreated(task_id="call_1" * 3000, parent_task_id=R, call_id="call_1"),
+        ev.OutputItemAdded(task_id=R, output_index=3, item=Reasoning(id="x" * 20_000)),
+        ev.OutputItemAdded(
+            task_id=R, output_index=3, item=ToolCall(id="fc_2", call_id="x" * 20_000, name="f")
+        ),
+    ],
+)
+def test_an_id_that_every_later_event_would_repeat_is_refused_if_it_is_long(
+    event: ev.Event,
+) -> None:
+    state = opened()
+    with pytest.raises(StreamTooLarge, match="shorter"):
+        write(state, event)
+
+
+@pytest.mark.parametrize("pieces", [["x" * 2_500_000] * 8, ["\x01" * 900_000] * 4])
+def test_a_text_beyond_16_mib_is_refused_and_its_run_can_be_closed(pieces: list[str]) -> None:
+    state = opened()
+    with pytest.raises(StreamTooLarge, match="new part"):  # noqa: PT012
+        for piece in pieces:
+            write(state, ev.TextDelta(**MESSAGE, block_index=0, delta=piece))
+    assert end(state, ev.TaskCancelled(task_id=R))["status"] == "cancelled"
+
+
+def test_a_run_that_an_older_version_let_grow_too_far_can_still_be_closed() -> None:
+    state = State()
+    grown: list[ev.Event] = [
+        *OPEN,
+        *(ev.TextDelta(**MESSAGE, block_index=0, delta="x" * 5_000_000) for _ in range(4)),
+        annotation(0, RawAnnotation(raw=nested(codec.MAX_DEPTH - 3))),
+    ]
+    for number, event in enumerate(grown, 1):
+        state.absorb(ev.recorded(event, number))
+    with pytest.raises(StreamTooLarge):
+        write(state, ev.TextDelta(**MESSAGE, block_index=0, delta="x"))
+    view = end(state, ev.TaskCancelled(task_id=R))
+    assert view["status"] == "cancelled"
+    [block, *_] = view["output"][0]["block_list"]
+    assert len(block["text"]) == 20_000_000
+    assert len(block["annotations"]) == 1

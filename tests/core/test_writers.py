@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.core import codec
 from tailrace.core import events as ev
 from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import (
@@ -113,10 +114,38 @@ def test_a_text_grows_no_larger_than_one_event_can_repeat() -> None:
     assert block.length == 2 * len(piece)
     block.add("x" * (2 * 1024 * 1024))
     with pytest.raises(StreamTooLarge):
-        block.add("\x01" * 180_000)
+        block.add("\x01" * 300_000)
     message.finish()
     [item] = shown(book)
     assert len(item["block_list"][0]["text"]) == 4 * 1024 * 1024
+
+
+def test_citations_beyond_one_event_are_refused_and_the_text_can_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(codec, "MAX_OPEN_BYTES", 5000)
+    book = Notebook()
+    message = MessageWriter(book)
+    block = message.text_block()
+    block.add("cited")
+    with pytest.raises(StreamTooLarge, match="new part"):  # noqa: PT012
+        for _ in range(100):
+            block.annotate(FileCitation(file_id="f" * 100))
+    message.finish()
+    [item] = shown(book)
+    assert 20 < len(item["block_list"][0]["annotations"]) < 50
+
+
+def test_a_call_whose_arguments_or_id_are_long_can_be_closed() -> None:
+    book = Notebook()
+    call = ArgumentsWriter(book, "f", call_id="x" * 20_000)
+    assert len(call.call_id) < 100
+    call.arguments("1" * 100_000)
+    call.finish()
+    [item] = client_view(book.state)["output"]
+    assert len(item["arguments"]) == 100_000
+    done = [event for event, _ in book.take() if isinstance(event, ev.OutputItemDone)]
+    assert done[0].item.arguments is None  # type: ignore[union-attr]
 
 
 # --- items ---------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.codec import MAX_INTEGER, encode_event
+from tailrace.core.errors import InvalidValue, StreamTooLarge
 from tailrace.core.items import ErrorInfo, Image, Refusal, Text, ToolResult
 from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
 
@@ -40,6 +42,28 @@ def closing(task: TaskNode) -> Iterator[ev.Event]:
 
 
 def _close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
+    """Close the parts of an item, then the item.
+
+    A log of an older version may hold a part that no event can repeat. It stays open: the end of
+    its item closes it.
+    """
+    yield from (event for event in _close_parts(task, node) if _can_be_written(event))
+    item = msgspec.structs.replace(node.item, status="incomplete")
+    if isinstance(item, ToolResult):
+        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
+        item = msgspec.structs.replace(item, status="failed", error=error)
+    yield ev.OutputItemDone(task_id=task.task_id, output_index=node.output_index, item=item)
+
+
+def _can_be_written(event: ev.Event) -> bool:
+    try:
+        encode_event(ev.recorded(event, MAX_INTEGER))
+    except (StreamTooLarge, InvalidValue):
+        return False
+    return True
+
+
+def _close_parts(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
     task_id, item_id, output_index = task.task_id, node.item.id, node.output_index
     for index, part in list(node.parts.items()):
         if isinstance(part, ImageNode) and part.is_open:
@@ -61,11 +85,6 @@ def _close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
                 text_index=index,
                 item=Text(text=text.text),
             )
-    item = msgspec.structs.replace(node.item, status="incomplete")
-    if isinstance(item, ToolResult):
-        error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
-        item = msgspec.structs.replace(item, status="failed", error=error)
-    yield ev.OutputItemDone(task_id=task_id, output_index=output_index, item=item)
 
 
 def _close_text(task_id: str, node: ItemNode, index: int, part: TextNode) -> ev.Event:

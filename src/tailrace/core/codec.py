@@ -23,6 +23,8 @@ from tailrace.core.events import (
     DataDone,
     Event,
     FileDone,
+    ImageAdded,
+    ImageDelta,
     Notice,
     OutputItemAdded,
     OutputItemDone,
@@ -43,6 +45,14 @@ from tailrace.core.lines import Lines
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """What one event's public JSON may weigh. Larger things go out of line, as blobs."""
+
+MAX_OPEN_BYTES = MAX_EVENT_BYTES - 512 * 1024
+"""What an open item or part may weigh: the event that closes it repeats it, with names beside it.
+
+So whatever is open can be closed. The bound is enforced where content is added."""
+
+MAX_ID_LENGTH = 16 * 1024
+"""Code points of an id: every event of a task or an item repeats its id."""
 
 MAX_DEPTH = 100
 """How deep JSON may nest: far below any parser's own limit, so that all languages agree."""
@@ -80,8 +90,12 @@ _LOOSE = frozenset(
     )
 )
 # Those of them that mostly hold texts, and the names of the fields where they hold more.
-_MOSTLY_TEXT = frozenset((OutputItemAdded, OutputItemDone, AnnotationAdded, TextDone))
-_LOOSE_FIELDS = (b'"raw"', b'"data"', b'"size"', b'"retry_after"')
+_MOSTLY_TEXT = frozenset((OutputItemAdded, OutputItemDone, TextDone))
+_LOOSE_FIELDS = (b'"raw"', b'"data"', b'"size"', b'"retry_after"', b'"index"')
+# Events whose content is repeated by the event that closes the item or part.
+_OPENING = (OutputItemAdded, ImageAdded, ImageDelta)
+# How many levels deeper `output_item.done` holds a value than these events do.
+_DEEPER: dict[type[Any], int] = {AnnotationAdded: 4, TextDone: 2, DataDone: 2}
 
 
 def _needs_a_look(kind: type[Any], raw: bytes) -> bool:
@@ -108,13 +122,15 @@ def encode_event(event: AnyEvent) -> bytes:
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"The event holds a value that JSON cannot: {error}") from error
-    if len(raw) > MAX_EVENT_BYTES:
-        raise StreamTooLarge(
-            f"The event {event.__struct_config__.tag} is {len(raw)} bytes of JSON; "
-            f"at most {MAX_EVENT_BYTES} may pass. Store the content as a blob and send its URL."
-        )
+    if len(raw) > MAX_OPEN_BYTES:
+        limit = MAX_OPEN_BYTES if kind in _OPENING else MAX_EVENT_BYTES
+        if len(raw) > limit:
+            raise StreamTooLarge(
+                f"The event {event.__struct_config__.tag} is {len(raw)} bytes of JSON; "
+                f"at most {limit} may pass. Store the content as a blob and send its URL."
+            )
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
-        check_value(msgspec.to_builtins(event))
+        check_value(msgspec.to_builtins(event), _DEEPER.get(kind, 0))
     return raw
 
 
@@ -175,9 +191,12 @@ def decode_private(raw: bytes) -> Private:
         raise MalformedEvent(f"Not a private part: {_why(error)}.") from error
 
 
-def check_value(value: Any) -> None:
-    """Refuse what does not survive JSON, a database or another language: NaN, NUL, 100 levels."""
-    stack: list[tuple[Any, int]] = [(value, 0)]
+def check_value(value: Any, depth: int = 0) -> None:
+    """Refuse what does not survive JSON, a database or another language: NaN, NUL, 100 levels.
+
+    `depth` is how deep the value itself stands.
+    """
+    stack: list[tuple[Any, int]] = [(value, depth)]
     while stack:
         value, depth = stack.pop()
         if isinstance(value, str):

@@ -33,7 +33,7 @@ class State:
     Empty when made; `tailrace.core.view` shows it and `tailrace.core.snapshot` saves it.
     """
 
-    __slots__ = ("_latest", "position", "root", "sequence_number", "tasks", "unknown")
+    __slots__ = ("_latest", "_spare", "position", "root", "sequence_number", "tasks", "unknown")
 
     def __init__(self) -> None:
         """No event yet, so not even a task."""
@@ -45,6 +45,8 @@ class State:
         # The task of the event before: mostly that of the next one too, and comparing two ids
         # is cheaper than hashing one.
         self._latest: TaskNode | None = None
+        # Code points that fit into any part, so that most deltas need no look at theirs.
+        self._spare: int | None = None
 
     def apply(self, event: ev.AnyEvent, private: ev.Private | None = None) -> None:
         """Fold the next event of our own log, or raise `IllegalEvent` with nothing changed."""
@@ -54,11 +56,18 @@ class State:
         if cls in DELTAS:
             # Deltas are most of a run: try first, and look up the broken rule only on failure.
             task = self.tasks.get(event.task_id)
+            if self._spare is None:
+                self._spare = rules.spare(self)
+            self._spare -= len(event.delta)  # type: ignore[union-attr]
+            if self._spare < 0 and task is not None:
+                rules.check_room(task, event)
             if task is None or not FOLD[cls](self, task, event):
                 raise rules.wrong_delta(self, event)
             self.position += 1
         else:
             rules.check(self, event)
+            if cls is ev.AnnotationAdded:
+                self._spare = 0  # annotations take room that is not counted here
             self.absorb(event, private)
             return
         self.sequence_number += 1

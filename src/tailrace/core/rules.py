@@ -7,12 +7,15 @@ change nothing, so a refused event leaves no trace. A test compares the names wi
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.errors import IllegalEvent
+from tailrace.core import room
+from tailrace.core.codec import MAX_ID_LENGTH, MAX_INTEGER
+from tailrace.core.errors import IllegalEvent, StreamTooLarge
 from tailrace.core.items import (
     Item,
     Message,
@@ -25,6 +28,7 @@ from tailrace.core.items import (
     ToolResult,
 )
 from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
+from tailrace.core.transitions import part_of_delta
 from tailrace.core.view import show_block, show_parts
 
 if TYPE_CHECKING:
@@ -47,6 +51,29 @@ def wrong_delta(state: State, event: Any) -> IllegalEvent:
     if parts is None:
         return IllegalEvent("item-kind", f"a {kind} delta does not fit a {_kind(node.item)}")
     return IllegalEvent("part-open", f"no open {kind} part at index {index} of item {node.item.id}")
+
+
+def spare(state: State) -> int:
+    """Code points that fit into any open part, or into all of them together."""
+    parts = [
+        part
+        for task in state.tasks.values()
+        for node in task.items.values()
+        if node.is_open
+        for part in node.open_parts()
+        if isinstance(part, TextNode)
+    ]
+    if any(part.annotations for part in parts):
+        return 0
+    return room.code_points() - sum(part.length() for part in parts)
+
+
+def check_room(task: TaskNode, event: Any) -> None:
+    """Refuse a delta after which no `done` could repeat its part."""
+    with suppress(KeyError):
+        part = part_of_delta(task, event)
+        if part is not None:
+            part.check_room(event.delta)
 
 
 def check(state: State, event: ev.AnyEvent) -> None:
@@ -75,7 +102,16 @@ def _kind(item: Item) -> str:
 # --- tasks -------------------------------------------------------------------------------------
 
 
+def _check_id(ident: str) -> None:
+    if len(ident) > MAX_ID_LENGTH:
+        raise StreamTooLarge(
+            f"An id of {len(ident)} characters; at most {MAX_ID_LENGTH} may pass. Choose a shorter "
+            "id."
+        )
+
+
 def _created(state: State, event: ev.TaskCreated) -> None:
+    _check_id(event.task_id)
     if event.parent_task_id is None:
         _require(state.root is None, "root-first", "the run has its root already")
         return
@@ -212,7 +248,7 @@ def _imported(task: TaskNode, event: ev.ReferenceImported) -> None:
         f"{child.task_id} has no reference {event.source_reference_id}",
     )
     _require(
-        event.reference_id > 0 and not task.knows(event.reference_id),
+        0 < event.reference_id <= MAX_INTEGER and not task.knows(event.reference_id),
         "import-source",
         f"number {event.reference_id} is taken",
     )
@@ -231,6 +267,7 @@ def _next_index(index: int, taken: Any, name: str) -> None:
 
 def _item_added(task: TaskNode, event: ev.OutputItemAdded) -> None:
     item = event.item
+    _check_id(item.id)
     _next_index(event.output_index, task.items, "output_index")
     _require(item.id not in task.item_ids, "item-id-new", f"{item.id} exists")
     empty = item.status == "completed" and not any(
@@ -239,6 +276,7 @@ def _item_added(task: TaskNode, event: ev.OutputItemAdded) -> None:
     )
     _require(empty, "item-empty", f"{item.id} is added with content or a status")
     if isinstance(item, ToolCall):
+        _check_id(item.call_id)
         _require(_call_is_new(task, item.call_id), "call-id-new", f"{item.call_id} was used")
     elif isinstance(item, ToolResult):
         call = task.calls.get(item.call_id)
@@ -281,9 +319,8 @@ def _item_done(task: TaskNode, event: ev.OutputItemDone) -> None:
     if isinstance(item, ToolResult) and item.error is not None:
         _require(item.status == "failed", "item-status", f"an error on a {item.status} result")
     for part in node.open_parts():
-        if part.kind == "arguments" and item.status != "completed":
-            continue
-        _refuse("parts-closed", f"a part of {item.id} ({part.kind}) is still open")
+        if item.status == "completed" or isinstance(part, ImageNode):
+            _refuse("parts-closed", f"a part of {item.id} ({part.kind}) is still open")
     _require(_same_item(node, item), "item-same", f"{item.id} differs from what was streamed")
     if isinstance(item, ToolResult):
         for child in task.children:
@@ -365,7 +402,7 @@ def _part_added(task: TaskNode, event: Any) -> None:
 def _number_allowed(node: ItemNode, block: Any) -> None:
     ident = getattr(block, "id", None)
     if ident is not None:
-        fits = isinstance(node.item, ToolResult) and ident > 0
+        fits = isinstance(node.item, ToolResult) and 0 < ident <= MAX_INTEGER
         _require(fits, "id-in-results", f"a block of a {_kind(node.item)} has id {ident}")
 
 
@@ -408,6 +445,7 @@ def _annotation(task: TaskNode, event: ev.AnnotationAdded) -> None:
     _, part = _open_part(task, event)
     _next_index(event.annotation_index, part.annotations, "annotation_index")
     _annotation_fits(task, event.annotation, part.length())
+    part.check_room("", event.annotation)
 
 
 def _annotation_fits(task: TaskNode, annotation: Any, length: int) -> None:

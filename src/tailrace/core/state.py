@@ -25,6 +25,7 @@ from tailrace.core.items import (
     ToolResult,
     Usage,
 )
+from tailrace.core.room import Room, json_bytes
 
 ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
 """The statuses of a task after which nothing of it follows."""
@@ -33,7 +34,18 @@ ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
 class TextNode:
     """A text that may still grow: a block, a refusal, a part of a summary, a call's arguments."""
 
-    __slots__ = ("annotations", "at", "id", "is_open", "item_id", "kind", "measured", "pieces")
+    __slots__ = (
+        "annotations",
+        "at",
+        "cited",
+        "id",
+        "is_open",
+        "item_id",
+        "kind",
+        "measured",
+        "pieces",
+        "room",
+    )
 
     def __init__(self, kind: str, item_id: str, at: int, text: str, *, is_open: bool) -> None:
         """A part of `kind` (`text`, `refusal`, `summary`, `reasoning_text`, `arguments`)."""
@@ -45,6 +57,8 @@ class TextNode:
         self.id: int | None = None
         self.annotations: list[Annotation] = []
         self.measured = (0, 0)
+        self.cited = (0, 0)
+        self.room: Room | None = None
 
     @property
     def text(self) -> str:
@@ -61,6 +75,21 @@ class TextNode:
             total += len(piece)
         self.measured = (len(self.pieces), total)
         return total
+
+    def beside(self) -> int:
+        """Bytes of the annotations so far, weighing each of them once."""
+        seen, total = self.cited
+        for annotation in self.annotations[seen:]:
+            total += json_bytes(annotation)
+        self.cited = (len(self.annotations), total)
+        return total
+
+    def check_room(self, piece: str, annotation: Annotation | None = None) -> None:
+        """Raise `StreamTooLarge` if with these the part's `done` would outgrow one event."""
+        if self.room is None:
+            self.room = Room()
+        beside = self.beside() + (json_bytes(annotation) if annotation is not None else 0)
+        self.room.check(self.length() + len(piece), beside, lambda: self.text + piece)
 
     def replace(self, text: str, ident: int | None, annotations: list[Annotation]) -> None:
         """Take the final value."""

@@ -12,9 +12,8 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.citations import CitationScanner
-from tailrace.core.codec import MAX_EVENT_BYTES
-from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Annotation, Item, RawAnnotation, Refusal, Text
+from tailrace.core.room import Room, json_bytes
 
 
 class Sink(Protocol):
@@ -50,20 +49,14 @@ class Sink(Protocol):
         ...
 
 
-_MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
-"""What one text may weigh: its `done` repeats it whole, with citations and names beside it."""
-
-_WIDEST = 6
-"""Bytes that JSON may need for one character."""
-
-
 class Growing:
     """A text that comes in pieces."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._length = 0
-        self._checked_up_to = _MOST_BYTES // _WIDEST
+        self._beside = 0
+        self._room = Room()
 
     @property
     def text(self) -> str:
@@ -80,14 +73,15 @@ class Growing:
     def _grow(self, piece: str) -> None:
         """Take a piece, unless the text could then not be repeated in one event."""
         length = self._length + len(piece)
-        if length > self._checked_up_to:
-            # Weighed only when it may be too heavy, and then not again before that is possible.
-            room = _MOST_BYTES - len(msgspec.json.encode(self.text + piece))
-            if room < 0:
-                raise StreamTooLarge(f"A text of more than {_MOST_BYTES} bytes of JSON.")
-            self._checked_up_to = length + room // _WIDEST
+        self._room.check(length, self._beside, lambda: self.text + piece)
         self._length = length
         self._pieces.append(piece)
+
+    def _put_beside(self, annotation: Annotation) -> None:
+        """Make room for an annotation, unless text and annotations then outgrow one event."""
+        beside = self._beside + json_bytes(annotation)
+        self._room.check(self._length, beside, lambda: self.text)
+        self._beside = beside
 
     def _missing(self, whole: str) -> str | None:
         """What a whole text has beyond what came; None if it is another text."""
@@ -195,10 +189,11 @@ class TextWriter(StreamedText):
         self._annotate(annotation)
 
     def _annotate(self, annotation: Annotation) -> None:
+        self._put_beside(annotation)
         at = len(self._annotations)
-        self._annotations.append(annotation)
         event = ev.AnnotationAdded(**self._place, annotation_index=at, annotation=annotation)
         self._sink.emit(event)
+        self._annotations.append(annotation)
 
     def done(self, text: str | None = None) -> None:
         """The text is whole; a second time does nothing."""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.codec import MAX_ID_LENGTH
 from tailrace.core.items import (
     Block,
     Data,
@@ -320,7 +321,10 @@ class ArgumentsWriter(Growing):
         super().__init__()
         self._sink = sink
         self.name = name
-        self.call_id = sink.free_call_id(call_id) if call_id else sink.new_id("call")
+        if not call_id or len(call_id) > MAX_ID_LENGTH:
+            self.call_id = sink.new_id("call")
+        else:
+            self.call_id = sink.free_call_id(call_id)
         self.id = sink.new_id("fc")
         self._facts: dict[str, Any] = {
             "id": self.id,
@@ -363,5 +367,6 @@ class ArgumentsWriter(Growing):
         self.is_open = False
         if status == "completed":
             self.arguments_done()
-        item = ToolCall(**self._facts, arguments=self.text, status=status)
+        said = self.text if self.length < _HEAVY else None
+        item = ToolCall(**self._facts, arguments=said, status=status)
         self._sink.done(self.index, item, private)

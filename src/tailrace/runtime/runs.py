@@ -14,7 +14,13 @@ import msgspec
 
 from tailrace.core.codec import check_value, encode_event
 from tailrace.core.errors import CallerError, NotFound, SeqConflict
-from tailrace.core.events import Recorded, TaskCreated, TaskInputReceived, recorded
+from tailrace.core.events import (
+    Recorded,
+    TaskCancelled,
+    TaskCreated,
+    TaskInputReceived,
+    recorded,
+)
 from tailrace.core.fold import State
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash, hints, recovery
@@ -217,6 +223,8 @@ class Runs:
         Returns when the run has ended: its writer ended it or, where nobody reads its letters, we
         did.
         """
+        # Checked before it is posted: the run's last event has to hold the reason.
+        encode_event(TaskCancelled(task_id=run_id, reason=reason))
         deadline = time.monotonic() + CLOSED_SECONDS
         if await self._post(run_id, "cancel", {"reason": reason}) is None:
             return

@@ -1,0 +1,104 @@
+"""Whatever a run's log holds, a cancel ends the run, and so does a worker that recovers it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tailrace.buses.local import LocalBus
+from tailrace.core import codec
+from tailrace.core import events as ev
+from tailrace.core.errors import InvalidValue, StreamTooLarge
+from tailrace.core.items import Message, Text
+from tailrace.core.view import client_view
+from tailrace.ports import Batch
+from tailrace.runtime import runs as running
+from tailrace.runtime.runs import Runs
+from tailrace.runtime.task import TaskWriter
+from tailrace.stores.sqlite import SqliteLog
+
+
+async def never(_task: TaskWriter) -> None:
+    """An agent that is not called again."""
+    raise AssertionError("called")
+
+
+@asynccontextmanager
+async def processes() -> AsyncIterator[Runs]:
+    runs = Runs(
+        SqliteLog(":memory:"), LocalBus(), {"a": never}, new_id=lambda: "9", now=lambda: 1.0
+    )
+    try:
+        async with asyncio.timeout(30):
+            yield runs
+    finally:
+        await runs.close()
+
+
+async def left_behind(runs: Runs, events: list[ev.Event]) -> str:
+    """A run whose worker is gone, with these events after its creation."""
+    run_id = await runs.start("a", "?")
+    claim = await runs.store.take_over(run_id, "the dead", 0.0)
+    assert claim is not None
+    publics = [codec.encode_event(ev.recorded(one, number)) for number, one in enumerate(events, 2)]
+    batch = Batch(
+        run_id=run_id,
+        epoch=claim.epoch,
+        first_seq=2,
+        publics=publics,
+        privates=[b""] * len(publics),
+        ended=False,
+    )
+    assert await runs.store.append([batch]) == [None]
+    return run_id
+
+
+def grown(run_id: str) -> list[ev.Event]:
+    """A text that no event can repeat, as an older version let it grow."""
+    place = {"task_id": run_id, "item_id": "msg", "output_index": 0, "block_index": 0}
+    item = Message(id="msg", role="assistant")
+    return [
+        ev.TaskInProgress(task_id=run_id),
+        ev.OutputItemAdded(task_id=run_id, output_index=0, item=item),
+        ev.TextAdded(**place, item=Text(text="")),  # type: ignore[arg-type]
+        *(ev.TextDelta(**place, delta="x" * 100) for _ in range(30)),  # type: ignore[arg-type]
+    ]
+
+
+@pytest.fixture(autouse=True)
+def small_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_EVENT_BYTES", 2000)
+    monkeypatch.setattr(codec, "MAX_OPEN_BYTES", 1500)
+    monkeypatch.setattr(running, "CANCEL_SECONDS", 0.05)
+
+
+async def test_a_run_that_grew_too_far_can_be_cancelled() -> None:
+    async with processes() as runs:
+        run_id = await left_behind(runs, grown("run_9"))
+        await runs.cancel(run_id)
+        view = client_view(await runs.state(run_id))
+    assert view["status"] == "cancelled"
+    [item] = view["output"]
+    assert (item["status"], item["block_list"][0]["text"]) == ("incomplete", "x" * 3000)
+
+
+async def test_a_run_that_grew_too_far_is_ended_by_the_worker_that_recovers_it() -> None:
+    async with processes() as runs:
+        run_id = await left_behind(runs, grown("run_9"))
+        runs.open()
+        assert await runs.reader.ended(run_id, 20)
+        view = client_view(await runs.state(run_id))
+    assert (view["status"], view["error"]["code"]) == ("failed", "interrupted")
+
+
+async def test_a_cancel_whose_reason_no_event_can_hold_is_refused_before_it_is_stored() -> None:
+    async with processes() as runs:
+        run_id = await left_behind(runs, grown("run_9"))
+        with pytest.raises(StreamTooLarge):
+            await runs.cancel(run_id, "x" * 3000)
+        with pytest.raises(InvalidValue):
+            await runs.cancel(run_id, "\x00")
+        assert await runs.store.letters([run_id]) == {}
