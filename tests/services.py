@@ -22,6 +22,7 @@ import pwd
 import random
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -92,6 +93,20 @@ class Postgres:
         if self._running:
             self._ctl("stop", "-m", mode)
             self._running = False
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop all its processes with SIGSTOP: connections stay open, and nothing is answered."""
+        main = int((self._data / "postmaster.pid").read_text().split()[0])
+        os.kill(main, signal.SIGSTOP)  # first, so that it starts no further ones
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        for pid in children:
+            os.kill(int(pid), signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in [str(main), *children]:
+                os.kill(int(pid), signal.SIGCONT)
 
     def restart(self, mode: Literal["immediate", "fast"] = "immediate") -> None:
         """Stop and start, on the same port with the same data."""

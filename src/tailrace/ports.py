@@ -142,7 +142,10 @@ class Trimmed(TailraceError):
 
 
 class EventLog(Protocol):
-    """Where runs are kept. Order is by `seq` alone; `seq` is dense; bytes never change."""
+    """Where runs are kept. Order is by `seq` alone; `seq` is dense; bytes never change.
+
+    A method raises `StorageBusy` while the store is away or full: the caller may ask again.
+    """
 
     async def create(self, run: NewRun) -> RunInfo | None:
         """Make a run with its first event, in epoch 1; None, and no change, if the id is taken.
@@ -229,6 +232,9 @@ class EventLog(Protocol):
 
         Some of them, those that ended first; the others are named when these are gone.
         """
+
+    async def check(self) -> None:
+        """Raise a `StorageError` unless the store can be read and written now."""
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything."""

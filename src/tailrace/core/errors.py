@@ -26,7 +26,7 @@
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
     └── StorageError           the log is at fault: nothing was lost that was shown
         ├── SeqConflict        somebody else wrote this place of the log
-        └── StorageBusy        too many others, or away for the moment: try again
+        └── StorageBusy        busy, away or full for the moment: try again
 
     Beside it, where they belong to one adapter or port: `tailrace.ports.Trimmed` (retention took
     it) and `tailrace.buses.redis.BusUnavailable` (Redis refuses us, or does not answer).
@@ -213,7 +213,7 @@ class StorageError(TailraceError):
 
 
 class StorageBusy(StorageError):
-    """The storage was waited for in vain, but nothing is wrong with it: ask again in a moment."""
+    """The storage is busy, away or full, and nothing in it is damaged: ask again in a moment."""
 
     code = "storage_busy"
 

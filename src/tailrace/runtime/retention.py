@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from tailrace.core.errors import StorageError, TailraceError
+from tailrace.core.errors import StorageBusy, StorageError, TailraceError
 from tailrace.core.snapshot import save
 from tailrace.ports import FORGET_SECONDS, Store, Trimmed
 from tailrace.runtime.recovery import read_whole
@@ -83,6 +83,8 @@ class Retention:
             try:
                 if await self.sweep():
                     pause = min(BUSY_SECONDS, self._every)
+            except StorageBusy:
+                continue  # the outage is logged once, where it begins
             except StorageError as error:
                 logger.warning("retention will try again: %s", error)
             except Exception:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
-from tailrace.core.errors import SeqConflict, StorageError
+from tailrace.core.errors import SeqConflict, StorageBusy, StorageError
 
 PATIENCE_SECONDS = 30.0
 """How long a database may be away before whoever needs it gets the error."""
@@ -17,6 +18,31 @@ LONGEST_PAUSE = 1.0
 
 T = TypeVar("T")
 
+_limit: ContextVar[float | None] = ContextVar("limit", default=None)
+
+
+@contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """Limit each wait for the store in this block, for a caller that wants an answer soon.
+
+    None lifts the limit again.
+    """
+    token = _limit.set(seconds)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def limit_of_wait() -> float | None:
+    """How long the caller waits for the store, if it said so."""
+    return _limit.get()
+
+
+def did_not_answer(seconds: float) -> StorageBusy:
+    """The error after a wait in vain."""
+    return StorageBusy(f"The store did not answer within {seconds:g} s; try again.")
+
 
 def passing(error: object) -> bool:
     """Whether asking again may help: the storage is at fault, and not a race that was lost."""
@@ -24,14 +50,28 @@ def passing(error: object) -> bool:
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-    """Ask the store until it answers, for a bounded time; then raise what it last said."""
-    deadline = time.monotonic() + (PATIENCE_SECONDS if seconds is None else seconds)
+    """Ask the store until it answers, for a bounded time; then raise its last error.
+
+    The store's own waits are part of that time.
+    """
+    seconds = PATIENCE_SECONDS if seconds is None else seconds
+    if (limit := limit_of_wait()) is not None:
+        seconds = min(seconds, limit)
+    deadline = asyncio.get_running_loop().time() + seconds
     pause = FIRST_PAUSE
-    while True:
-        try:
-            return await ask()
-        except StorageError as error:
-            if not passing(error) or time.monotonic() + pause > deadline:
-                raise
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+    last: StorageError = did_not_answer(seconds)
+    try:
+        async with asyncio.timeout_at(deadline) as timeout:
+            while True:
+                try:
+                    return await ask()
+                except StorageError as error:
+                    if not passing(error):
+                        raise
+                    last = error
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        raise last from None

@@ -6,6 +6,7 @@ work to other processes; a cancel reaches a run wherever it is, also one whose w
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.follow import START, Place, Reader
 from tailrace.runtime.live import CANCELLED
+from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.retention import FOREVER, Retention
 from tailrace.runtime.shared import Streams
@@ -38,6 +40,7 @@ CANCEL_SECONDS = 2.0
 CLOSED_SECONDS = 5.0
 """Within this time after a cancel the whole tree has ended, whoever did it."""
 
+logger = logging.getLogger("tailrace")
 
 RUN_PREFIX = "run_"
 """How the ids begin that are made here."""
@@ -61,7 +64,8 @@ class Runs:
         keep_runs: float = FOREVER,
         mirror: Mirror | None = None,
     ) -> None:
-        self.store = store
+        self.outage = Outage(store)
+        self.store = store = watched(store, self.outage)
         self.bus = bus
         self.agents = agents
         self.name = f"tailrace_{new_id()}"
@@ -244,6 +248,7 @@ class Runs:
         claim = await self.store.take_over(run_id, self.name, self._lease)
         if claim is None:
             return
+        logger.warning("run %s is taken over to end it: its writer did not answer", run_id)
         crash.point("take_over.after")
         state = await recovery.whole_state(self.store, run_id)
         task = recovery.writer(self._pipeline.writer(run_id, claim.epoch, state))
@@ -257,6 +262,7 @@ class Runs:
     async def close(self) -> None:
         """Stop what runs here, write what is left, close the store and the bus."""
         await self.retention.stop()
+        await self.outage.stop()
         if self.worker is not None:
             await self.worker.stop()
         await self._pipeline.close()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from tailrace.core.errors import StorageError
+from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.ports import MAX_ATTEMPTS, Bus, Claim, Store
 from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent, is_restartable
@@ -143,6 +143,8 @@ class Worker:
             try:
                 claims = await self._claim()
                 await self._read_letters()
+            except StorageBusy:
+                pass  # the outage is logged once, where it begins
             except StorageError as error:
                 logger.warning("worker %s can't reach the store: %s", self.name, error)
             except Exception:
@@ -186,6 +188,8 @@ class Worker:
             held = list(self._live.values())
             try:
                 lost = await self._extend()
+            except StorageBusy:
+                continue
             except StorageError as error:
                 logger.warning("worker %s can't keep its leases: %s", self.name, error)
                 continue
@@ -239,6 +243,11 @@ class Worker:
         if live.is_stopping:
             return
         agent = self._agents[claim.agent]
+        if not live.is_new:
+            logger.warning(
+                "worker %s took over run %s of agent %s, attempt %d",
+                *(self.name, claim.run_id, claim.agent, claim.attempt),
+            )
         if claim.attempt > self._max_attempts:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:

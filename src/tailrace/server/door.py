@@ -25,9 +25,13 @@ from tailrace.core.errors import (
     TailraceError,
     UnknownFormat,
 )
+from tailrace.runtime.retry import within
 from tailrace.server.response import STREAM, EventStream
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
+
+STORE_SECONDS = 4.0
+"""How long a request waits for the store; then the answer is 503."""
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
@@ -122,7 +126,8 @@ def answering(handler: Handler) -> Handler:
 
     async def answer(request: Request) -> object:
         try:
-            return await handler(request)
+            with within(STORE_SECONDS):
+                return await handler(request)
         except TailraceError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
             return error_response(status, error.code, str(error))

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import StorageBusy, TailraceError
 from tailrace.wire.base import Format
 
 WRITE_SECONDS = 30.0
@@ -141,6 +141,8 @@ class EventStream:
             if self._why != "stopping":
                 return
             reason = "The server is stopping; connect again."
+        except StorageBusy:
+            pass  # the outage is logged once, where it begins
         except TailraceError as failure:
             logger.warning("a stream broke off: %s", failure)
         except OSError:

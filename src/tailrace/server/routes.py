@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
 from tailrace.runtime.follow import Look
+from tailrace.runtime.retry import within
 from tailrace.runtime.runs import RUN_PREFIX, Runs
 from tailrace.server.door import (
     LOOPBACK,
@@ -52,6 +54,7 @@ class Server:
         routes = [
             Route("/", answering(self.index), methods=["GET"]),
             Route("/health", answering(self.health), methods=["GET"]),
+            Route("/ready", answering(self.ready), methods=["GET"]),
             Route("/agents", answering(self.agents), methods=["GET"]),
             Route("/runs", answering(self.start), methods=["POST"]),
             Route("/runs/{run_id}", answering(self.show), methods=["GET"]),
@@ -77,6 +80,7 @@ class Server:
         lines = [
             "Tailrace is running.",
             "",
+            "GET  /health, /ready               does it answer; can it work",
             "GET  /agents                       the agents",
             'POST /runs {"agent": …, "input": …}  start a run',
             "GET  /runs/{id}                    the run as one object",
@@ -93,8 +97,23 @@ class Server:
         return PlainTextResponse("\n".join(lines) + "\n")
 
     async def health(self, _request: Request) -> Response:
-        """Whether the server answers."""
+        """Liveness: the process answers, whatever the store does."""
         return json_response({"status": "ok"})
+
+    async def ready(self, _request: Request) -> Response:
+        """Readiness: the store can be read and written. A bus that is away costs only time."""
+        checks = {"store": self.runs.store.check(), "bus": self.runs.bus.check()}
+        found = await asyncio.gather(*checks.values(), return_exceptions=True)
+        states = ["ok" if failure is None else "away" for failure in found]
+        ready = found[0] is None
+        body = {
+            "status": "ready" if ready else "not_ready",
+            **dict(zip(checks, states, strict=True)),
+        }
+        response = json_response(body, 200 if ready else 503)
+        if not ready:
+            response.headers["retry-after"] = "1"
+        return response
 
     async def agents(self, _request: Request) -> Response:
         """The names that a run can be started with."""
@@ -212,8 +231,9 @@ class Server:
         if body.get("stream") is True:
             return self._stream(openai_responses.FORMAT, run_id)
         if body.get("background") is not True:
-            async for _ in self.runs.follow(run_id):
-                pass
+            with within(None):  # the run may take as long as it likes
+                async for _ in self.runs.follow(run_id):
+                    pass
         return json_response(openai_responses.response_object(await self.runs.state(run_id)))
 
     async def get_response(self, request: Request) -> object:

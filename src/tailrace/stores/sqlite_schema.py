@@ -18,7 +18,7 @@ from tailrace.core.errors import StorageError
 
 Synchronous = Literal["normal", "full"]
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 3.0
 """How long a process waits for its turn to write before it says that the database is busy."""
 
 WAL_LIMIT = 64 * 1024 * 1024

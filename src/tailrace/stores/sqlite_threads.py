@@ -88,7 +88,8 @@ class Worker:
             while self._writes and not self._jobs.empty():
                 jobs.append(self._jobs.get())
             running = None not in jobs
-            work = [job for job in jobs if job is not None]
+            # A caller that has left does not want it any more: a second try would do it twice.
+            work = [job for job in jobs if job is not None and not job[1].cancelled()]
             if work:
                 _settle_all(work, self._answers(connection, [job for job, _, _ in work]))
         connection.close()
@@ -145,8 +146,10 @@ def told(failure: Exception) -> Exception:
             " written; try again."
         )
     elif isinstance(failure, apsw.FullError):
+        kind = StorageBusy
         text = f"The disk is full ({failure}). Nothing was written; free some space and try again."
     elif isinstance(failure, apsw.IOError):
+        kind = StorageBusy
         text = f"The disk failed ({failure}). Nothing was written; try again when it is well."
     elif isinstance(failure, apsw.CorruptError | apsw.NotADBError):
         text = f"The database is damaged ({failure}). Restore the file from a backup."

@@ -405,6 +405,11 @@ class LetterTests(StoreTests):
         await store.take_over("r", "other", 60)
         assert [one.number for one in (await store.letters(["r"]))["r"]] == [1]
 
+    async def test_a_check_changes_nothing(self, store: Store) -> None:
+        before = await created(store, "r")
+        await store.check()
+        assert await store.info("r") == before
+
     async def test_nobody_writes_to_a_run_that_is_over(self, store: Store) -> None:
         await ended(store, "r")
         assert await store.post("r", "cancel", b"") is None

@@ -1,0 +1,131 @@
+"""Logs when the store goes away and when it is back.
+
+Every call of a process passes `watched`, so an outage is seen by the first call that meets it. From
+then on the store is asked until it answers. A long outage is two lines, however many calls fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import Any, cast
+
+from tailrace.core.errors import StorageBusy, TailraceError
+from tailrace.ports import Store
+from tailrace.runtime.retry import did_not_answer, limit_of_wait
+
+SLOW_SECONDS = 3.0
+"""A call that takes longer begins an outage: the store may hang."""
+
+QUIET_SECONDS = 60.0
+"""The least time between two lines that say that the store went away."""
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+CHECK_SECONDS = 2.0
+"""How often a store that is away is asked, and how long it may take to answer."""
+
+logger = logging.getLogger("tailrace")
+
+_CALLS = frozenset(name for name in dir(Store) if not name.startswith("_")) - {"close"}
+
+
+class Outage:
+    """The outages of one store, as this process sees them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._failed = 0
+        self._stopped = False
+        self._said = -QUIET_SECONDS
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the store is away."""
+        return self._task is not None
+
+    def begin(self, why: str) -> None:
+        """A call failed, or takes too long. Ask the store until it answers; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._begin, why)
+
+    def _begin(self, why: str) -> None:
+        self._failed += 1
+        if self._task is None and not self._stopped:
+            self._task = self._loop.create_task(self._watch(why), name="store's outage")
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _watch(self, why: str) -> None:
+        began, pause, said = time.monotonic(), FIRST_PAUSE, False
+        while True:
+            now = time.monotonic()
+            if not said and now - self._said >= QUIET_SECONDS:
+                said, self._said = True, now
+                logger.warning("The store is away: %s", why)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._store.check()
+                break
+            except (TailraceError, TimeoutError):
+                continue
+        if said:
+            away = time.monotonic() - began
+            logger.warning("The store is back after %.1f s; %d calls met that.", away, self._failed)
+        self._failed = 0
+        self._task = None
+
+
+def watched(store: Store, outage: Outage) -> Store:
+    """The same store, whose failures begin an outage."""
+    return cast(Store, _Watched(store, outage))
+
+
+class _Watched:
+    """Passes every call on, and keeps the caller's limit (`retry.within`).
+
+    Appends have none: a pipeline writes for many callers and has a patience of its own.
+    """
+
+    def __init__(self, store: Store, outage: Outage) -> None:
+        self._store = store
+        self._outage = outage
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name not in _CALLS:
+            return method
+        begin = self._outage.begin
+        hangs = f"it has not answered `{name}` for {SLOW_SECONDS:g} s."
+
+        async def call(*args: Any, **options: Any) -> Any:
+            slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, begin, hangs)
+            limit = None if name == "append" else limit_of_wait()
+            try:
+                async with asyncio.timeout(limit) as timeout:
+                    return await method(*args, **options)
+            except TimeoutError as error:
+                if limit is None or not timeout.expired():
+                    raise
+                raise did_not_answer(limit) from error
+            except StorageBusy as error:
+                begin(str(error))
+                raise
+            finally:
+                slow.cancel()
+
+        # The next call finds it without asking here.
+        setattr(self, name, call)
+        return call

@@ -1,0 +1,48 @@
+"""A server whose disk takes nothing more for a while: what it answers.
+
+python -m tests.server.full_disk FILE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from pathlib import Path
+
+import httpx
+
+from tailrace.app import Tailrace
+from tailrace.runtime.task import TaskWriter
+
+
+async def agent(_task: TaskWriter) -> None:
+    pass
+
+
+async def main(path: Path) -> None:
+    app = Tailrace({"a": agent}, path)
+    body = {"agent": "a", "input": "x" * 10_000}
+    async with app.running():
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+            answer = await client.post("/runs", json=body)
+            print(answer.status_code, answer.headers["retry-after"])
+            print((await client.get("/ready")).status_code)
+            print((await client.get("/health")).status_code)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+            async with asyncio.timeout(20):
+                while (answer := await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            print(answer.status_code)
+            print((await client.post("/runs", json=body)).status_code)
+            async with asyncio.timeout(20):
+                while app.runs.outage.is_on:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

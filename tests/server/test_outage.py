@@ -1,0 +1,220 @@
+"""The store or the bus is away: said soon to clients, once to the log, and the server lives."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.core.events import TaskInProgress
+from tailrace.runtime import outage, runs
+from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.recovery import whole_state
+from tailrace.runtime.task import TaskWriter
+from tailrace.server import door
+from tests.services import Postgres, Redis
+
+BODY = {"agent": "a", "input": "?"}
+
+
+async def agent(task: TaskWriter) -> None:
+    with task.message() as message:
+        message.text("It is sunny.")
+
+
+@pytest.fixture
+async def app(
+    postgres_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Tailrace]:
+    # The same in a tenth of the time.
+    monkeypatch.setattr(door, "STORE_SECONDS", door.STORE_SECONDS / 10)
+    monkeypatch.setattr(outage, "SLOW_SECONDS", outage.SLOW_SECONDS / 10)
+    made = Tailrace({"a": agent}, postgres_url, bus=redis.url)
+    async with asyncio.timeout(60), made.running():
+        yield made
+
+
+@pytest.fixture
+async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+        yield made
+
+
+@pytest.fixture
+async def reported(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
+    """Nothing may reach the loop's exception handler, or the log of asyncio."""
+    found: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: found.append(what))
+    yield
+    gc.collect()
+    await asyncio.sleep(0)
+    assert found == []
+    assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
+
+
+async def until(condition: Callable[[], Any], within: float = 30.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def until_ready(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(30):
+        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged of the store's outages."""
+    return [text.partition(":")[0] for text in caplog.messages if text.startswith("The store is")]
+
+
+async def answers(client: httpx.AsyncClient, run_id: str) -> list[httpx.Response]:
+    """One request of each kind, and more at once than there are connections."""
+    asked = [
+        client.get(f"/runs/{run_id}"),
+        client.get(f"/runs/{run_id}/events"),
+        client.get(f"/runs/{run_id}/events?snapshot=true"),
+        client.get("/threads/t/events"),
+        client.post(f"/runs/{run_id}/cancel", json={}),
+        client.post(f"/runs/{run_id}/input", json={"answer": 1}),
+        client.post("/v1/responses", json={"model": "a", "input": "?"}),
+        client.get(f"/v1/responses/resp_{run_id}"),
+        client.post("/api/chat", json={"id": "c", "messages": [{"role": "user", "parts": []}]}),
+        client.get("/api/chat/c/stream"),
+        *(client.post("/runs", json=BODY) for _ in range(30)),
+    ]
+    return list(await asyncio.gather(*asked))
+
+
+@pytest.mark.parametrize("fault", ["hangs", "is stopped"])
+async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lines(
+    fault: str,
+    client: httpx.AsyncClient,
+    postgres: Postgres,
+    reported: None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run_id = (await client.post("/runs", json=BODY)).json()["run_id"]
+    ready = await client.get("/ready")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    if fault == "hangs":
+        pause = postgres.paused()
+        pause.__enter__()
+    else:
+        await asyncio.to_thread(postgres.stop)
+    try:
+        begun = time.monotonic()
+        for answer in await answers(client, run_id):
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.url
+            assert answer.json()["error"]["code"] == "storage_busy"
+        assert time.monotonic() - begun < 5.0
+        ready = await client.get("/ready")
+        assert ready.json() == {"status": "not_ready", "store": "away", "bus": "ok"}
+        assert (ready.status_code, ready.headers["retry-after"]) == (503, "1")
+        assert (await client.get("/health")).json() == {"status": "ok"}
+        await until(lambda: lines(caplog))
+    finally:
+        if fault == "hangs":
+            pause.__exit__(None, None, None)
+        else:
+            await asyncio.to_thread(postgres.start)
+    await until_ready(client)
+    await until(lambda: len(lines(caplog)) > 1)
+    assert (await client.post("/runs", json=BODY)).status_code == 201
+    assert [text.partition(" after")[0] for text in lines(caplog)] == [
+        "The store is away",
+        "The store is back",
+    ]
+
+
+def test_a_request_waits_for_the_store_less_than_five_seconds() -> None:
+    assert door.STORE_SECONDS < 4.5
+
+
+async def test_without_its_bus_a_server_is_ready_and_says_so(
+    client: httpx.AsyncClient, redis: Redis, reported: None
+) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        assert redis._process is not None
+        redis._process.send_signal(number)
+        ready = await client.get("/ready")
+        assert (ready.status_code, ready.json()) == (
+            200,
+            {"status": "ready", "store": "ok", "bus": "away"},
+        )
+        assert (await client.post("/runs", json=BODY)).status_code == 201
+    await asyncio.to_thread(redis.restart)
+    assert (await client.get("/ready")).json()["bus"] == "ok"
+
+
+async def test_callers_that_leave_during_faults_leave_nothing_behind(
+    app: Tailrace, client: httpx.AsyncClient, postgres: Postgres, redis: Redis, reported: None
+) -> None:
+    run_id = (await client.post("/runs", json=BODY)).json()["run_id"]
+
+    async def leave() -> None:
+        asked = [asyncio.ensure_future(answers(client, run_id)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    with postgres.paused():
+        await leave()
+    await leave()
+    await asyncio.to_thread(redis.stop)
+    await asyncio.to_thread(postgres.stop)
+    await leave()
+    await asyncio.to_thread(redis.start)
+    await asyncio.to_thread(postgres.start)
+    await leave()
+    await until_ready(client)
+
+
+def test_a_full_disk_is_not_ready_and_503_until_there_is_space(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.server.full_disk", tmp_path / "log.db"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["503", "1", "503", "200", "200", "201"], done.stderr
+    said = [text for text in done.stderr.splitlines() if text.startswith("The store is")]
+    assert len(said) == 2, done.stderr
+    assert "The disk is full" in said[0] or "The disk failed" in said[0]
+
+
+async def test_takeovers_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By another worker, and by a canceller that no worker answers."""
+    monkeypatch.setattr(runs, "CANCEL_SECONDS", 0.05)
+    app = Tailrace({"a": agent}, tmp_path / "log.db", worker=False)
+    async with asyncio.timeout(30), app.running():
+        run_id = await app.runs.start("a", "?")
+        await app.runs.cancel(run_id)
+        assert f"run {run_id} is taken over to end it" in caplog.text
+        run_id = await app.runs.start("a", "?")
+        store = app.runs.store
+        (claim,) = await store.claim("lost", ["a"], 0.01)
+        state = await whole_state(store, run_id)
+        emitter = Pipeline(store, app.runs.bus).writer(run_id, claim.epoch, state)
+        emitter.emit(TaskInProgress(task_id=run_id))
+        await emitter.drain()
+        async with Tailrace({"a": agent}, tmp_path / "log.db").running():
+            assert await app.runs.reader.ended(run_id, 20)
+        assert f"took over run {run_id} of agent a" in caplog.text
