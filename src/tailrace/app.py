@@ -7,6 +7,7 @@ async with app.running():                                                       
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -25,6 +26,7 @@ from tailrace.runtime.runs import Runs
 from tailrace.runtime.worker import LEASE_SECONDS
 from tailrace.server.door import LOOPBACK
 from tailrace.server.routes import Server
+from tailrace.server.signals import on_stop_signal
 from tailrace.stores import open_store
 from tailrace.wire.formats import FORMATS
 
@@ -42,7 +44,8 @@ class Tailrace:
     final state is, and after `keep_runs` nothing. Both are for ever unless said otherwise.
 
     `lease` is how long a run stays with a worker that is not heard of. A run that `max_attempts`
-    workers have lost is ended as failed.
+    workers have lost is ended as failed. `grace` is how long runs may take to finish when the
+    application stops.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Tailrace:
         keep_runs: timedelta | None = None,
         lease: timedelta = timedelta(seconds=LEASE_SECONDS),
         max_attempts: int = MAX_ATTEMPTS,
+        grace: timedelta = timedelta(seconds=30),
         hosts: frozenset[str] = LOOPBACK,
     ) -> None:
         check_agents(agents)
@@ -68,6 +72,7 @@ class Tailrace:
         self.keep(keep_events, keep_runs)
         self.lease = lease
         self.max_attempts = max_attempts
+        self.grace = grace
         self.hosts = hosts
         self._runs: Runs | None = None
         self._server: Server | None = None
@@ -118,8 +123,25 @@ class Tailrace:
         try:
             yield
         finally:
+            await self.drain()
             await runs.close()
             self._runs = self._server = None
+
+    async def drain(self) -> None:
+        """Accept no new runs, let the running ones finish for `grace`, then end all streams.
+
+        Restartable runs that are left over are released to other workers; the others end as failed
+        (`interrupted`).
+        """
+        if self._runs is not None and self._server is not None:
+            await self._runs.drain(self.grace.total_seconds())
+            await self._server.connections.settle()
+            self.stop_streams()
+
+    def hurry(self) -> None:
+        """End the wait of `drain` at once."""
+        if self._runs is not None and self._runs.worker is not None:
+            self._runs.worker.hurry()
 
     def stop_streams(self) -> None:
         """End every open stream, so that a server can stop; clients come back with their cursor."""
@@ -137,10 +159,24 @@ class Tailrace:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
+        loop = asyncio.get_running_loop()
+        stopping: list[asyncio.Task[None]] = []
+
+        def stop() -> None:
+            if stopping:
+                self.hurry()
+            else:
+                stopping.append(loop.create_task(self.drain()))
+
+        def on_signal() -> None:
+            loop.call_soon_threadsafe(stop)
+
         try:
             async with self.running():
                 await send({"type": "lifespan.startup.complete"})
-                await receive()
+                with on_stop_signal(on_signal):
+                    await receive()
+                    await asyncio.gather(*stopping)
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise

@@ -12,7 +12,8 @@ import socket
 import sys
 import tempfile
 import traceback
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -35,6 +36,10 @@ Host = Annotated[str, typer.Option(help="Address to listen on; loopback only, fo
 KeepEvents = Annotated[
     str | None,
     typer.Option(help="How long ended runs keep their events, e.g. 30d; then their final state."),
+]
+Grace = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds that runs may take to finish at a stop; default 30."),
 ]
 KeepRuns = Annotated[
     str | None,
@@ -81,7 +86,11 @@ def demo(
     from tailrace.app import Tailrace
 
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as folder:
-        app = Tailrace({"assistant": script.assistant(pace)}, db or Path(folder) / "demo.db")
+        app = Tailrace(
+            {"assistant": script.assistant(pace)},
+            db or Path(folder) / "demo.db",
+            grace=timedelta(0),
+        )
         _run(app, "127.0.0.1", port, lambda url: _show_run(app, url, script.QUESTION, once=once))
 
 
@@ -95,9 +104,15 @@ def serve(
     ] = True,
     keep_events: KeepEvents = None,
     keep_runs: KeepRuns = None,
+    grace: Grace = None,
 ) -> None:
-    """Serve your application until Ctrl-C."""
+    """Serve your application until Ctrl-C or SIGTERM.
+
+    Then it accepts no new runs, and those that are running may finish. A second
+    Ctrl-C ends the wait.
+    """
     app = _load(application)
+    _set_grace(app, grace)
     _keep(app, keep_events, keep_runs)
     app.worker = app.worker and worker
     _run(app, host, port, _announce)
@@ -108,13 +123,18 @@ def worker(
     application: Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")],
     keep_events: KeepEvents = None,
     keep_runs: KeepRuns = None,
+    grace: Grace = None,
 ) -> None:
-    """Work on the runs that wait in your application's database, until Ctrl-C."""
+    """Work on the runs that wait in your application's database, until Ctrl-C or SIGTERM.
+
+    Then the runs that it has may finish. A second Ctrl-C ends the wait.
+    """
     app = _load(application)
+    _set_grace(app, grace)
     _keep(app, keep_events, keep_runs)
     app.worker = True
     try:
-        asyncio.run(_work(app))
+        _run_loop(_work(app))
     except TailraceError as error:
         _fail(str(error))
 
@@ -211,12 +231,40 @@ def convert(
 
 
 async def _work(app: Any) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = _on_stop_signal(app)
     async with app.running():
         _say("Tailrace works on what waits  (Ctrl-C stops it)")
         await stop.wait()
+
+
+def _on_stop_signal(app: Any) -> asyncio.Event:
+    """Set at the first SIGINT or SIGTERM; the second ends the wait for running runs."""
+    stop = asyncio.Event()
+
+    def heard() -> None:
+        if stop.is_set() and hasattr(app, "hurry"):
+            app.hurry()
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, heard)
+    return stop
+
+
+def _set_grace(app: Any, grace: float | None) -> None:
+    if grace is not None:
+        app.grace = timedelta(seconds=grace)
+
+
+def _run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run on uvloop, which is installed wherever it works."""
+    make: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):  # Windows, PyPy
+        import uvloop
+
+        make = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(main)
 
 
 def _load(name: str) -> Any:
@@ -300,7 +348,7 @@ def _run(app: Any, host: str, port: int, then: Any, **options: bool) -> None:
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
     try:
-        asyncio.run(_serve(app, listener, url, then, options))
+        _run_loop(_serve(app, listener, url, then, options))
     except KeyboardInterrupt:
         pass
     except TailraceError as error:
@@ -315,9 +363,9 @@ async def _serve(
     import uvicorn
 
     class Server(uvicorn.Server):
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.stop_streams()
-            await super().shutdown(sockets)
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # ours: uvicorn raises the signal again, which would end the process at once
 
     config = uvicorn.Config(
         app,
@@ -328,15 +376,23 @@ async def _serve(
         **options,  # type: ignore[arg-type]
     )
     server = Server(config)
+    stop = _on_stop_signal(app)
     # Not by lifespan events: here a database that cannot be opened is still one clear error.
     async with app.running():
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         beside = asyncio.create_task(then(url))
-        await asyncio.wait([serving, beside], return_when=asyncio.FIRST_COMPLETED)
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([serving, beside, stopping], return_when=asyncio.FIRST_COMPLETED)
         if beside.done() and beside.result() is False:
-            server.should_exit = True
+            stop.set()
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if hasattr(app, "drain"):
+            await app.drain()
+        app.stop_streams()
+        server.should_exit = True
         await serving
-        beside.cancel()
+        for task in (beside, stopping):
+            task.cancel()
 
 
 async def _announce(url: str) -> bool:

@@ -10,16 +10,14 @@ import asyncio
 import os
 import random
 from contextlib import suppress
-from functools import partial
+from datetime import timedelta
 from typing import Any
 
-import tailrace.app
 from tailrace.app import Tailrace
 from tailrace.core import codec
 from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Message, ToolCall
 from tailrace.runtime.agents import restartable
-from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import TaskWriter
 from tests.chaos import bugs
 from tests.chaos.checker import SECRET
@@ -101,13 +99,13 @@ def _note(line: str) -> None:
 def make() -> Tailrace:
     """The application that the environment describes."""
     lease = float(os.environ["TAILRACE_CHAOS_LEASE"])
-    setattr(tailrace.app, "Runs", partial(Runs, lease=lease))  # noqa: B010
     codec.MAX_EVENT_BYTES, codec.MAX_OPEN_BYTES = 32 * 1024, 24 * 1024  # soon full
     bugs.plant(os.environ.get("TAILRACE_CHAOS_BUG", ""))
     return Tailrace(
         {"again": restartable(work), "once": work},
         os.environ["TAILRACE_CHAOS_DB"],
         bus=os.environ.get("TAILRACE_CHAOS_BUS") or None,
+        lease=timedelta(seconds=lease),
     )
 
 

@@ -24,6 +24,7 @@
     │   └── ProviderTimeout    it kept us waiting
     │       ├── ConnectTimeout, FirstEventTimeout, IdleTimeout
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
+    ├── Stopping               this process takes no new runs: ask another one, or again soon
     └── StorageError           the log is at fault: nothing was lost that was shown
         ├── SeqConflict        somebody else wrote this place of the log
         └── StorageBusy        busy, away or full for the moment: try again
@@ -204,6 +205,12 @@ class IllegalEvent(TailraceError):
         """Keep the rule's name for programs, and say it to people."""
         super().__init__(f"{rule}: {message}")
         self.rule = rule
+
+
+class Stopping(TailraceError):
+    """The process stops and takes no new runs; try again, it or another one will answer."""
+
+    code = "stopping"
 
 
 class StorageError(TailraceError):

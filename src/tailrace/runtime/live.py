@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -20,7 +21,9 @@ GRACE_SECONDS = 1.0
 Less than the time after which a canceller takes the run over.
 """
 
-STOPPED = "The server stopped."
+STOPPED = ErrorInfo(
+    code="interrupted", message="The server stopped, and the agent can't go on elsewhere."
+)
 CANCELLED = "It was cancelled."
 
 logger = logging.getLogger("tailrace")
@@ -35,7 +38,7 @@ class Live:
         self._task: TaskWriter | None = None
         self._agent: asyncio.Task[None] | None = None
         self._gave_up = asyncio.get_running_loop().create_future()
-        self._reason: str | None = None
+        self._end: Callable[[TaskWriter], None] | None = None
         self._released = False
         self._lost = False
 
@@ -58,7 +61,7 @@ class Live:
     @property
     def is_stopping(self) -> bool:
         """Whether the agent is not to be called any more."""
-        return self._reason is not None or self._released or self._lost
+        return self._end is not None or self._released or self._lost
 
     @property
     def is_released(self) -> bool:
@@ -117,8 +120,15 @@ class Live:
 
     def cancel(self, reason: str) -> None:
         """Stop the agent, and end the run with what it has."""
-        if self._reason is None:
-            self._reason = reason
+        self._stop_with(lambda task: task.cancel(reason))
+
+    def interrupt(self) -> None:
+        """Stop the agent, and end the run as failed: no other worker can continue it."""
+        self._stop_with(lambda task: task.fail(STOPPED))
+
+    def _stop_with(self, end: Callable[[TaskWriter], None]) -> None:
+        if self._end is None:
+            self._end = end
             self._stop()
 
     def release(self) -> None:
@@ -144,8 +154,8 @@ class Live:
             await asyncio.wait([self._agent, self._gave_up], return_when=asyncio.FIRST_COMPLETED)
         if self._lost:
             raise SeqConflict("The run has another writer now.")
-        if self._reason is not None and not self.task.node.ended:
-            self.task.cancel(self._reason)
+        if self._end is not None and not self.task.node.ended:
+            self._end(self.task)
         elif self._agent is not None and self._agent.done() and not self._agent.cancelled():
             error = self._agent.exception()
             if error is not None:

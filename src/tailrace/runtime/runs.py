@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.codec import check_value, encode_event
-from tailrace.core.errors import CallerError, NotFound, SeqConflict
+from tailrace.core.errors import CallerError, NotFound, SeqConflict, Stopping
 from tailrace.core.events import (
     Recorded,
     TaskCancelled,
@@ -87,6 +87,7 @@ class Runs:
             )
         self._new_id = new_id
         self._now = now
+        self._draining = False
 
     def open(self) -> None:
         """Let this process's worker, if it has one, look for work, and see to retention."""
@@ -113,6 +114,8 @@ class Runs:
         after its end. The run continues `previous_run_id`, whose thread is the default. None
         begins a conversation. Without it, the run continues the newest run of its thread.
         """
+        if self._draining:
+            raise Stopping("This server is stopping and accepts no new runs. Try again.")
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none at all"
             raise NotFound(f"There is no agent {agent!r}; there is {known}.")
@@ -258,6 +261,17 @@ class Runs:
         except SeqConflict:
             # Another canceller was quicker, or slower and came after us: it ends the run.
             await self.reader.ended(run_id, max(deadline - time.monotonic(), 0.0))
+
+    async def drain(self, grace: float) -> None:
+        """Accept no new runs, and let those of this process finish for `grace` seconds.
+
+        After that restartable runs are released to other workers, and the others end as failed
+        (`interrupted`).
+        """
+        self._draining = True
+        if self.worker is not None:
+            await self.worker.drain(grace)
+            await self.worker.stop()
 
     async def close(self) -> None:
         """Stop what runs here, write what is left, close the store and the bus."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -18,7 +20,7 @@ from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent, is_restartable
 from tailrace.runtime.chain import Chain
 from tailrace.runtime.inbox import Inputs
-from tailrace.runtime.live import STOPPED, Live
+from tailrace.runtime.live import Live
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.retry import patiently
 from tailrace.runtime.watchdog import Watchdog
@@ -81,7 +83,10 @@ class Worker:
         self._crumbled: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
         self._watchdog: Watchdog | None = None
-        self._stopping = False
+        self._draining = False
+        self._drain_by = math.inf
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def runs(self) -> list[str]:
@@ -103,14 +108,29 @@ class Worker:
         """Look now: there is a run or a letter."""
         self._awake.set()
 
+    async def drain(self, grace: float) -> None:
+        """Claim no more runs, and wait until those that are here have ended.
+
+        Returns after `grace` seconds at the latest, counted from the first call, or at `hurry()`.
+        """
+        self._draining = True
+        self._drain_by = min(self._drain_by, time.monotonic() + grace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(self._drain_by - time.monotonic(), 0.0)):
+                await self._idle.wait()
+
+    def hurry(self) -> None:
+        """End the wait of `drain`."""
+        self._idle.set()
+
     async def stop(self) -> None:
-        """Let go of everything, soon: what can go on elsewhere is released, the rest cancelled."""
-        self._stopping = True
+        """Let go of everything, soon: restartable runs are released, the others end as failed."""
+        self._draining = True
         for live in list(self._live.values()):
             if not live.was_called or is_restartable(self._agents[live.claim.agent]):
                 live.release()
             else:
-                live.cancel(STOPPED)
+                live.interrupt()
         self.wake()
         # The leases are kept until the last run is closed.
         if self._working:
@@ -137,7 +157,7 @@ class Worker:
 
     async def _look(self) -> None:
         """Claim what waits and read the letters, whenever there is a hint or nothing was heard."""
-        while not self._stopping:
+        while True:
             self._awake.clear()
             claims: list[Claim] = []
             try:
@@ -156,13 +176,14 @@ class Worker:
 
     async def _claim(self) -> list[Claim]:
         free = min(self._max_runs - len(self._live), CLAIM_AT_ONCE)
-        if free <= 0 or self._stopping:
+        if free <= 0 or self._draining:
             return []
         claims = await self._store.claim(
             self.name, list(self._agents), self._lease, free, list(self._live)
         )
         if claims:
             crash.point("claim.after")
+            self._idle.clear()
         for claim in claims:
             live = self._live[claim.run_id] = Live(claim)
             task = asyncio.get_running_loop().create_task(self._work(live), name=claim.run_id)
@@ -227,6 +248,8 @@ class Worker:
         finally:
             if self._live.get(run_id) is live:
                 del self._live[run_id]
+            if not self._live:
+                self._idle.set()
             self.wake()
 
     async def _prepare(self, live: Live) -> None:

@@ -19,6 +19,7 @@ from tailrace.core.errors import (
     CallerError,
     InvalidCursor,
     NotFound,
+    Stopping,
     StorageBusy,
     StorageError,
     StreamTooLarge,
@@ -41,6 +42,7 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
     (InvalidCursor, 400),
     (StreamTooLarge, 413),
     (StorageError, 503),
+    (Stopping, 503),
     (CallerError, 400),
 )
 
@@ -93,7 +95,7 @@ def _host_of(authority: str) -> str:
 def error_response(status: int, code: str, message: str) -> Response:
     """An error in the protocol's shape (section 10), which OpenAI's clients read as well."""
     body = {"error": {"code": code, "message": message, "type": code, "param": None}}
-    headers = {"retry-after": "1"} if code == StorageBusy.code else None
+    headers = {"retry-after": "1"} if code in (StorageBusy.code, Stopping.code) else None
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -46,12 +47,18 @@ class Source(Protocol):
         """What ends the stream for a client that is sent away."""
 
 
+SETTLE_SECONDS = 0.5
+"""How long a server that stops waits for streams that are about to end by themselves."""
+
+
 class Connections:
     """The streams that a server has open."""
 
     def __init__(self) -> None:
         self._open: set[EventStream] = set()
         self._stopping = False
+        self._none_open = asyncio.Event()
+        self._none_open.set()
         self._look: asyncio.TimerHandle | None = None
 
     def answer(self, source: Source) -> EventStream:
@@ -64,9 +71,16 @@ class Connections:
         for stream in self._open:
             stream.cut("stopping")
 
+    async def settle(self) -> None:
+        """Wait a moment for the streams of runs that have ended: they send their last frame."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self._none_open.wait()
+
     def enter(self, stream: EventStream) -> None:
         """A stream begins."""
         self._open.add(stream)
+        self._none_open.clear()
         if self._stopping:
             stream.cut("stopping")
         if self._look is None:
@@ -75,6 +89,8 @@ class Connections:
     def leave(self, stream: EventStream) -> None:
         """A stream has ended."""
         self._open.discard(stream)
+        if not self._open:
+            self._none_open.set()
         if not self._open and self._look is not None:
             self._look.cancel()
             self._look = None

@@ -260,7 +260,7 @@ class WorkerTests(FollowTests):
                 stopping = time.monotonic()
             assert time.monotonic() - stopping < 5
             shown = await at_the_end(server, run_id)
-            assert (shown["status"], shown["reason"]) == ("cancelled", "The server stopped.")
+            assert (shown["status"], shown["error"]["code"]) == ("failed", "interrupted")
 
     async def test_an_answer_reaches_the_agent_that_asked(
         self, open_store: OpenStore, open_bus: OpenBus, store: Store

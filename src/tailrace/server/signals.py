@@ -1,0 +1,49 @@
+"""Hears the signals that stop a process, beside the server that handles them.
+
+A server such as uvicorn waits for open streams before it sends the lifespan's shutdown event. The
+application has to learn of the signal earlier, so that it can end its streams.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def on_stop_signal(call: Callable[[], None]) -> Iterator[None]:
+    """Also call `call` when a stop signal arrives; handlers that are there stay in charge.
+
+    Does nothing outside the main thread, and for a signal that nobody handles: its default action
+    ends the process or raises `KeyboardInterrupt`, as it did before.
+    """
+    before: dict[signal.Signals, Any] = {}
+    ours: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler) and handler is not signal.default_int_handler:
+                before[number] = handler
+                ours[number] = _both(handler, call)
+                signal.signal(number, ours[number])
+    try:
+        yield
+    finally:
+        for number, replaced in before.items():
+            if signal.getsignal(number) is ours[number]:
+                with suppress(ValueError):  # another thread by now
+                    signal.signal(number, replaced)
+
+
+def _both(handler: Any, call: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
+    def handle(number: int, frame: FrameType | None) -> None:
+        call()
+        handler(number, frame)
+
+    return handle

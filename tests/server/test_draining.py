@@ -1,0 +1,178 @@
+"""A server that stops lets its runs finish, however it is served and whatever is open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.core.errors import Stopping
+from tailrace.core.view import client_view
+from tailrace.runtime.agents import restartable
+from tailrace.runtime.task import TaskWriter
+
+ROOT = Path(__file__).parents[2]
+
+APPLICATION = """
+import asyncio, os
+from pathlib import Path
+from datetime import timedelta
+from tailrace.app import Tailrace
+from tailrace.runtime.agents import restartable
+
+async def slow(task):
+    task.notice(type(asyncio.get_running_loop()).__module__)
+    await task.drain()
+    while not Path("go").exists():
+        await asyncio.sleep(0.02)
+    with task.message() as message:
+        message.text("Finished.")
+
+async def endless(task):
+    task.notice("begun")
+    await asyncio.sleep(3600)
+
+app = Tailrace(
+    {"slow": slow, "endless": endless, "again": restartable(endless)},
+    "log.db",
+    grace=timedelta(seconds=float(os.environ.get("GRACE", "30"))),
+)
+"""
+
+SERVERS = {
+    "tailrace": ["-m", "tailrace.cli", "serve", "mine:app", "--port", "0"],
+    "uvicorn": ["-m", "uvicorn", "mine:app", "--port", "0"],
+}
+
+
+@contextmanager
+def served(
+    folder: Path, kind: str, grace: float = 30.0
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    (folder / "mine.py").write_text(APPLICATION)
+    process = subprocess.Popen(
+        [sys.executable, *SERVERS[kind]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "GRACE": str(grace)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if found := re.search(r"http://[^\s(]+", line):
+                break
+        assert found
+        yield found[0], process
+    finally:
+        process.kill()
+        process.wait(10)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("tailrace", signal.SIGTERM), ("tailrace", signal.SIGINT), ("uvicorn", signal.SIGTERM)],
+)
+def test_a_stop_signal_lets_runs_finish_with_their_streams_and_ends_with_success(
+    tmp_path: Path, kind: str, number: signal.Signals
+) -> None:
+    with served(tmp_path, kind) as (url, process):
+        run = httpx.post(f"{url}/runs", json={"agent": "slow"}).json()["run_id"]
+        with httpx.stream("GET", f"{url}/runs/{run}/events", timeout=20) as stream:
+            lines = stream.iter_lines()
+            loop = next(line for line in lines if "task.notice" in line)
+            assert "uvloop" in loop or kind != "tailrace"
+            process.send_signal(number)
+            if kind == "tailrace":  # uvicorn accepts no connection any more
+                refused = None
+                while refused is None or refused.status_code == 201:
+                    refused = httpx.post(f"{url}/runs", json={"agent": "slow"})
+                assert refused.status_code == 503
+                assert refused.json()["error"]["code"] == "stopping"
+                assert refused.headers["retry-after"]
+            (tmp_path / "go").touch()
+            assert any("task.completed" in line for line in lines)
+        # Of uvicorn: it ends as the signal would have ended it, after a clean shutdown.
+        assert process.wait(20) == (0 if kind == "tailrace" else -number)
+
+
+@pytest.mark.parametrize("kind", ["tailrace", "uvicorn"])
+async def test_after_the_grace_restartable_runs_are_released_and_others_end_as_interrupted(
+    tmp_path: Path, kind: str
+) -> None:
+    def stop_while_streaming() -> dict[str, str]:
+        with served(tmp_path, kind, grace=0.3) as (url, process):
+            found = {}
+            for agent in ("endless", "again"):
+                found[agent] = httpx.post(f"{url}/runs", json={"agent": agent}).json()["run_id"]
+            with (
+                httpx.stream("GET", f"{url}/runs/{found['endless']}/events", timeout=20) as one,
+                httpx.stream("GET", f"{url}/runs/{found['again']}/events", timeout=20) as two,
+            ):
+                streams = [one.iter_lines(), two.iter_lines()]
+                for lines in streams:
+                    assert any("task.notice" in line for line in lines)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == (0 if kind == "tailrace" else -signal.SIGTERM)
+                assert "task.failed" in "".join(streams[0])
+            return found
+
+    run_ids = await asyncio.to_thread(stop_while_streaming)
+    app = Tailrace({}, tmp_path / "log.db", worker=False)
+    async with app.running():
+        shown = client_view(await app.runs.state(run_ids["endless"]))
+        assert (shown["status"], shown["error"]["code"]) == ("failed", "interrupted")
+        assert client_view(await app.runs.state(run_ids["again"]))["status"] == "in_progress"
+        (claim,) = await app.runs.store.claim("next", ["again"], 10.0)  # at once: it was released
+        assert (claim.run_id, claim.attempt) == (run_ids["again"], 1)
+
+
+def test_a_second_signal_ends_the_wait(tmp_path: Path) -> None:
+    with served(tmp_path, "tailrace") as (url, process):
+        run = httpx.post(f"{url}/runs", json={"agent": "endless"}).json()["run_id"]
+        with httpx.stream("GET", f"{url}/runs/{run}/events", timeout=20) as stream:
+            lines = stream.iter_lines()
+            assert any("task.notice" in line for line in lines)
+            process.send_signal(signal.SIGTERM)
+            while httpx.post(f"{url}/runs", json={"agent": "unknown"}).status_code != 503:
+                pass
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+            assert "task.failed" in "".join(lines)
+
+
+async def test_an_application_that_stops_lets_its_runs_finish(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def agent(task: TaskWriter) -> None:
+        task.notice("Here.")
+        await go_on.wait()
+
+    app = Tailrace({"a": restartable(agent)}, tmp_path / "log.db", grace=timedelta(seconds=20))
+    async with app.running():
+        runs = app.runs
+        run_id = await runs.start("a", "?")
+        async for batch in runs.follow(run_id):
+            if batch and batch[-1].event.sequence_number > 2:
+                break
+        draining = asyncio.ensure_future(app.drain())
+        await asyncio.sleep(0)
+        with pytest.raises(Stopping):
+            await runs.start("a", "?")
+        go_on.set()
+        await draining
+        assert client_view(await runs.state(run_id))["status"] == "completed"
