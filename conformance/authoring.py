@@ -348,6 +348,8 @@ class Item:
                     item["reasoning_text"] = self.lists["reasoning_text"]
             else:
                 item["block_list"] = self.lists["block_list"]
+        elif item["type"] == "tool_result":
+            item["status"] = "completed"
         item.update(fields)
         self.task.send("output_item.done", private, output_index=self.index, item=ordered(item))
 

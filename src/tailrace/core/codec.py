@@ -40,7 +40,7 @@ from tailrace.core.events import (
     TextDone,
     Unknown,
 )
-from tailrace.core.items import RawItem
+from tailrace.core.items import Item, RawItem, ToolResult
 from tailrace.core.lines import Lines
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
@@ -122,6 +122,8 @@ def encode_event(event: AnyEvent) -> bytes:
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"The event holds a value that JSON cannot: {error}") from error
+    if kind is OutputItemDone and _says_only_its_status(event.item):  # type: ignore[union-attr]
+        raw = raw.removesuffix(b"}}") + b',"status":"completed"}}'
     if len(raw) > MAX_OPEN_BYTES:
         limit = MAX_OPEN_BYTES if kind in _OPENING else MAX_EVENT_BYTES
         if len(raw) > limit:
@@ -132,6 +134,11 @@ def encode_event(event: AnyEvent) -> bytes:
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         check_value(msgspec.to_builtins(event), _DEEPER.get(kind, 0))
     return raw
+
+
+def _says_only_its_status(item: Item) -> bool:
+    """Whether a result's `done` repeats no block: then `status` stands there, though a default."""
+    return isinstance(item, ToolResult) and item.block_list is None and item.status == "completed"
 
 
 def encode_private(private: Private) -> bytes:

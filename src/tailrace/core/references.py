@@ -8,7 +8,7 @@ between marks that only we can make, and writes the number on the blocks. PROTOC
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -24,13 +24,6 @@ from tailrace.core.tool_output import ToolOutput, tool_output
 
 ADDED = "added_by_reference_manager"
 """The tag of the openers and closers: parts that no tool returned."""
-
-ESCAPED = "escaped_by_reference_manager"
-"""The tag of a part whose text was looked through and holds backslashes of ours.
-
-Without it, nobody could tell an escape of ours from a backslash of the tool's: wrapping twice would
-escape twice, and `unwrap` would take away what the tool wrote.
-"""
 
 _encode = msgspec.json.Encoder().encode
 _replace = msgspec.structs.replace
@@ -125,9 +118,9 @@ class Pool:
         Parts without a local id stay outside: the model reads them and can't cite them. So do
         blocks whose id no part has, since nobody who reads the parts could mean them.
         """
-        # Here, not later: a tool's word for what we added or escaped would be taken for ours.
+        # Here, not later: a tool's word for what we added would be taken for ours.
         parts = [
-            _replace(part, tags=[tag for tag in part.tags if tag not in (ADDED, ESCAPED)])
+            _replace(part, tags=[tag for tag in part.tags if tag != ADDED])
             for part in output.message_content
         ]
         numbers = {local: self.number(members) for local, members in _members(parts).items()}
@@ -146,14 +139,12 @@ class Pool:
 def wrap(content: Iterable[ContentPart]) -> list[ContentPart]:
     """Content for the model: each stretch of one reference's parts between an opener and a closer.
 
-    Texts (and file names) that imitate our marks are made harmless. Content that is wrapped already
-    comes back the same.
+    Texts (and file names) that imitate our marks are made harmless: `unwrap` takes that back. What
+    is wrapped already must not be wrapped again.
     """
     wrapped: list[ContentPart] = []
     inside: int | str | None = None
     for part in content:
-        if ADDED in part.tags:
-            continue
         if part.id != inside:
             if inside is not None:
                 wrapped.append(_closer(inside))
@@ -167,10 +158,10 @@ def wrap(content: Iterable[ContentPart]) -> list[ContentPart]:
 
 
 def unwrap(content: Iterable[ContentPart]) -> list[ContentPart]:
-    """What the tool returned: the same parts, texts and order.
+    """What the tool returned, from content that `wrap` made: the same parts, texts and order.
 
-    Two things stay changed: an `id` is the pool's number, not the tool's, and the tags that only we
-    may use are gone.
+    Two things stay changed: an `id` is the pool's number, not the tool's, and the tag that only we
+    may use is gone.
     """
     return [_unescaped(part) for part in content if ADDED not in part.tags]
 
@@ -202,7 +193,7 @@ def import_citations(
         if ours >= unused:
             imports.append((ours, number))
         carried += [_replace(part, id=ours) for part in references[number]]
-    spoken: list[ContentPart] = [_spoken(renumber(text, mapping)) for text in messages]
+    spoken: list[ContentPart] = [TextPart(text=renumber(text, mapping)) for text in messages]
     return Imported(wrap(carried) + spoken, imports, mapping)
 
 
@@ -230,35 +221,24 @@ def _closer(number: int | str) -> TextPart:
 
 
 def _escaped(part: ContentPart) -> ContentPart:
-    if ESCAPED in part.tags:
-        return part
-    tags = [*part.tags, ESCAPED]
-    if isinstance(part, TextPart) and (text := defuse(part.text)) != part.text:
-        return _replace(part, text=text, tags=tags)
-    if isinstance(part, FilePart) and part.name and (name := defuse(part.name)) != part.name:
-        return _replace(part, name=name, tags=tags)
-    return part
+    return _changed(part, defuse)
 
 
 def _unescaped(part: ContentPart) -> ContentPart:
-    if ESCAPED not in part.tags:
-        return part
-    tags = [tag for tag in part.tags if tag != ESCAPED]
-    if isinstance(part, TextPart):
-        return _replace(part, text=restore(part.text), tags=tags)
-    if isinstance(part, FilePart) and part.name:
-        return _replace(part, name=restore(part.name), tags=tags)
-    return _replace(part, tags=tags)
+    return _changed(part, restore)
 
 
-def _spoken(text: str) -> TextPart:
-    # Its live markers are real citations: the tag keeps `wrap` from defusing them later.
-    return TextPart(text=text, tags=[ESCAPED] if defuse(text) != text else [])
+def _changed(part: ContentPart, change: Callable[[str], str]) -> ContentPart:
+    """The part with what a model reads of it changed: its text, or a file's name."""
+    if isinstance(part, TextPart) and (text := change(part.text)) != part.text:
+        return _replace(part, text=text)
+    if isinstance(part, FilePart) and part.name and (name := change(part.name)) != part.name:
+        return _replace(part, name=name)
+    return part
 
 
 __all__ = [
     "ADDED",
-    "ESCAPED",
     "Admitted",
     "Imported",
     "Pool",

@@ -334,7 +334,7 @@ class ArgumentsWriter(Growing):
             "executor": executor,
             "server_label": server_label,
         }
-        self.index = sink.add(ToolCall(**self._facts), private)
+        self.index = sink.add(ToolCall(**self._facts, arguments=""), private)
         self._whole = False
         self.is_open = True
 
