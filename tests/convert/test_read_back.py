@@ -118,7 +118,7 @@ RUN_SAYS: Says = {
 def told_as_run(trace: Trace) -> bytes:
     encoder = run.FORMAT.at(State())
     frames = [encoder.encode(one) for one in as_recorded([event for event, _ in trace.events])]
-    return run.FORMAT.preamble + b"".join(frame for one in frames for frame in one)
+    return run.FORMAT.preamble() + b"".join(frame for one in frames for frame in one)
 
 
 @every_log

@@ -39,7 +39,7 @@ def as_task(trace: Trace, epoch: int = 1) -> bytes:
     encoder = task.FORMAT.at(State())
     recorded = as_recorded([event for event, _ in trace.events])
     frames = [encoder.encode(Recorded(one.event, one.public, epoch)) for one in recorded]
-    return task.FORMAT.preamble + b"".join(frame for one in frames for frame in one)
+    return task.FORMAT.preamble() + b"".join(frame for one in frames for frame in one)
 
 
 @every_log
@@ -57,9 +57,9 @@ def test_a_log_of_ours_is_told_in_each_format_as_the_server_tells_it(trace: Trac
     for name, wire in FORMATS.items():
         frames = b"".join(frame for one in encoded(wire, events) for frame in one)
         out = converted(as_task(trace), "task", name)
-        assert out.startswith(wire.preamble + frames)
+        assert out.startswith(wire.preamble() + frames)
         if events and client_view_of(trace).get("status") in ("completed", "failed"):
-            assert out == wire.preamble + frames
+            assert out == wire.preamble() + frames
 
 
 def client_view_of(trace: Trace) -> dict[str, Any]:
@@ -143,7 +143,9 @@ def test_a_stream_may_begin_with_a_snapshot(trace: Trace) -> None:
             for one in as_recorded([event for event, _ in trace.events[count:]]):
                 frames += encoder.encode(Recorded(one.event, one.public, 3))
             if name != "task":
-                assert converted(source, "task", name).startswith(wire.preamble + b"".join(frames))
+                assert converted(source, "task", name).startswith(
+                    wire.preamble() + b"".join(frames)
+                )
 
 
 def test_a_gap_is_told_where_it_can_be_and_ends_the_target_where_it_cannot() -> None:

@@ -125,6 +125,87 @@ async def test_a_cursor_of_an_event_that_was_written_again_is_a_gap(
     assert (gap["type"], gap["reason"]) == ("task.gap", "epoch")
 
 
+async def read_after(
+    client: httpx.AsyncClient, run_id: str, wire: str, cursor: str
+) -> list[dict[str, Any]]:
+    found = await frames(client, run_id, format=wire, after=cursor)
+    return [json.loads(frame.data) for frame in found]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "reason"),
+    [
+        ("99999999-{last}", "epoch"),
+        ("{first}-{last}", "epoch"),
+        ("{epoch}-1", "epoch"),
+        ("99999999-0", "unknown"),
+        ("{epoch}-0", "unknown"),
+        ("0-0", "unknown"),
+        ("{epoch}-9007199254740991", "beyond_end"),
+    ],
+)
+async def test_a_cursor_that_the_log_never_gave_is_a_gap_and_the_state(
+    app: Tailrace, client: httpx.AsyncClient, cursor: str, reason: str
+) -> None:
+    """It is neither the end of the stream nor its start, although the run has ended."""
+    run_id = await finished(app)
+    info = await app.runs.info(run_id)
+    text = cursor.format(first=info.epoch - 1, epoch=info.epoch, last=info.last_seq)
+    gap, snapshot = await read_after(client, run_id, "task", text)
+    assert (gap["type"], gap["reason"]) == ("task.gap", reason)
+    assert snapshot["type"] == "task.snapshot"
+
+
+@pytest.mark.parametrize("cursor", ["4.99", "4.1", "4.o99", "999"])
+async def test_a_place_that_a_run_never_had_is_a_gap_in_the_run_format(
+    app: Tailrace, client: httpx.AsyncClient, cursor: str
+) -> None:
+    run_id = await finished(app)
+    gap, first, *_ = await read_after(client, run_id, "run", cursor)
+    assert gap["type"] == "run.gap"
+    assert gap["data"]["reason"] == ("beyond_end" if cursor == "999" else "unknown")
+    assert first["type"] == "run.started"
+
+
+@pytest.mark.parametrize("number", [1, 4095, (1 << 12) + 900, (1 << 12) + (2 << 10) + 900, 1 << 40])
+async def test_a_sequence_number_that_was_never_sent_is_refused(
+    app: Tailrace, client: httpx.AsyncClient, number: int
+) -> None:
+    run_id = await finished(app)
+    for path, query in (
+        (f"/runs/{run_id}/events", {"format": "openai-responses", "after": str(number)}),
+        (f"/v1/responses/resp_{run_id}", {"stream": "true", "starting_after": str(number)}),
+    ):
+        answer = await client.get(path, params=query)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_cursor")
+        assert "start again without a cursor" in answer.json()["error"]["message"]
+
+
+async def test_the_start_is_a_place_in_every_format_with_cursors(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    run_id = await finished(app)
+    for wire in ("task", "run", "openai-responses"):
+        whole = await frames(client, run_id, format=wire)
+        assert await frames(client, run_id, format=wire, after="0") == whole
+
+
+@pytest.mark.parametrize("wire", ["task", "run"])
+async def test_clients_that_lose_their_server_at_once_come_back_one_after_another(
+    app: Tailrace, client: httpx.AsyncClient, wire: str
+) -> None:
+    run_id = await finished(app)
+    waits = set()
+    for query in [{}, {"snapshot": "true"}, {"after": "9-9"}] * 4:
+        if wire == "run":
+            query = {**query, "after": "999"} if "after" in query else query
+        answer = await client.get(f"/runs/{run_id}/events", params={"format": wire, **query})
+        first = answer.content.partition(b"\n\n")[0]
+        waits.add(int(first.removeprefix(b"retry: ")))
+    assert len(waits) > 6
+    assert all(1000 <= wait <= 3000 for wait in waits)
+
+
 async def test_an_answer_can_be_sent_and_is_refused_after_the_end(
     app: Tailrace, client: httpx.AsyncClient
 ) -> None:

@@ -251,8 +251,10 @@ class Forgetful:
     resumable = True
     stateful = True
     shows_attempts = True
-    preamble = b""
     heartbeat: Frame = b": ping\n\n"
+
+    def preamble(self, retry_ms: int = 0) -> bytes:
+        return b""
 
     class Counter:
         def __init__(self) -> None:
@@ -317,8 +319,10 @@ class Lines:
     resumable = True
     stateful = False
     shows_attempts = True
-    preamble = b""
     heartbeat: Frame = b"\n"
+
+    def preamble(self, retry_ms: int = 0) -> bytes:
+        return b""
 
     class Writer:
         def encode(self, recorded: Recorded) -> list[Frame]:

@@ -156,7 +156,7 @@ def gone_on(script: Script, frame: bytes) -> bytes:
 
 
 def test_a_cursor_is_a_number_that_needs_no_state() -> None:
-    assert FORMAT.cursor("0") == Cursor(0, 0)
+    assert FORMAT.cursor("0") == Cursor(0)
     assert FORMAT.cursor(str(7 << 12 | 3)) == Cursor(7, 3)
     with pytest.raises(InvalidCursor):
         FORMAT.cursor("run_7")
@@ -167,7 +167,7 @@ def test_frames_have_no_id_and_the_heartbeat_is_a_comment() -> None:
     frames = flat(encoded(FORMAT, scripts.everything().events))
     assert not [frame for frame in frames if b"\nid:" in frame or frame.startswith(b"id:")]
     assert FORMAT.heartbeat.startswith(b":")
-    assert FORMAT.preamble == b""
+    assert FORMAT.preamble() == b""
     assert FORMAT.at(State()).close("the server stops") == []
 
 

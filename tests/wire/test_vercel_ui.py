@@ -1198,7 +1198,7 @@ def test_the_format_has_the_sdks_header_and_no_cursor() -> None:
     assert FORMAT.headers == {"x-vercel-ai-ui-message-stream": "v1"}
     assert FORMAT.stateful
     assert not FORMAT.resumable
-    assert not FORMAT.preamble
+    assert not FORMAT.preamble()
     assert FORMAT.heartbeat == b": ping\n\n"
     with pytest.raises(InvalidCursor):
         FORMAT.cursor("0")

@@ -35,7 +35,7 @@ class WireTarget:
     def __init__(self, wire: Format) -> None:
         self._wire = wire
         self._encoder: Encoder = wire.at(State())
-        self._before = wire.preamble
+        self._before = wire.preamble()
         # Asked once: to look whether an object keeps a protocol costs more than an event does.
         self._shows_lines = isinstance(wire, FramesLines)
         self._has_told = False

@@ -17,7 +17,6 @@ from starlette.routing import Route
 from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
-from tailrace.runtime.follow import Look
 from tailrace.runtime.retry import within
 from tailrace.runtime.runs import RUN_PREFIX, Runs
 from tailrace.server.door import (
@@ -30,10 +29,10 @@ from tailrace.server.door import (
     truthy,
 )
 from tailrace.server.response import Connections, EventStream
-from tailrace.server.stream import RunStream, refuse_gap
+from tailrace.server.stream import RunStream
 from tailrace.server.thread import ThreadStream, read_place
 from tailrace.wire import openai_responses, vercel_ui
-from tailrace.wire.base import Cursor, Format, TellsGaps, ThreadFormat
+from tailrace.wire.base import Format, ThreadFormat
 
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
@@ -160,12 +159,10 @@ class Server:
         if wire is None:
             raise UnknownFormat(f"There is no format {name!r}; use {', '.join(self.formats)}.")
         cursor = wire.cursor(text) if text else None
-        if cursor is not None:
-            if not isinstance(wire, TellsGaps):
-                await refuse_gap(self.runs, run_id, cursor)
-            if info.ended_at is not None and cursor.sub is None and cursor.seq == info.last_seq:
-                return Response(status_code=204)
-        return self._stream(wire, run_id, cursor, snapshot=look is not None, look=look)
+        source = RunStream(self.runs, wire, run_id, cursor, snapshot=look is not None, look=look)
+        if await source.is_finished():
+            return Response(status_code=204)
+        return self.connections.answer(source)
 
     async def thread(self, request: Request) -> object:
         """All runs of a thread, one after another, also those to come."""
@@ -188,17 +185,8 @@ class Server:
         source = ThreadStream(self.runs, wire, thread_id, place, snapshot=snapshot)
         return self.connections.answer(source)
 
-    def _stream(
-        self,
-        wire: Format,
-        run_id: str,
-        cursor: Cursor | None = None,
-        *,
-        snapshot: bool = False,
-        look: Look | None = None,
-    ) -> EventStream:
-        source = RunStream(self.runs, wire, run_id, cursor, snapshot=snapshot, look=look)
-        return self.connections.answer(source)
+    def _stream(self, wire: Format, run_id: str, *, snapshot: bool = False) -> EventStream:
+        return self.connections.answer(RunStream(self.runs, wire, run_id, snapshot=snapshot))
 
     async def cancel(self, request: Request) -> Response:
         """Stop a run; a second time changes nothing."""
@@ -244,10 +232,9 @@ class Server:
             return json_response(openai_responses.response_object(await self.runs.state(run_id)))
         wire = openai_responses.FORMAT
         text = request.query_params.get("starting_after")
-        cursor = wire.cursor(text) if text else None
-        if cursor is not None:
-            await refuse_gap(self.runs, run_id, cursor)
-        return self._stream(wire, run_id, cursor)
+        source = RunStream(self.runs, wire, run_id, wire.cursor(text) if text else None)
+        await source.is_finished()  # refuses a number that was never sent
+        return self.connections.answer(source)
 
     # --- Vercel AI SDK -------------------------------------------------------------------------
 

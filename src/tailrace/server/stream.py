@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.fold import State
@@ -11,9 +13,27 @@ from tailrace.ports import Trimmed
 from tailrace.runtime.follow import Look, epoch_at
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.shared import Stream
-from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents, TellsGaps
+from tailrace.wire.base import (
+    START,
+    Cursor,
+    Encoder,
+    Format,
+    Frame,
+    InsideEvents,
+    TellsGaps,
+    spread_retry,
+)
 
 HEARTBEAT_SECONDS = 15.0
+
+
+class Place(NamedTuple):
+    """What the log has at a cursor: why it cannot go on there, or how it goes on."""
+
+    gap: str | None = None
+    is_end: bool = False
+    inside: tuple[Encoder, list[Frame]] | None = None
+    """For a cursor inside an event: an encoder for the next event, and the rest of this one."""
 
 
 class RunStream:
@@ -36,7 +56,8 @@ class RunStream:
         self._runs = runs
         self.wire = wire
         self._run_id = run_id
-        self._cursor = cursor
+        self._cursor = cursor if cursor != START else None
+        self._place: Place | None = None
         self._snapshot = snapshot
         self._look = look
         self._stream: Stream | None = None
@@ -91,36 +112,88 @@ class RunStream:
         """The first bytes, and the stream that goes on after them, if anything can follow."""
         wire, cursor, runs, run_id = self.wire, self._cursor, self._runs, self._run_id
         reason = None
-        if cursor is not None and cursor.seq:
-            reason = await _gap(runs, run_id, cursor)
-            if reason is None:
-                return await self._resume(cursor)
+        if cursor is not None:
+            place = await self._look_up(cursor)
+            if place.gap is None:
+                return await self._resume(cursor, place)
+            reason = place.gap
         elif not self._snapshot:
             # From the start: the whole log; but a format that cannot take back what a lost
             # attempt had shown is brought to the state in which it is gone. Only the state tells:
             # the store counts lost workers, and a broken provider stream makes attempts as well.
             state = State() if wire.shows_attempts else await runs.state(run_id)
             if not _was_taken_back(state):
-                return wire.preamble, runs.streams.stream(wire, run_id, wire.at(State()), 0)
+                return self._preamble(), runs.streams.stream(wire, run_id, wire.at(State()), 0)
         look, self._look = self._look or await runs.reader.look(run_id), None
         encoder, frames = self._open(look, reason)
-        opening = wire.preamble + b"".join(frames)
+        opening = self._preamble() + b"".join(frames)
         if look.is_whole:
             return opening, None
         seen = look.state.sequence_number
         return opening, runs.streams.stream(wire, run_id, encoder, seen, private=True)
 
-    async def _resume(self, cursor: Cursor) -> tuple[bytes, Stream]:
-        """Go on after a cursor, which may stand between two frames of one event."""
+    async def is_finished(self) -> bool:
+        """Whether the run has ended where the cursor stands, so that nothing follows.
+
+        Raises `InvalidCursor` if the log cannot go on there and the format cannot show a gap.
+        """
+        if self._cursor is None:
+            return False
+        place = await self._look_up(self._cursor)
+        if place.gap is not None and not isinstance(self.wire, TellsGaps):
+            raise InvalidCursor(
+                f"The run cannot be resumed after this cursor ({place.gap});"
+                " start again without a cursor."
+            )
+        return place.is_end
+
+    async def _look_up(self, cursor: Cursor) -> Place:
+        """What the log has at the cursor; it is decided once."""
+        if self._place is None:
+            try:
+                self._place = await self._find(cursor)
+            except Trimmed:
+                self._place = Place("trimmed")
+        return self._place
+
+    async def _find(self, cursor: Cursor) -> Place:
         wire, runs, run_id = self.wire, self._runs, self._run_id
+        info = await runs.info(run_id)
+        if cursor.seq == 0:
+            return Place("unknown")
+        if cursor.epoch is not None and cursor.epoch > info.epoch:
+            return Place("epoch")
+        if cursor.seq > info.last_seq:
+            return Place("beyond_end")
+        next_seq = cursor.seq + 1 if cursor.sub is None else cursor.seq
+        if next_seq <= info.trimmed_to:
+            return Place("trimmed")
+        if cursor.epoch is not None:
+            # Another run's event; or a power cut took it, and a later writer wrote another event.
+            epoch = await epoch_at(runs.store, run_id, cursor.seq)
+            if epoch is not None and epoch != cursor.epoch:
+                return Place("epoch")
         if cursor.sub is None or not isinstance(wire, InsideEvents):
-            state = await runs.state(run_id, cursor.seq) if wire.stateful else State()
-            return wire.preamble, runs.streams.stream(wire, run_id, wire.at(state), cursor.seq)
+            return Place(is_end=info.ended_at is not None and cursor.seq == info.last_seq)
         before = await runs.state(run_id, cursor.seq - 1)
         event = (await runs.store.read(run_id, cursor.seq - 1, limit=1))[0]
-        encoder, rest = wire.resume(before, event, cursor)
+        try:
+            return Place(inside=wire.resume(before, event, cursor))
+        except InvalidCursor:
+            return Place("unknown")
+
+    async def _resume(self, cursor: Cursor, place: Place) -> tuple[bytes, Stream]:
+        """Go on after a cursor, which may stand between two frames of one event."""
+        wire, runs, run_id = self.wire, self._runs, self._run_id
+        if place.inside is None:
+            state = await runs.state(run_id, cursor.seq) if wire.stateful else State()
+            return self._preamble(), runs.streams.stream(wire, run_id, wire.at(state), cursor.seq)
+        encoder, rest = place.inside
         stream = runs.streams.stream(wire, run_id, encoder, cursor.seq, private=True)
-        return wire.preamble + b"".join(rest), stream
+        return self._preamble() + b"".join(rest), stream
+
+    def _preamble(self) -> bytes:
+        return self.wire.preamble(spread_retry(random.random()))  # noqa: S311
 
     def _open(self, look: Look, reason: str | None) -> tuple[Encoder, list[Frame]]:
         """The state so far, for a client that knows nothing or has to be told of a gap."""
@@ -148,29 +221,3 @@ class RunStream:
 def _was_taken_back(state: State) -> bool:
     root = state.root
     return root is not None and any(node.superseded for node in root.items.values())
-
-
-async def _gap(runs: Runs, run_id: str, cursor: Cursor) -> str | None:
-    """Why the log cannot go on after this cursor, if it can't."""
-    info = await runs.info(run_id)
-    if cursor.epoch is not None and cursor.epoch > info.epoch:
-        return "epoch"
-    if cursor.seq > info.last_seq:
-        return "beyond_end"
-    next_one = cursor.seq + 1 if cursor.sub is None else cursor.seq
-    if 0 < next_one <= info.trimmed_to:
-        return "trimmed"
-    if cursor.epoch is not None:
-        # A power cut took the event, and a later writer wrote another one in its place.
-        epoch = await epoch_at(runs.store, run_id, cursor.seq)
-        if epoch is not None and epoch > cursor.epoch:
-            return "epoch"
-    return None
-
-
-async def refuse_gap(runs: Runs, run_id: str, cursor: Cursor) -> None:
-    """For formats that cannot tell of a gap: the caller has to start again."""
-    reason = await _gap(runs, run_id, cursor)
-    if reason is not None:
-        where = "no longer kept" if reason == "trimmed" else "beyond the end of the stream"
-        raise InvalidCursor(f"What comes after that is {where}; start again without a cursor.")

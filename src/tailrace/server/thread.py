@@ -6,6 +6,7 @@ in the thread, which is given once: a hole in these numbers is a run that was de
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -16,7 +17,7 @@ from tailrace.core.fold import State
 from tailrace.ports import RunInfo
 from tailrace.runtime.runs import Runs
 from tailrace.server.stream import HEARTBEAT_SECONDS, RunStream
-from tailrace.wire.base import MAX_CURSOR, Cursor, ThreadFormat, whole_number
+from tailrace.wire.base import MAX_CURSOR, Cursor, ThreadFormat, spread_retry, whole_number
 
 
 class ThreadPlace(NamedTuple):
@@ -76,7 +77,7 @@ class ThreadStream:
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """The stream's bytes; it is open before there is a run."""
-        yield self.wire.preamble
+        yield self.wire.preamble(spread_retry(random.random()))  # noqa: S311
         place, gap = await self._start()
         if gap:
             yield gap

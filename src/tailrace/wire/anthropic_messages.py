@@ -39,7 +39,7 @@ from tailrace.core.transitions import DELTAS
 from tailrace.wire import anthropic_message as message
 from tailrace.wire.anthropic_blocks import Block, Live, TextBlock, blocks_of, part_block
 from tailrace.wire.anthropic_message import frame
-from tailrace.wire.base import Cursor, Frame
+from tailrace.wire.base import RETRY_MS, Cursor, Frame
 from tailrace.wire.openai_items import Sources
 from tailrace.wire.parts import PARTS
 
@@ -266,8 +266,11 @@ class MessagesFormat:
     resumable = False
     stateful = True
     shows_attempts = False
-    preamble = b""
     heartbeat: Frame = frame("ping")
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """Nothing: its clients do not connect again by themselves."""
+        return b""
 
     def at(self, state: State) -> MessagesEncoder:
         """An encoder for a client that has seen everything so far."""

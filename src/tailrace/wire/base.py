@@ -23,6 +23,9 @@ Frame = bytes
 
 MAX_CURSOR = 2**53 - 1
 
+RETRY_MS = 1000
+"""The shortest time that clients wait before they connect again."""
+
 
 class Cursor(NamedTuple):
     """Where a client stopped: after event `seq`, or inside it, after its frame number `sub`.
@@ -33,6 +36,10 @@ class Cursor(NamedTuple):
     seq: int
     sub: int | None = None
     epoch: int | None = None
+
+
+START = Cursor(0)
+"""Before the first event. No other cursor has the number 0."""
 
 
 class Encoder(Protocol):
@@ -74,10 +81,14 @@ class Format(Protocol):
     shows_attempts: bool
     """Whether what a lost attempt had shown stays in the stream. If not, whoever comes after is
     brought to the state in which it is gone."""
-    preamble: bytes
-    """What is sent before the first frame, if anything."""
     heartbeat: Frame
     """What is sent into a long silence; harmless to this format's clients."""
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """What is sent before the first frame, if anything.
+
+        `retry_ms` is how long a client waits before it connects again.
+        """
 
     def at(self, state: State) -> Encoder:
         """An encoder for the event after this state. The state stays the caller's."""
@@ -89,6 +100,14 @@ class Format(Protocol):
         """Read what a client sent to say where it stopped, or raise `InvalidCursor`."""
 
 
+def spread_retry(chance: float) -> int:
+    """How long a client waits, for a chance from 0 to 1: one to three times the shortest time.
+
+    Clients that lose their server at once come back one after another.
+    """
+    return int(RETRY_MS * (1 + 2 * chance))
+
+
 @runtime_checkable
 class InsideEvents(Format, Protocol):
     """A format whose cursors may stand between two frames of one event."""
@@ -98,7 +117,8 @@ class InsideEvents(Format, Protocol):
     ) -> tuple[Encoder, list[Frame]]:
         """An encoder for the event after `recorded`, and what is left of that event's frames.
 
-        `before` is the state that event `cursor.seq`, which is `recorded`, came upon.
+        `before` is the state that event `cursor.seq`, which is `recorded`, came upon. Raises
+        `InvalidCursor` if the event has no such frame.
         """
 
 

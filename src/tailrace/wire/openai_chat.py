@@ -36,7 +36,7 @@ from tailrace.core import sse
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
-from tailrace.wire.base import Cursor, Frame
+from tailrace.wire.base import RETRY_MS, Cursor, Frame
 from tailrace.wire.chat_encoder import ChatEncoder
 
 
@@ -48,8 +48,11 @@ class ChatFormat:
     resumable = False
     stateful = True
     shows_attempts = False
-    preamble = b""
     heartbeat: Frame = sse.comment("ping")
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """Nothing: its clients do not connect again by themselves."""
+        return b""
 
     def at(self, state: State) -> ChatEncoder:
         """An encoder for a client that has been told everything up to this state."""

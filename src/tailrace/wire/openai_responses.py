@@ -15,10 +15,11 @@ the whole request again after a `response.failed` without output.
 from __future__ import annotations
 
 from tailrace.core import sse
+from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
-from tailrace.wire.base import Cursor, Frame, whole_number
+from tailrace.wire.base import RETRY_MS, START, Cursor, Frame, whole_number
 from tailrace.wire.openai_encoder import ResponsesEncoder, Told
 from tailrace.wire.openai_numbers import JOINED, OPENING, place_of, split
 from tailrace.wire.openai_object import echoed, response_id, response_object
@@ -41,8 +42,11 @@ class ResponsesFormat:
     resumable = True
     stateful = True
     shows_attempts = False
-    preamble = b""
     heartbeat: Frame = sse.comment("ping")
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """Nothing: its clients do not connect again by themselves."""
+        return b""
 
     def at(self, state: State) -> ResponsesEncoder:
         """An encoder for a reader that has been told everything up to this state."""
@@ -70,11 +74,18 @@ class ResponsesFormat:
             joined = place.mode == JOINED
             encoder = ResponsesEncoder(before, joined=joined, numbering=place.numbering)
             frames = encoder.encode(recorded)
+        if place.k >= len(frames):
+            raise InvalidCursor(
+                f"Event {cursor.seq} has {len(frames)} frames; send the last number."
+            )
         return encoder, frames[place.k + 1 :]
 
     def cursor(self, text: str) -> Cursor:
         """A `sequence_number`, as `starting_after` has it; 0 is the start."""
-        seq, sub = split(whole_number(text))
+        number = whole_number(text)
+        if number == 0:
+            return START
+        seq, sub = split(number)
         return Cursor(seq, sub=sub)
 
 

@@ -31,7 +31,7 @@ from tailrace.core.items import Message, ToolCall, ToolResult
 from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.wire import run_outputs as outputs
-from tailrace.wire.base import Cursor, Frame, whole_number
+from tailrace.wire.base import RETRY_MS, Cursor, Frame, whole_number
 
 WORKER = "worker"
 """The stage where no step says otherwise."""
@@ -267,9 +267,12 @@ class RunFormat:
     resumable = True
     stateful = True
     shows_attempts = True
-    preamble = sse.retry(1000)
     heartbeat: Frame = sse.comment("ping")
     _ids = b""
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """How long clients wait before they connect again."""
+        return sse.retry(retry_ms)
 
     def at(self, state: State) -> RunEncoder:
         """An encoder for a client that has seen everything so far."""
@@ -296,7 +299,9 @@ class RunFormat:
         frames = encoder.encode(recorded)
         told = cursor.sub or 0
         if told > OPENING:
-            return encoder, encoder.opening()[told - OPENING :]
+            frames, told = encoder.opening(), told - OPENING
+        if told >= len(frames):  # the id of the last frame has no `.k`
+            raise InvalidCursor(f"Event {cursor.seq} has only {len(frames)} frames.")
         return encoder, frames[told:]
 
     def cursor(self, text: str) -> Cursor:
@@ -306,7 +311,7 @@ class RunFormat:
             return Cursor(whole_number(seq))
         offset = OPENING if inside.startswith("o") else 0
         sub = whole_number(inside.removeprefix("o"))
-        if not sub or seq == "0":
+        if not 0 < sub < OPENING or seq == "0":
             raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
         return Cursor(whole_number(seq), sub=sub + offset)
 
@@ -315,10 +320,13 @@ class RunInThread(RunFormat):
     """The run of one number in its thread: ids begin with `ordinal:`."""
 
     name = "run in thread"
-    preamble = b""
 
     def __init__(self, ordinal: int) -> None:
         self._ids = b"%d:" % ordinal
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """Nothing: the thread's stream has sent it."""
+        return b""
 
 
 FORMAT = RunFormat()

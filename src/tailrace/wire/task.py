@@ -10,7 +10,7 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines, framed, place, template
 from tailrace.core.snapshot import saved
-from tailrace.wire.base import Cursor, Frame, whole_number
+from tailrace.wire.base import RETRY_MS, Cursor, Frame, whole_number
 
 
 class TaskEncoder:
@@ -47,9 +47,12 @@ class TaskFormat:
     resumable = True
     stateful = False
     shows_attempts = True
-    preamble = sse.retry(1000)
     heartbeat: Frame = sse.comment("ping")
     _ordinal: int | None = None
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """How long clients wait before they connect again."""
+        return sse.retry(retry_ms)
 
     def at(self, state: State) -> TaskEncoder:
         """Any encoder will do: the format has no memory."""
@@ -106,10 +109,13 @@ class TaskInThread(TaskFormat):
     """The run of one number in its thread: ids are `ordinal:seq`."""
 
     name = "task in thread"
-    preamble = b""
 
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """Nothing: the thread's stream has sent it."""
+        return b""
 
     def cursor(self, text: str) -> Cursor:
         """`seq`; a thread's cursor has no epoch."""

@@ -37,7 +37,7 @@ from tailrace.core.items import Reasoning, ToolCall, ToolResult
 from tailrace.core.snapshot import fork
 from tailrace.core.state import Part, TaskNode, TextNode, part_number
 from tailrace.wire import vercel_chunks as chunks
-from tailrace.wire.base import Cursor, Frame
+from tailrace.wire.base import RETRY_MS, Cursor, Frame
 from tailrace.wire.parts import DELTAS, PARTS
 from tailrace.wire.vercel_chunks import DONE, channel, chunk, encode_json, live_id, part_id
 from tailrace.wire.vercel_message import (
@@ -242,8 +242,11 @@ class UiFormat:
     resumable = False
     stateful = True
     shows_attempts = False
-    preamble = b""
     heartbeat: Frame = sse.comment("ping")
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """Nothing: its clients do not connect again by themselves."""
+        return b""
 
     def at(self, state: State) -> UiEncoder:
         """An encoder for a client that has seen everything so far."""
