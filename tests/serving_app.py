@@ -10,6 +10,7 @@ from tailrace import demo
 from tailrace.app import Tailrace
 from tailrace.core.closing import closing
 from tailrace.core.events import TaskAttempt
+from tailrace.core.history import history
 from tailrace.runtime.task import TaskWriter
 
 
@@ -53,6 +54,25 @@ async def remembers(task: TaskWriter) -> None:
         message.text(" ".join(texts))
 
 
+async def recalls(task: TaskWriter) -> None:
+    """Say what a model would read; ask the client's tool and one of our own on the way."""
+    read = history(await task.chain(), "openai_chat").items
+    asked = read[-1]["content"]
+    with task.reasoning() as thinking:
+        thinking.summary("Hm.")
+    if asked == "pick":
+        with task.call("pick", executor="client") as call:
+            call.arguments("{}")
+        return
+    with task.call("look_up") as call:
+        call.arguments("{}")
+    call.result("15 C")
+    with task.message() as message:
+        calls = [call for one in read for call in one.get("tool_calls", ())]
+        called = [f"{call['function']['name']}()" for call in calls]
+        message.text(" | ".join([*called, *(str(one.get("content")) for one in read)]))
+
+
 def _texts(given: Any) -> list[str]:
     """The words of the UI messages that one run was asked, and `=` for a tool's output."""
     messages = given if isinstance(given, list) else [given]
@@ -70,6 +90,7 @@ app = Tailrace(
         "endless": endless,
         "recovered": recovered,
         "remembers": remembers,
+        "recalls": recalls,
     },
     os.environ.get("TAILRACE_TEST_DB", ":memory:"),
 )

@@ -14,6 +14,7 @@ from tailrace.testing.wire import encoded
 from tailrace.wire.openai_responses import FORMAT, response_object
 from tests.clients.openai_serving import Serving, plain
 from tests.node import run_node
+from tests.serving import Served
 from tests.wire import openai_scripts as scripts
 from tests.wire.openai_scripts import ANSWER, Script
 
@@ -169,3 +170,15 @@ def test_the_npm_package_takes_every_ending(
     answer = ran(serving, "openai_sdk.mjs", script)
     assert answer["seen"][-1] == event
     assert answer["final"]["status"] == status
+
+
+def test_the_next_turn_keeps_the_words_that_the_sdk_names_by_id(served: Served) -> None:
+    """By default it sends `item_reference`s, and no `previous_response_id`."""
+    options = {"baseURL": f"{served.url}/v1", "model": "recalls", "turns": ["one", "pick"]}
+    talk = json.loads(run_node(["openai_ai_sdk.mjs", json.dumps(options)]))
+    sent = [[item.get("type", item.get("role")) for item in items] for items in talk["sent"]]
+    named = ["user", *["item_reference"] * 3, "user"]
+    called = ["item_reference", "function_call", "function_call_output"]
+    assert sent == [["user"], named, [*named, *called]]
+    read = "look_up() | pick() | one | None | 15 C | one | pick | None | blue"
+    assert talk["answers"] == ["one", read]

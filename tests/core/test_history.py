@@ -1383,3 +1383,14 @@ def test_time_grows_with_the_conversation_and_no_faster() -> None:
         small = min(seconds(200, api) for _ in range(3))
         large = min(seconds(1600, api) for _ in range(3))
         assert large < 8 * small * 4
+
+
+def test_an_item_that_a_client_sends_back_is_not_told_twice() -> None:
+    run = Run()
+    run.call("fc_1")
+    run.say("msg_1", "Sunny.")
+    ids = [node.item.id for node in run.node.items.values()]
+    call = {"type": "mcp_call", "id": ids[0], "name": "f", "arguments": "{}", "output": "15 C"}
+    message = {"role": "assistant", "id": ids[1], "content": "Sunny."}
+    asked = {"role": "user", "content": "And?"}
+    assert sent([run, Run([call, message, asked], 2)]) == sent([run, Run([asked], 2)])

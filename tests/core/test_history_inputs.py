@@ -153,6 +153,25 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 Output("d", [TextPart(text="No")], True),
             ],
         ),
+        # what the server carried out, as a response shows it
+        (
+            [
+                {"type": "mcp_call", "id": "a", "name": "f", "arguments": "{}", "output": "15 C"},
+                {"type": "mcp_call", "id": "b", "name": "f", "arguments": "{}", "error": "No"},
+                {"type": "mcp_call", "id": "c", "name": "f", "arguments": "{}", "output": None},
+                {"type": "mcp_call", "output": "nobody's"},
+            ],
+            [
+                Use("a", "f", "{}"),
+                Output("a", [TextPart(text="15 C")]),
+                Use("b", "f", "{}"),
+                Output("b", [TextPart(text="No")], True),
+            ],
+        ),
+        (
+            {"role": "assistant", "id": "msg_1", "content": "Hello."},
+            [Speech("assistant", [TextPart(text="Hello.")], "msg_1")],
+        ),
         # what useChat sends of a conversation that the log does not have
         (
             [

@@ -1,10 +1,11 @@
 // streamText of the Vercel AI SDK on its OpenAI provider; prints what it made of the stream.
 // arguments: JSON {baseURL, model, responseId, frames?, declare?, tool?, generate?, retries?}
 // With `models` instead of a model, they are asked one after the other, and all answers printed.
+// With `turns`, it has a conversation, and prints what it sent and the answers.
 // With `frames`, it is run again and again, the body cut after each frame but the last, and gone on
 // with by `starting_after`: every answer must be the same.
 import { createOpenAI } from '@ai-sdk/openai';
-import { generateText, jsonSchema, streamText, tool } from 'ai';
+import { generateText, isStepCount, jsonSchema, streamText, tool } from 'ai';
 
 const options = JSON.parse(process.argv[2]);
 
@@ -103,7 +104,35 @@ async function run(cut) {
   return answer;
 }
 
-if (options.frames) {
+// The SDK's own way of going on: what it got back, and the next question.
+async function converse() {
+  const sent = [];
+  const openai = createOpenAI({
+    baseURL: options.baseURL,
+    apiKey: 'test',
+    fetch: (url, init) => {
+      sent.push(JSON.parse(init.body).input);
+      return fetch(url, init);
+    },
+  });
+  const tools = {
+    pick: tool({ inputSchema: jsonSchema({ type: 'object' }), execute: async () => 'blue' }),
+  };
+  const messages = [];
+  const answers = [];
+  for (const turn of options.turns) {
+    messages.push({ role: 'user', content: turn });
+    const model = openai.responses(options.model);
+    const result = streamText({ model, messages, tools, stopWhen: isStepCount(3), maxRetries: 0 });
+    answers.push(await result.text);
+    messages.push(...(await result.response).messages);
+  }
+  return { sent, answers };
+}
+
+if (options.turns) {
+  console.log(JSON.stringify(await converse()));
+} else if (options.frames) {
   const whole = JSON.stringify(await run(0));
   for (let cut = 1; cut < options.frames; cut += 1) {
     const got = JSON.stringify(await run(cut));

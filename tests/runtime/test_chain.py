@@ -13,6 +13,7 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.errors import NotFound
 from tailrace.core.events import Private
+from tailrace.core.history import history
 from tailrace.core.items import ReferenceToBlock, TextPart
 from tailrace.core.snapshot import save
 from tailrace.core.state import TaskNode, TextNode
@@ -60,7 +61,7 @@ async def finished(runs: Runs, run_id: str) -> Json:
     return {**root.facts, "said": json.loads(said[-1])}
 
 
-async def respond(client: httpx.AsyncClient, text: str, previous: Json | None = None) -> Json:
+async def respond(client: httpx.AsyncClient, text: Any, previous: Json | None = None) -> Json:
     body = {"model": "agent", "input": text}
     if previous is not None:
         body["previous_response_id"] = previous["id"]
@@ -157,6 +158,48 @@ async def test_a_chat_tells_what_the_log_does_not_have() -> None:
         assert second is not None
         assert second.previous_run_id == first.run_id
         assert (await finished(runs, second.run_id))["said"][-1] == [two, foreign, one]
+
+
+# --- items by their ids --------------------------------------------------------------------------
+
+
+def named(ident: Any) -> Json:
+    return {"type": "item_reference", "id": ident}
+
+
+async def reads(task: TaskWriter) -> None:
+    """Say what a model would read."""
+    items = history(await task.chain(), "openai_responses").items
+    with task.message() as message:
+        message.text(json.dumps([item["content"][0]["text"] for item in items]))
+
+
+async def test_an_item_that_the_input_names_is_stored_with_the_run() -> None:
+    async with serving(reads) as (runs, client):
+        first = await respond(client, "one")
+        item = first["output"][0]
+        told = item["content"][0]["text"]
+        given = ["one", named(item["id"]), {"role": "user", "content": "two"}]
+        second = await respond(client, given)
+        root = (await runs.state(second["id"].removeprefix("resp_"))).root
+        assert root is not None
+        assert root.facts["input"] == [given[0], item, given[2]]
+        assert json.loads(second["output"][0]["content"][0]["text"]) == ["one", told, "two"]
+        # In a response that continues the other, the item is there already.
+        third = await respond(client, given[1:], first)
+        assert json.loads(third["output"][0]["content"][0]["text"]) == ["one", told, "two"]
+
+
+async def test_an_item_that_is_not_stored_or_of_another_owner_is_not_found() -> None:
+    async with serving(reads) as (runs, client):
+        hers = await runs.start("agent", "hers", owner="her")
+        root = await ended(runs, hers)
+        number = hers.removeprefix("run_")
+        ids = [root.items[0].id, f"msg_{number}_99", "msg_0_1", "x", "", "ig_x"]
+        assert ids[0].startswith(f"msg_{number}_")
+        for ident in ids:
+            body = {"model": "agent", "input": [named(ident)]}
+            assert (await client.post("/v1/responses", json=body)).status_code == 404, ident
 
 
 # --- reference numbers ---------------------------------------------------------------------------

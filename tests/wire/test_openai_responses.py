@@ -34,7 +34,14 @@ from tailrace.core.items import (
 from tailrace.testing.runs import Run, legal_runs
 from tailrace.testing.wire import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
-from tailrace.wire.openai_responses import FORMAT, response_id, response_object
+from tailrace.wire.openai_responses import (
+    FORMAT,
+    own_id,
+    references,
+    resolved,
+    response_id,
+    response_object,
+)
 from tests.wire import openai_scripts as scripts
 from tests.wire.frames import events_of
 from tests.wire.openai_checker import Reader, check_response
@@ -821,3 +828,22 @@ def test_a_result_without_its_call_is_a_source_without_a_name() -> None:
     events = [*script.events, *(ev.recorded(event, n) for n, event in enumerate(foreign, 3))]
     found = absorbed(*events)
     assert found[-1]["part"]["annotations"][0]["title"] == "[1]"
+
+
+def test_an_input_names_items_by_id_and_gets_them() -> None:
+    named = {"type": "item_reference", "id": "msg_1"}
+    odd = {"type": "item_reference", "id": 7}
+    assert references("Hello") == []
+    assert references([named, odd, "x", {"type": "message", "id": "msg_2"}]) == ["msg_1"]
+    item = {"type": "message", "id": "msg_1"}
+    assert resolved([named, odd, "x"], {"msg_1": item}) == [item, odd, "x"]
+    assert resolved("Hello", {}) == "Hello"
+
+
+def test_the_id_of_an_image_names_the_item_that_holds_it() -> None:
+    state = scripts.everything().state
+    shown = [item["id"] for item in response_object(state)["output"]]
+    images = [ident for ident in shown if ident.startswith("ig_")]
+    assert images
+    assert state.root is not None
+    assert {own_id(ident) for ident in shown} <= state.root.item_ids.keys()

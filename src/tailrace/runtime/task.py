@@ -36,6 +36,12 @@ from tailrace.core.writers import (
 from tailrace.runtime.pipeline import Emitter
 
 
+def runs_of_item(item_id: str) -> list[str]:
+    """The ids that the run of an item may have: see `TaskWriter.new_id`."""
+    run = item_id.partition("_")[2].rpartition("_")[0]
+    return [f"run_{run}", run] if run else []
+
+
 class TaskWriter(Sink):
     """Writes one task: the run's root, or a sub-agent below a call."""
 

@@ -19,6 +19,7 @@ from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.view import client_view
 from tailrace.runtime.retry import within
 from tailrace.runtime.runs import RUN_PREFIX, Runs
+from tailrace.runtime.task import runs_of_item
 from tailrace.server.door import (
     LOOPBACK,
     Door,
@@ -211,7 +212,7 @@ class Server:
         previous = body.get("previous_response_id")
         run_id = await self.runs.start(
             model,
-            body.get("input"),
+            await self._resolved(body.get("input")),
             previous_run_id=_run_id_of(previous) if isinstance(previous, str) else None,
             options=openai_responses.echoed(body),
             forget=not _stored(body),
@@ -223,6 +224,23 @@ class Server:
                 async for _ in self.runs.follow(run_id):
                     pass
         return json_response(openai_responses.response_object(await self.runs.state(run_id)))
+
+    async def _resolved(self, given: Any) -> Any:
+        """An input with the items that it names by id. An item's id contains its run's.
+
+        They are stored with the run, so agents read them, and deleting the other run loses nothing.
+        """
+        items: dict[str, Any] = {}
+        for ident in openai_responses.references(given):
+            if ident not in items:
+                for run_id in runs_of_item(openai_responses.own_id(ident)):
+                    if await self.runs.exists(run_id):
+                        state = await self.runs.state(run_id)
+                        output = openai_responses.response_object(state)["output"]
+                        items |= {item["id"]: item for item in output}
+            if ident not in items:
+                raise NotFound(f"Item {ident} is not stored here. Send the item itself.")
+        return openai_responses.resolved(given, items)
 
     async def get_response(self, request: Request) -> object:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""

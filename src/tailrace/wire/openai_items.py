@@ -306,7 +306,15 @@ def content_json(sources: Sources, task: TaskNode, part: Part) -> Json:
 
 def image_id(node: ItemNode, block_index: int) -> str:
     """The id of the item that an image block is there."""
-    return f"ig_{node.item.id}_{block_index}"
+    return f"{_IMAGE}{node.item.id}_{block_index}"
+
+
+def own_id(ident: str) -> str:
+    """Our id of the item that an id names there; of an image, the item that holds it."""
+    return ident[len(_IMAGE) :].rpartition("_")[0] if ident.startswith(_IMAGE) else ident
+
+
+_IMAGE = "ig_"
 
 
 def inline(image: Image) -> str | None:

@@ -65,6 +65,24 @@ def response_object(state: State) -> Json:
     return shown
 
 
+def references(given: Any) -> list[str]:
+    """The ids of the items that an `input` names instead of repeating them."""
+    items = given if isinstance(given, list) else []
+    named = [item.get("id") for item in items if _is_reference(item)]
+    return [ident for ident in named if isinstance(ident, str)]
+
+
+def resolved(given: Any, items: Mapping[str, Json]) -> Any:
+    """An `input` with the items themselves in place of their references."""
+    if not isinstance(given, list):
+        return given
+    return [items.get(one.get("id"), one) if _is_reference(one) else one for one in given]
+
+
+def _is_reference(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") == "item_reference"
+
+
 def failed_response(state: State, error: ErrorInfo) -> Json:
     """The response of a stream that has to end before its run does."""
     return {

@@ -21,14 +21,24 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
 from tailrace.wire.base import RETRY_MS, START, Cursor, Frame, whole_number
 from tailrace.wire.openai_encoder import ResponsesEncoder, Told
+from tailrace.wire.openai_items import own_id
 from tailrace.wire.openai_numbers import JOINED, OPENING, place_of, split
-from tailrace.wire.openai_object import echoed, response_id, response_object
+from tailrace.wire.openai_object import (
+    echoed,
+    references,
+    resolved,
+    response_id,
+    response_object,
+)
 
 __all__ = [
     "FORMAT",
     "ResponsesEncoder",
     "ResponsesFormat",
     "echoed",
+    "own_id",
+    "references",
+    "resolved",
     "response_id",
     "response_object",
 ]

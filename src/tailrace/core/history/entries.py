@@ -116,6 +116,8 @@ class Conversation:
         self._step = 0
         self._calls: dict[str, Called] = {}
         self._asked: dict[str, Called] = {}  # by the provider's own ids
+        self._ids: set[str] = set()
+        """Our ids of the items so far: a client may send an item back that the chain has."""
 
     def add(self, task: TaskNode) -> None:
         """Read one more task: what it was asked, then what it did."""
@@ -145,7 +147,7 @@ class Conversation:
                 if call is not None and call.answer is None:
                     call.answer = (given.approved, given.reason)
             elif isinstance(given, Use):
-                if given.call_id not in self._calls:
+                if given.call_id not in self._calls and given.call_id not in self._ids:
                     self._step += answered
                     answered = False
                     self._keep(
@@ -157,13 +159,15 @@ class Conversation:
                             kind=given.kind,
                         )
                     )
-            elif not all(map(is_blank, given.pieces)):
+            elif given.item_id not in self._ids and not all(map(is_blank, given.pieces)):
                 self._step += answered or given.role != "assistant"
                 answered = False
                 self._keep(Said(self._step, role=given.role, pieces=given.pieces))
 
     def _keep(self, entry: Entry) -> None:
         self.entries.append(entry)
+        if entry.item_id:
+            self._ids.add(entry.item_id)
         if isinstance(entry, Called):
             self._calls[entry.call_id] = entry
             self._asked[str(entry.origin.get("id"))] = entry

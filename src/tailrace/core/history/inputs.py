@@ -2,9 +2,9 @@
 
 A string; a list of content parts; a message or a list of messages, as OpenAI's two APIs, Anthropic
 and the Vercel AI SDK write them. Outputs of tools that the client runs are among it, and answers to
-what a provider wanted to know. Reasoning, references to items and the provider's own calls are not
-read: whoever sends them back got them from here, and the log has the originals. Any other JSON is
-told to the model as JSON.
+what a provider wanted to know. So are calls that the server carried out, as `mcp_call` shows them.
+Reasoning and the provider's own calls are not read: nobody but the provider has all of them. The
+server replaces references to items by the items. Any other JSON is told to the model as JSON.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextP
 
 
 class Speech(msgspec.Struct, frozen=True):
-    """Somebody's message."""
+    """Somebody's message; `item_id` if a client sends one of ours back."""
 
     role: str
     pieces: list[Piece]
+    item_id: str = ""
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -98,6 +99,8 @@ def _read(value: Any, *, logged: bool = False) -> Iterator[Given]:
         yield from _approval(value)
     elif kind in ("function_call", "custom_tool_call", "tool_call"):
         yield from _use(value)
+    elif kind == "mcp_call":
+        yield from _server_call(value)
     elif isinstance(role, str) and ("content" in value or "parts" in value):
         yield from _message(role if role in _ROLES else "user", value, logged=logged)
     elif kind not in _NOT_READ and not str(kind).endswith("_call"):
@@ -117,8 +120,9 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
         words = [] if logged else [one for one in parts if _type(one) in ("text", "file")]
         yield from _split(role, words)
         return
-    content = value.get("content")
-    yield from _split(role, content if isinstance(content, list) else [content])
+    content, ident = value.get("content"), value.get("id")
+    ours = ident if role == "assistant" and isinstance(ident, str) else ""
+    yield from _split(role, content if isinstance(content, list) else [content], ours)
     for call in _list(value.get("tool_calls")):
         if isinstance(call, dict):
             function = call.get("function") or call.get("custom")
@@ -126,7 +130,7 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
             yield from _use({**named, "call_id": call.get("id"), "type": call.get("type")})
 
 
-def _split(role: str, content: list[Any]) -> Iterator[Given]:
+def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[Given]:
     """A message's parts: those that are calls and outputs, and then the rest as one message."""
     spoken: list[Piece] = []
     uses: list[Given] = []
@@ -141,7 +145,7 @@ def _split(role: str, content: list[Any]) -> Iterator[Given]:
         elif kind not in _NOT_READ:
             spoken += _pieces(part)
     if spoken:
-        yield Speech(role, spoken)
+        yield Speech(role, spoken, item_id)
     yield from uses
 
 
@@ -158,6 +162,16 @@ def _use(value: Json) -> Iterator[Use]:
         arguments = _json(arguments)
     custom = value.get("type") in ("custom_tool_call", "custom")
     yield Use(call_id, name, arguments, "custom" if custom else "function")
+
+
+def _server_call(value: Json) -> Iterator[Use | Output]:
+    """A call and its result in one item."""
+    error, output = value.get("error"), value.get("output")
+    if error is not None or output is not None:
+        for use in _use(value):
+            yield use
+            failed = error is not None
+            yield Output(use.call_id, _pieces(error if failed else output), failed)
 
 
 def _output(value: Json) -> Iterator[Output]:
