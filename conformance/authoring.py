@@ -204,6 +204,8 @@ class Trace:
                 broken = rules.broken(event)
             except KeyError:
                 broken = {"unknown"}
+            if not NaiveState().is_known(event):
+                broken = {"unknown"}
             if broken:
                 return [(line + 1, broken)]
             rules.record(event, private)

@@ -72,6 +72,59 @@ def unknown_events(trace: Trace) -> None:
 
 
 @story(legal=False)
+def new_executor(trace: Trace) -> None:
+    """A call whose `executor` has no meaning here: its events are kept, and the run goes on."""
+    run = trace.task("run_1").created().begin()
+    call = {"type": "tool_call", "id": "fc_1", "call_id": "call_1", "name": "look"}
+    run.send("output_item.added", output_index=0, item={**call, "executor": "edge"})
+    place: Dict = {"item_id": "fc_1", "output_index": 0}
+    run.send("tool_call_arguments.delta", **place, delta="{}")
+    run.send("tool_call_arguments.done", **place, arguments="{}")
+    done = {**call, "arguments": "{}", "executor": "edge"}
+    run.send("output_item.done", output_index=0, item=done)
+    run.items = 1
+    run.says("msg_1", "Looked.")
+    run.completed()
+
+    view = trace.view()
+    assert [item["id"] for item in view["output"]] == ["msg_1"]
+    assert view["unknown"] == [trace.events[2], trace.events[5]]
+    assert view["status"] == "completed"
+
+
+@story(legal=False)
+def new_request_kind(trace: Trace) -> None:
+    """A request whose `kind` has no meaning here is kept; its task does not wait for it."""
+    run = trace.task("run_1").created().begin()
+    run.send("input_required", requests=[{"id": "r1", "kind": "vote", "message": "Which?"}])
+    waiting = trace.view()
+    run.send("input_received", request_id="r1", value="this")
+    run.says("msg_1", "This.")
+    run.completed()
+
+    assert waiting["status"] == "in_progress"
+    assert waiting["unknown"] == [trace.events[2]]
+    assert "requests" not in waiting
+
+
+@story(legal=False)
+def new_item_status(trace: Trace) -> None:
+    """An item that ends with a `status` without meaning here stays open until its task ends."""
+    run = trace.task("run_1").created().begin()
+    message = run.message("msg_1")
+    message.text("Half.")
+    done = {"type": "message", "id": "msg_1", "role": "assistant", "status": "paused"}
+    run.send("output_item.done", output_index=0, item=done)
+    still_open = trace.view()["output"][0]
+    run.completed()
+
+    assert still_open["status"] == "in_progress"
+    view = trace.view()
+    assert view["output"][0]["status"] == "incomplete"
+    assert view["unknown"] == [trace.events[4]]
+
+
+@story(legal=False)
 def duplicates(trace: Trace) -> None:
     """Events that come again, numbers that jump, events after the end: nothing is counted twice."""
     run = trace.task("run_1").created().begin()

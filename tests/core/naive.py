@@ -106,6 +106,8 @@ SHAPES: dict[str, Dict] = {
 }
 
 STATUSES = ("completed", "in_progress", "incomplete", "failed")
+EXECUTORS = ("server", "client", "provider")
+REQUESTS = ("approval", "input")
 TERMINAL = ("task.completed", "task.incomplete", "task.failed", "task.cancelled")
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 
@@ -148,7 +150,7 @@ PARTS: dict[str, tuple[str, str, str, str]] = {
 
 
 class UnknownTypeError(Exception):
-    """An item, block or annotation inside a known event has a `type` without meaning here."""
+    """Something inside a known event has a `type`, or an enumeration a value, without meaning."""
 
 
 def shaped(kind: str, value: Dict) -> Dict:
@@ -238,6 +240,10 @@ class NaiveState:
         try:
             if kind in ("task.output_item.added", "task.output_item.done"):
                 item = item_from(event["item"])
+                if (item.get("status") or STATUSES[0]) not in STATUSES:
+                    raise UnknownTypeError
+                if (item.get("executor") or EXECUTORS[0]) not in EXECUTORS:
+                    raise UnknownTypeError
                 for name in LISTS[item["type"]]:
                     for part in item.get(name) or []:
                         block_from(part, PART_TYPES[name])
@@ -247,7 +253,8 @@ class NaiveState:
                 annotation_from(event["annotation"])
         except UnknownTypeError:
             return False
-        return True
+        requests = event["requests"] if kind == "task.input_required" else []
+        return all(request["kind"] in REQUESTS for request in requests)
 
     # --- tasks ----------------------------------------------------------------------------------
 

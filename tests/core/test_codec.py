@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,14 @@ from tailrace.core.codec import (
     encode_event,
     encode_private,
 )
-from tailrace.core.errors import InvalidValue, MalformedEvent, ProviderError, StreamTooLarge
+from tailrace.core.errors import (
+    InvalidValue,
+    MalformedEvent,
+    ProviderError,
+    StreamTooLarge,
+    UnsupportedProtocol,
+)
+from tailrace.core.fold import State
 from tailrace.core.lines import Lines
 
 
@@ -256,3 +264,44 @@ def test_only_the_end_of_the_root_ends_a_run() -> None:
     ):
         ends = task_id == "run_1" and isinstance(event, ev.TaskCompleted)
         assert ev.is_end(ev.Recorded(event, b""), "run_1") is ends
+
+
+# --- newer versions ------------------------------------------------------------------------------
+
+NEWER = [
+    (
+        b'{"type":"task.output_item.added","task_id":"r","sequence_number":1,"output_index":0,'
+        b'"item":{"type":"tool_call","id":"a","call_id":"c","name":"n","executor":"edge"}}'
+    ),
+    (
+        b'{"type":"task.output_item.done","task_id":"r","sequence_number":1,"output_index":0,'
+        b'"item":{"type":"message","id":"a","role":"assistant","status":"paused"}}'
+    ),
+    (
+        b'{"type":"task.input_required","task_id":"r","sequence_number":1,'
+        b'"requests":[{"id":"a","kind":"vote"}]}'
+    ),
+]
+
+
+@pytest.mark.parametrize("raw", NEWER)
+def test_an_event_with_a_new_value_of_an_enumeration_is_kept_whole(raw: bytes) -> None:
+    event = decode_event(raw)
+    assert isinstance(event, ev.Unknown)
+    assert (event.raw, event.task_id, event.sequence_number) == (raw, "r", 1)
+
+
+REFUSED = sorted((Path(__file__).parents[2] / "conformance" / "refused").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: path.stem)
+def test_a_run_of_a_newer_version_of_the_protocol_is_refused(path: Path) -> None:
+    lines = path.read_bytes().splitlines()
+    state = State()
+    with pytest.raises(UnsupportedProtocol, match="Upgrade"):
+        state.absorb_lines(lines)
+    with pytest.raises(UnsupportedProtocol):
+        decode_event(lines[0])
+    assert state.root is None
+    older = lines[0].replace(b'"protocol":2', b'"protocol":1')
+    assert isinstance(decode_event(older), ev.TaskCreated)

@@ -14,7 +14,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import InvalidValue, StreamTooLarge
 from tailrace.core.items import Message, Text
 from tailrace.core.view import client_view
-from tailrace.ports import Batch
+from tailrace.ports import MAX_ATTEMPTS, Batch
 from tailrace.runtime import runs as running
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import TaskWriter
@@ -38,12 +38,19 @@ async def processes() -> AsyncIterator[Runs]:
         await runs.close()
 
 
-async def left_behind(runs: Runs, events: list[ev.Event]) -> str:
+async def left_behind(runs: Runs, events: list[ev.Event], claims: int = 1) -> str:
     """A run whose worker is gone, with these events after its creation."""
-    run_id = await runs.start("a", "?")
-    claim = await runs.store.take_over(run_id, "the dead", 0.0)
-    assert claim is not None
     publics = [codec.encode_event(ev.recorded(one, number)) for number, one in enumerate(events, 2)]
+    return await left_with(runs, publics, claims)
+
+
+async def left_with(
+    runs: Runs, publics: list[bytes], claims: int = 1, snapshot: bytes | None = None
+) -> str:
+    run_id = await runs.start("a", "?")
+    for _ in range(claims):
+        claim = await runs.store.take_over(run_id, "the dead", 0.0)
+    assert claim is not None
     batch = Batch(
         run_id=run_id,
         epoch=claim.epoch,
@@ -51,6 +58,7 @@ async def left_behind(runs: Runs, events: list[ev.Event]) -> str:
         publics=publics,
         privates=[b""] * len(publics),
         ended=False,
+        snapshot=snapshot,
     )
     assert await runs.store.append([batch]) == [None]
     return run_id
@@ -102,3 +110,64 @@ async def test_a_cancel_whose_reason_no_event_can_hold_is_refused_before_it_is_s
         with pytest.raises(InvalidValue):
             await runs.cancel(run_id, "\x00")
         assert await runs.store.letters([run_id]) == {}
+
+
+UNREADABLE = [
+    b'{"type":"task.in_progress","task_id":"run_9","sequence_number":2}',
+    b'{"type":"task.notice","task_id":"run_9","sequence_number":3}',  # it has no message
+]
+
+
+async def last_event(runs: Runs, run_id: str) -> ev.AnyEvent:
+    info = await runs.info(run_id)
+    [last] = await runs.store.read(run_id, info.last_seq - 1)
+    return last.event
+
+
+async def test_a_run_whose_log_cannot_be_folded_is_ended_past_its_attempts() -> None:
+    async with processes() as runs:
+        run_id = await left_with(runs, UNREADABLE, claims=MAX_ATTEMPTS)
+        runs.open()
+        assert await runs.reader.ended(run_id, 20)
+        last = await last_event(runs, run_id)
+    assert isinstance(last, ev.TaskFailed)
+    assert (last.sequence_number, last.error.code) == (4, "too_many_attempts")
+
+
+async def test_a_run_whose_log_cannot_be_folded_can_be_cancelled() -> None:
+    async with processes() as runs:
+        run_id = await left_with(runs, UNREADABLE)
+        await runs.cancel(run_id)
+        assert isinstance(await last_event(runs, run_id), ev.TaskCancelled)
+
+
+NEWER = [
+    b'{"type":"task.in_progress","task_id":"run_9","sequence_number":2}',
+    (
+        b'{"type":"task.output_item.added","task_id":"run_9","sequence_number":3,"output_index":0,'
+        b'"item":{"type":"tool_call","id":"fc","call_id":"call_1","name":"look","executor":"edge"}}'
+    ),
+    (
+        b'{"type":"task.input_required","task_id":"run_9","sequence_number":4,'
+        b'"requests":[{"id":"r1","kind":"vote"}]}'
+    ),
+]
+
+
+async def test_a_run_of_a_newer_version_is_shown_and_recovered() -> None:
+    async with processes() as runs:
+        run_id = await left_with(runs, NEWER)
+        before = client_view(await runs.state(run_id))
+        runs.open()
+        assert await runs.reader.ended(run_id, 20)
+        after = client_view(await runs.state(run_id))
+    assert (before["status"], len(before["unknown"])) == ("in_progress", 2)
+    assert (after["error"]["code"], len(after["unknown"])) == ("interrupted", 2)
+
+
+async def test_a_snapshot_of_a_newer_version_is_left_aside() -> None:
+    async with processes() as runs:
+        run_id = await left_with(runs, NEWER[:1], snapshot=b'{"version":1,"tasks":[{"at":"new"}]}')
+        assert client_view(await runs.state(run_id))["status"] == "in_progress"
+        await runs.cancel(run_id)
+        assert client_view(await runs.state(run_id))["status"] == "cancelled"

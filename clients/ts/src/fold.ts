@@ -7,10 +7,12 @@ import { addItem, addPart, annotate, append, finishItem, finishPart, replaceImag
 import { closeItem, hasEnded, newTask, openResult } from "./state.ts";
 import type { PrivatePart, ProgressView, Run, Task, TaskInfo, TaskStatus, UsageView } from "./state.ts";
 
+const PROTOCOL = 1;
 const PRIVATE_FIELDS = ["content", "provider", "encrypted_content", "signature", "options", "raw"] as const;
 
 /** Fold an event. False when it was ignored. */
 export function fold(run: Run, event: object, hidden?: PrivatePart | null): boolean {
+  checkProtocol(event);
   if (isDuplicate(run, event)) return false;
   run.position += 1;
   const known = decode(event);
@@ -39,6 +41,14 @@ function isDuplicate(run: Run, event: object): boolean {
   if (given <= run.sequenceNumber) return true;
   run.sequenceNumber = given;
   return false;
+}
+
+/** Section 11: a run of a newer version of the protocol is not read by guessing. */
+function checkProtocol(event: object): void {
+  const { type, protocol } = event as { readonly type?: unknown; readonly protocol?: unknown };
+  if (type === "task.created" && protocol !== undefined && protocol !== null && protocol !== PROTOCOL) {
+    throw new RangeError(`The run is written in protocol ${String(protocol)}; this client reads protocol ${PROTOCOL}. Upgrade it.`);
+  }
 }
 
 /** Rule 2. */

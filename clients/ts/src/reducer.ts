@@ -31,7 +31,7 @@ export type Frame = RunEvent | UnknownEvent | SnapshotFrame | GapFrame;
 /**
  * The fold of a run's events.
  *
- * It never fails on an event, and never changes one. The objects that it hands out share values with the
+ * It never changes an event, and fails on one only: a `task.created` of a newer version of the protocol. The objects that it hands out share values with the
  * events: read them, do not write them.
  */
 export class RunState {

@@ -12,6 +12,13 @@ const streaming = [...open, ofBlock("text.added", 0, { item: text("") })];
 const delta = (words: string, rest = {}) => ofBlock("text.delta", 0, { delta: words, ...rest });
 const blocks = (...events: UnknownEvent[]) => (view(...events).output[0] as { block_list: unknown }).block_list;
 
+test("11: a run of a newer version of the protocol is refused", () => {
+  const state = new RunState();
+  assert.throws(() => state.apply({ ...root, protocol: 2 }), /protocol 2.*Upgrade/);
+  assert.equal(state.position, 0);
+  assert.equal(state.apply({ ...root, protocol: 1 }), true);
+});
+
 test("1: a number that was there is a duplicate, one that jumps is not", () => {
   const state = folded(...streaming);
   assert.equal(state.apply(delta("a", { sequence_number: 7 })), true);

@@ -15,7 +15,12 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
+from tailrace.core.errors import (
+    InvalidValue,
+    MalformedEvent,
+    StreamTooLarge,
+    UnsupportedProtocol,
+)
 from tailrace.core.events import (
     KNOWN,
     AnnotationAdded,
@@ -42,6 +47,9 @@ from tailrace.core.events import (
 )
 from tailrace.core.items import Item, RawItem, ToolResult
 from tailrace.core.lines import Lines
+
+PROTOCOL = 1
+"""The version of PROTOCOL.md that is read and written here."""
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """What one event's public JSON may weigh. Larger things go out of line, as blobs."""
@@ -172,8 +180,19 @@ def vetted(event: AnyEvent, raw: bytes) -> AnyEvent:
 def _looked_at(event: AnyEvent, raw: bytes) -> AnyEvent:
     kind = event.__class__
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
+        if kind is TaskCreated and b'"protocol"' in raw:
+            _check_protocol(raw)
         _check_foreign(msgspec.to_builtins(event))
     return event
+
+
+def _check_protocol(raw: bytes) -> None:
+    protocol = msgspec.json.decode(raw).get("protocol")
+    if protocol not in (None, PROTOCOL):
+        raise UnsupportedProtocol(
+            f"The run is written in protocol {protocol}; this version reads protocol {PROTOCOL}. "
+            "Upgrade Tailrace."
+        )
 
 
 def _check_size(raw: bytes) -> None:
@@ -246,12 +265,13 @@ def _check_foreign(value: Any) -> None:
 
 
 def _decode_unknown(raw: bytes, error: msgspec.ValidationError) -> AnyEvent:
-    """An event that is not one of ours, or one of ours whose item, block or annotation is not.
+    """Keep an event of a newer version; refuse a broken event.
 
-    msgspec says where it stumbled; a stumble over a `type` is news from a newer version, any
-    other one is a broken event.
+    msgspec says what did not fit. A new `type`, or a new value of an enumeration such as
+    `executor`, comes from a newer version.
     """
-    if not str(error).endswith(".type`"):
+    is_newer = str(error).endswith(".type`") or str(error).startswith("Invalid enum value")
+    if not is_newer:
         raise MalformedEvent(f"Not an event: {_why(error)}.") from error
     try:
         loose = msgspec.json.decode(raw)

@@ -12,7 +12,8 @@
     │   ├── MalformedEvent     not JSON, or a known event with wrong fields
     │   ├── MalformedJson      a text, such as a call's arguments, that can't become JSON any more
     │   ├── StreamCut          it ended too early, or a part of it is missing
-    │   └── StreamTooLarge     more than one event may hold
+    │   ├── StreamTooLarge     more than one event may hold
+    │   └── UnsupportedProtocol  a run in a newer version of the protocol
     ├── ProviderError          a model's provider is at fault, or refuses the request
     │   ├── RequestRefused     it does not take the request: mend it, trying again is no use
     │   ├── StateLost          it forgot the response that the request goes on from
@@ -114,6 +115,12 @@ class StreamTooLarge(StreamError):
     """One event larger than the limit: refused before it costs memory."""
 
     code = "too_large"
+
+
+class UnsupportedProtocol(StreamError):
+    """A run whose `task.created` names a newer version of the protocol."""
+
+    code = "unsupported_protocol"
 
 
 class ProviderError(TailraceError):

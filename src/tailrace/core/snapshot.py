@@ -143,6 +143,17 @@ def restore(raw: bytes) -> State:
         raise MalformedEvent(f"Not a saved state: {type(error).__name__}.") from error
 
 
+def restored(raw: bytes | None) -> State:
+    """The saved state, or an empty one to fold from the start.
+
+    A newer version may have saved what this one cannot restore; the events it can read.
+    """
+    try:
+        return restore(raw) if raw is not None else State()
+    except MalformedEvent:
+        return State()
+
+
 def _restore(value: Json) -> State:
     state = State()
     state.position = value["position"]

@@ -17,7 +17,7 @@ from tailrace.core.errors import InvalidCursor, NotFound
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines
-from tailrace.core.snapshot import restore
+from tailrace.core.snapshot import restored
 from tailrace.ports import Bus, EventLog, RunInfo, Trimmed
 from tailrace.runtime import hints
 from tailrace.runtime.retry import patiently
@@ -226,8 +226,9 @@ async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:
         raise NotFound(f"There is no run {run_id}.")
     info = basis.info
     target = info.last_seq if seq is None else min(seq, info.last_seq)
-    state = restore(basis.snapshot.state) if basis.snapshot is not None else State()
-    events = basis.events
+    state = restored(basis.snapshot.state if basis.snapshot is not None else None)
+    # Those after the snapshot, unless it could not be restored.
+    events = basis.events if basis.snapshot is None or state.root is not None else []
     while state.sequence_number < target:
         events = events or await log.read(run_id, state.sequence_number)
         if not events:

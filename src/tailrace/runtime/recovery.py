@@ -7,19 +7,23 @@ interrupted; children before parents.
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.codec import decode_private
+from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
 from tailrace.core.items import ContentPart, ErrorInfo, ToolCall, ToolResult
 from tailrace.core.references import Pool
-from tailrace.core.snapshot import restore
+from tailrace.core.snapshot import restored
 from tailrace.core.state import TaskNode
-from tailrace.ports import Store
+from tailrace.ports import Claim, Store
 from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.retry import patiently
 from tailrace.runtime.task import TaskWriter
+
+logger = logging.getLogger("tailrace")
 
 INTERRUPTED = ErrorInfo(
     code="interrupted", message="Its worker was lost, and the agent can't go on in the middle."
@@ -37,10 +41,27 @@ async def whole_state(store: Store, run_id: str) -> State:
     return await patiently(lambda: read_whole(store, run_id))
 
 
+async def closable_state(store: Store, claim: Claim) -> State:
+    """`whole_state`, or an empty root where the log cannot be folded.
+
+    The end of the root closes what is open in it (PROTOCOL.md, section 4, rule 7), so a run can be
+    ended whatever its log holds.
+    """
+    try:
+        return await whole_state(store, claim.run_id)
+    except StorageError:
+        raise
+    except Exception:
+        logger.exception("run %s cannot be folded; it is ended as it is", claim.run_id)
+        state = State()
+        state.absorb(ev.TaskCreated(task_id=claim.run_id, sequence_number=claim.last_seq))
+        return state
+
+
 async def read_whole(store: Store, run_id: str) -> State:
     """`whole_state` for somebody who has time to come back when the store is away."""
     found = await store.snapshot(run_id)
-    state = await asyncio.to_thread(restore, found.state) if found is not None else State()
+    state = await asyncio.to_thread(restored, found.state if found is not None else None)
     privates = await store.read_private(run_id, state.sequence_number)
     while events := await store.read(run_id, state.sequence_number):
         await asyncio.to_thread(_absorb, state, events, privates)

@@ -253,7 +253,7 @@ class Runs:
             return
         logger.warning("run %s is taken over to end it: its writer did not answer", run_id)
         crash.point("take_over.after")
-        state = await recovery.whole_state(self.store, run_id)
+        state = await recovery.closable_state(self.store, claim)
         task = recovery.writer(self._pipeline.writer(run_id, claim.epoch, state))
         try:
             task.cancel(reason)

@@ -255,7 +255,11 @@ class Worker:
     async def _prepare(self, live: Live) -> None:
         """Find out how far the run is, and do what its state demands."""
         claim, store = live.claim, self._store
-        state = await recovery.whole_state(store, claim.run_id)
+        is_last = claim.attempt > self._max_attempts
+        if is_last:
+            state = await recovery.closable_state(store, claim)
+        else:
+            state = await recovery.whole_state(store, claim.run_id)
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         emitter.crumbled = self._crumbled.put_nowait
         emitter.earlier = Chain(store, claim.run_id).earlier
@@ -271,7 +275,7 @@ class Worker:
                 "worker %s took over run %s of agent %s, attempt %d",
                 *(self.name, claim.run_id, claim.agent, claim.attempt),
             )
-        if claim.attempt > self._max_attempts:
+        if is_last:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
             await recovery.learn_references(live.task)
