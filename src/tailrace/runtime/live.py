@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 import msgspec
 
-from tailrace.core.errors import SeqConflict, StorageError, TailraceError
+from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.events import TaskInProgress
 from tailrace.core.items import ErrorInfo
 from tailrace.ports import Claim, Letter
 from tailrace.runtime.agents import Agent
+from tailrace.runtime.failures import failure
 from tailrace.runtime.task import TaskWriter
 
 GRACE_SECONDS = 1.0
@@ -25,8 +25,6 @@ STOPPED = ErrorInfo(
     code="interrupted", message="The server stopped, and the agent can't go on elsewhere."
 )
 CANCELLED = "It was cancelled."
-
-logger = logging.getLogger("tailrace")
 
 
 class Live:
@@ -96,18 +94,13 @@ class Live:
                 task.complete()
         except StorageError:
             raise
-        except TailraceError as error:
-            logger.exception("run %s failed", task.task_id)
-            task.fail(ErrorInfo(code=error.code, message=str(error)))
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         # Not only `Exception`: asyncio ends the whole process for a task that raises `SystemExit`.
-        except BaseException:
+        except BaseException as error:  # noqa: BLE001
             if task.emitter.failure is not None:
                 raise task.emitter.failure from None
-            # What an agent raises may hold a secret: clients learn that it failed, the log why.
-            logger.exception("run %s failed", task.task_id)
-            task.fail(ErrorInfo(code="agent_error", message="The agent failed."))
+            task.fail(failure(task.task_id, error))
 
     def take(self, letters: list[Letter]) -> None:
         """Act upon letters; those that were seen before change nothing."""
