@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.buses import mirror_of, open_bus
 from tailrace.core.errors import CallerError
-from tailrace.ports import MAX_ATTEMPTS
+from tailrace.extensions import Opener, store_opener, with_formats
+from tailrace.ports import MAX_ATTEMPTS, Store
 from tailrace.runtime.agents import Agent, check_agents
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
@@ -27,18 +28,21 @@ from tailrace.runtime.worker import LEASE_SECONDS
 from tailrace.server.door import LOOPBACK
 from tailrace.server.routes import Server
 from tailrace.server.signals import on_stop_signal
-from tailrace.stores import open_store
-from tailrace.wire.formats import FORMATS
+from tailrace.wire.base import Format
 
 
 class Tailrace:
     """Agents, a log and a server, put together; an ASGI application.
 
     `database` is a file's path or an URL: `sqlite:///file.db`, `sqlite://:memory:`,
-    `postgresql://user@host/name`. `bus` is how processes that share it tell each other of news,
-    `redis://host` (with `?mirror=true` it also has the runs in the `run` format, for readers of
-    Redis); without one they look into the database several times a second. With `worker=False`
-    this process starts runs and streams them, and others work on them.
+    `postgresql://user@host/name`; without it, the file `tailrace.db`. `store` is a store of your
+    own instead, or an async function that opens it; it is closed when the application stops.
+    `formats` are wire formats besides ours.
+
+    `bus` is how processes that share a database tell each other of news, `redis://host` (with
+    `?mirror=true` it also has the runs in the `run` format, for readers of Redis); without one they
+    look into the database several times a second. With `worker=False` this process starts runs and
+    streams them, and others work on them.
 
     `keep_events` is how long after its end a run is kept with all its events; after that only its
     final state is, and after `keep_runs` nothing. Both are for ever unless said otherwise.
@@ -51,8 +55,10 @@ class Tailrace:
     def __init__(
         self,
         agents: Mapping[str, Agent],
-        database: str | Path = "tailrace.db",
+        database: str | Path | None = None,
         *,
+        store: Store | Opener | None = None,
+        formats: Sequence[Format] = (),
         bus: str | None = None,
         worker: bool = True,
         keep_events: timedelta | None = None,
@@ -66,7 +72,8 @@ class Tailrace:
         if lease < timedelta(seconds=1) or max_attempts < 1:
             raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
         self.agents = agents
-        self.database = database
+        self._open_store = store_opener(database, store)
+        self._formats = with_formats(formats)
         self.bus = bus
         self.worker = worker
         self.keep(keep_events, keep_runs)
@@ -99,7 +106,7 @@ class Tailrace:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Open the store and the bus, and on the way out stop what runs and close them."""
-        store = await open_store(self.database)
+        store = await self._open_store()
         try:
             bus = await open_bus(self.bus)
         except BaseException:
@@ -118,7 +125,7 @@ class Tailrace:
             keep_runs=_seconds(self.keep_runs),
             mirror=mirror_of(bus),
         )
-        self._server = Server(runs, FORMATS, self.hosts)
+        self._server = Server(runs, self._formats, self.hosts)
         runs.open()
         try:
             yield
