@@ -146,7 +146,7 @@ def test_a_stream_that_showed_a_superseded_item_fails_and_a_later_look_has_the_a
         *_, last = list(stream)
         assert last.type == "response.failed"
         assert last.response.error is not None
-        assert str(last.response.error.code) == "interrupted"
+        assert last.response.error.type == "interrupted"
         with pytest.raises(RuntimeError, match=r"response\.completed"):
             stream.get_final_response()
     assert client.responses.retrieve("resp_run_7").output_text == "A whole answer."

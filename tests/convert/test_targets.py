@@ -88,7 +88,7 @@ def test_a_failure_that_the_provider_reports_is_converted_and_no_error_of_ours()
     stream, transcoder = ended(as_sse([failed]), "anthropic-messages", "openai-responses")
     response = read("openai-responses", stream)
     assert response["status"] == "failed"
-    assert response["error"]["code"] == "overloaded_error"
+    assert response["error"]["type"] == "overloaded_error"
     assert transcoder.error is None
 
 
@@ -119,7 +119,7 @@ def test_a_call_that_waits_for_an_approval_leaves_the_run_waiting() -> None:
         assert shown["requests"][0]["kind"] == "approval"
         assert transcoder.error is None
     response = read("openai-responses", converted(source, "openai-responses", "openai-responses"))
-    assert response["incomplete_details"] == {"reason": "input_required"}
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
     parts = read("vercel-ui", converted(source, "openai-responses", "vercel-ui")).parts
     assert [part.get("state") for part in parts] == [None, "approval-requested"]
     message = read("openai-chat", converted(source, "openai-responses", "openai-chat"))

@@ -113,7 +113,7 @@ def test_a_broken_line_ends_the_target_and_nothing_after_it_is_read() -> None:
             out, transcoder = ended(source, "task", name)
             assert isinstance(transcoder.error, MalformedEvent)
             if name == "openai-responses":
-                assert read(name, out)["error"]["code"] == "malformed_event"
+                assert read(name, out)["error"]["type"] == "malformed_event"
             elif name != "task":
                 read(name, out)
 

@@ -176,7 +176,7 @@ async def test_a_stream_cut_inside_a_frame_ends_with_a_failure() -> None:
     events = events_of(found.content)
     assert events[-2]["delta"] == "Sun "
     assert events[-1]["type"] == "response.failed"
-    assert events[-1]["response"]["error"]["code"] == "upstream_cut"
+    assert events[-1]["response"]["error"]["type"] == "upstream_cut"
     assert Read(events).final is not None
 
 

@@ -43,18 +43,7 @@ TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 def check_response(body: Json) -> None:
     """A `response` object, by the published types."""
-    _extras(Response.model_validate_json(json.dumps(_published(body)), strict=True))
-
-
-def _published(response: Json) -> Json:
-    """The same with codes and reasons that the types list; the SDKs take any string."""
-    body = dict(response)
-    if body["error"] is not None:
-        body["error"] = {**body["error"], "code": "server_error"}
-    if body["incomplete_details"] is not None:
-        assert isinstance(body["incomplete_details"]["reason"], str)
-        body["incomplete_details"] = {"reason": "content_filter"}
-    return body
+    _extras(Response.model_validate_json(json.dumps(body), strict=True))
 
 
 def _extras(model: Any) -> None:
@@ -95,7 +84,7 @@ class Reader:
         model = _EVENTS[kind]
         checked = dict(event)
         if "response" in event:
-            checked["response"] = _published(event["response"])
+            checked["response"] = event["response"]
         _extras(model.model_validate_json(json.dumps(checked), strict=True))
         if "response" in event:
             self._lifecycle(kind, event["response"])
@@ -133,7 +122,7 @@ class Reader:
             assert response["status"] == "completed"
             assert list(range(len(self.items))) == sorted(self.done), "an item is not done"
             assert response["output"] == [self.done[index] for index in sorted(self.done)]
-        elif response["error"] is None or response["error"]["code"] != "interrupted":
+        elif response["error"] is None or response["error"]["type"] != "interrupted":
             assert response["status"] in ("incomplete", "failed", "cancelled")
             assert response["output"] == [self.done[index] for index in sorted(self.done)]
 

@@ -437,7 +437,7 @@ def test_a_tool_that_never_ended_leaves_the_response_incomplete() -> None:
     }
     last = repaired_events(CREATED, added)[-1]
     assert last["type"] == "response.incomplete"
-    assert last["response"]["incomplete_details"] == {"reason": "upstream_ended"}
+    assert last["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
 def test_refusals_are_texts_too() -> None:
@@ -749,7 +749,7 @@ def test_a_stream_that_ends_inside_a_text_is_incomplete_and_keeps_the_text() -> 
 def test_a_stream_that_ends_inside_a_call_fails_and_makes_no_call() -> None:
     events = [event for event in sunny() if event["sequence_number"] < 11]
     told = repaired_events(*events)
-    assert told[-1]["response"]["error"]["code"] == "incomplete_function_call"
+    assert told[-1]["response"]["error"]["type"] == "incomplete_function_call"
     assert "function_call" not in json.dumps(told[-1]["response"]["output"])
 
 
@@ -773,7 +773,7 @@ def test_the_end_comes_before_done() -> None:
 def test_a_stream_that_says_nothing_fails(body: bytes) -> None:
     told = events_of(repaired(body))
     assert kinds(told) == ["created", "failed"]
-    assert told[1]["response"]["error"]["code"] == "empty_stream"
+    assert told[1]["response"]["error"]["type"] == "empty_stream"
 
 
 def test_a_stream_of_another_api_is_not_ours_to_end() -> None:
@@ -811,7 +811,7 @@ def test_a_last_event_without_its_blank_line_is_completed() -> None:
 
 def test_a_stream_that_ends_inside_an_event_was_cut() -> None:
     last = events_of(repaired(stream(*sunny())[:-20]))[-1]
-    assert last["response"]["error"]["code"] == "upstream_cut"
+    assert last["response"]["error"]["type"] == "upstream_cut"
     assert last["response"]["output"] == sunny()[-1]["response"]["output"]
 
 

@@ -238,7 +238,10 @@ def error_of(value: Any, default: str = "The provider failed.") -> ErrorInfo:
     if isinstance(value, str):
         value = {"message": value}
     error = as_dict(value)
-    code = as_word(error.get("code")) or as_word(error.get("type")) or "provider_error"
+    code, kind = as_word(error.get("code")), as_word(error.get("type"))
+    if not code or code == "server_error":
+        # The list of codes is short; servers that have more words put them into `type`.
+        code = kind or code or "provider_error"
     return ErrorInfo(
         code=code if code != "error" else "provider_error",
         message=as_text(error.get("message")) or default,

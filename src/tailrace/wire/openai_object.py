@@ -21,7 +21,24 @@ TOO_LONG = ErrorInfo(
 INCOMPLETE_CALL = ErrorInfo(
     code="incomplete_function_call", message="The response ended inside a function call."
 )
-_ECHOED: dict[str, tuple[type, ...]] = {
+_ERROR_CODES = frozenset(
+    (
+        *("server_error", "rate_limit_exceeded", "invalid_prompt", "vector_store_timeout"),
+        *("invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url"),
+        *("image_too_large", "image_too_small", "image_parse_error", "invalid_image_mode"),
+        *("image_content_policy_violation", "image_file_too_large", "empty_image_file"),
+        *("unsupported_image_media_type", "failed_to_download_image", "image_file_not_found"),
+    )
+)
+"""`ResponseError.code` of OpenAI's API; strict clients refuse any other value."""
+
+_CODES = {"rate_limited": "rate_limit_exceeded", "request_refused": "invalid_prompt"}
+"""Our codes that have a name there."""
+
+_INCOMPLETE_REASONS = frozenset(("max_output_tokens", "content_filter"))
+"""`incomplete_details.reason` of OpenAI's API, as every client version knows it."""
+
+ECHOED: dict[str, tuple[type, ...]] = {
     "background": (bool,),
     "instructions": (str,),
     "max_output_tokens": (int,),
@@ -88,29 +105,33 @@ def failed_response(state: State, error: ErrorInfo) -> Json:
     return {
         **response_object(state),
         "status": "failed",
-        "error": _error(error),
+        "error": error_json(error),
         "usage": usage_of_run(state),
     }
 
 
 def _end(shown: Json, root: TaskNode) -> None:
-    if root.status == "incomplete":
-        shown["incomplete_details"] = {"reason": root.reason}
-    elif root.status == "cancelled":
-        shown["incomplete_details"] = {"reason": "cancelled"}
+    if root.status in ("incomplete", "cancelled"):
+        shown["incomplete_details"] = incomplete_details(root.reason)
     if root.error is not None:
-        shown["error"] = _error(root.error)
+        shown["error"] = error_json(root.error)
     elif any(is_cut(node) and not node.superseded for node in root.items.values()):
         # Decision 15: nobody may take a call that was cut for one that was made.
-        shown["error"] = _error(INCOMPLETE_CALL)
+        shown["error"] = error_json(INCOMPLETE_CALL)
         if root.status != "cancelled":
             shown["status"] = "failed"
 
 
-def _error(error: ErrorInfo) -> Json:
-    # `type` is what the AI SDK wants in a body that is no stream.
-    kept = {"code": error.code, "message": error.message, "param": error.param}
-    return {"type": "server_error", **kept}
+def error_json(error: ErrorInfo) -> Json:
+    """A response's `error`: `code` is from OpenAI's list, `type` is our own code."""
+    code = _CODES.get(error.code, error.code)
+    known = code if code in _ERROR_CODES else "server_error"
+    return {"type": error.code, "code": known, "message": error.message, "param": error.param}
+
+
+def incomplete_details(reason: str | None) -> Json:
+    """Why a response stopped early, from OpenAI's list; the AI SDK reads null as a normal stop."""
+    return {"reason": reason if reason in _INCOMPLETE_REASONS else "max_output_tokens"}
 
 
 def begun_response(state: State) -> Json:
@@ -149,12 +170,12 @@ def begun_response(state: State) -> Json:
 
 def echoed(request: Mapping[str, Any]) -> Json:
     """What every response repeats of its request: the public `options` of its run."""
-    return {name: request[name] for name in _ECHOED if _is_echo(name, request.get(name))}
+    return {name: request[name] for name in ECHOED if _is_echo(name, request.get(name))}
 
 
 def _is_echo(name: str, value: Any) -> bool:
     # `True` is an `int` to Python, and no temperature.
-    kinds = _ECHOED[name]
+    kinds = ECHOED[name]
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 

@@ -24,6 +24,7 @@ from tailrace.wire.openai_encoder import ResponsesEncoder, Told
 from tailrace.wire.openai_items import own_id
 from tailrace.wire.openai_numbers import JOINED, OPENING, place_of, split
 from tailrace.wire.openai_object import (
+    ECHOED,
     echoed,
     references,
     resolved,
@@ -32,6 +33,7 @@ from tailrace.wire.openai_object import (
 )
 
 __all__ = [
+    "ECHOED",
     "FORMAT",
     "ResponsesEncoder",
     "ResponsesFormat",

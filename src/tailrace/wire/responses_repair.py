@@ -15,6 +15,8 @@ from operator import itemgetter
 from typing import ClassVar
 
 from tailrace.core import sse
+from tailrace.core.items import ErrorInfo
+from tailrace.wire.openai_object import error_json, incomplete_details
 from tailrace.wire.responses_body import (
     LIFECYCLE,
     TERMINAL,
@@ -124,7 +126,7 @@ class ResponsesRepair:
             self._out.append(raw + b"\n\n")
         self._texts.release()
         if not self._over:
-            self._end("response.failed", {"code": code, "message": message})
+            self._end("response.failed", ErrorInfo(code=code, message=message))
         return self._taken()
 
     def _taken(self) -> bytes:
@@ -382,7 +384,7 @@ class ResponsesRepair:
         items = self._books.items
         if not items:
             message = "The backend ended its stream without an answer."
-            self._end("response.failed", {"code": "empty_stream", "message": message})
+            self._end("response.failed", ErrorInfo(code="empty_stream", message=message))
         elif self._books.full:
             self._end("response.completed" if meant else "response.incomplete", None)
         elif all(
@@ -394,19 +396,20 @@ class ResponsesRepair:
             self._end("response.completed", None)
         elif any(item.done is None and item.type == "function_call" for item in items):
             message = "The backend ended its stream inside a function call."
-            self._end("response.failed", {"code": "incomplete_function_call", "message": message})
+            error = ErrorInfo(code="incomplete_function_call", message=message)
+            self._end("response.failed", error)
         else:
             self._end("response.incomplete", None)
 
-    def _end(self, kind: str, error: Json | None) -> None:
+    def _end(self, kind: str, error: ErrorInfo | None) -> None:
         self._begin({}, kind)
         if kind != "response.failed" and not self._books.full:
             self._close_items({}, kind)
         response = {**self._response, "status": kind.removeprefix("response.")}
         response["output"] = [item.done for item in self._done_items()]
-        response["error"] = error
-        reason = {"reason": "upstream_ended"} if kind == "response.incomplete" else None
-        response["incomplete_details"] = reason
+        response["error"] = error_json(error) if error is not None else None
+        cut = kind == "response.incomplete"
+        response["incomplete_details"] = incomplete_details(None) if cut else None
         self._over = True
         self.insert(kind, {"response": response})
 
