@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,14 +18,15 @@ from pathlib import Path
 from starlette.types import Receive, Scope, Send
 
 from tailrace.buses import mirror_of, open_bus
-from tailrace.core.errors import CallerError
+from tailrace.core.errors import CallerError, TailraceError
 from tailrace.extensions import Opener, store_opener, with_formats
 from tailrace.ports import MAX_ATTEMPTS, Store
 from tailrace.runtime.agents import Agent, check_agents
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.worker import LEASE_SECONDS
-from tailrace.server.door import LOOPBACK
+from tailrace.server.door import LOOPBACK, failure
+from tailrace.server.origins import checked_origins
 from tailrace.server.routes import Server
 from tailrace.server.signals import on_stop_signal
 from tailrace.wire.base import Format
@@ -50,6 +51,12 @@ class Tailrace:
     `lease` is how long a run stays with a worker that is not heard of. A run that `max_attempts`
     workers have lost is ended as failed. `grace` is how long runs may take to finish when the
     application stops.
+
+    `hosts` are the names that the server answers for. `origins` are the web pages that may call it
+    from another origin, such as `http://localhost:3000`; there are none by default.
+
+    Mounted into another application, it starts with the first request and stops with the event
+    loop, unless that application's lifespan enters `running()`.
     """
 
     def __init__(
@@ -66,7 +73,8 @@ class Tailrace:
         lease: timedelta = timedelta(seconds=LEASE_SECONDS),
         max_attempts: int = MAX_ATTEMPTS,
         grace: timedelta = timedelta(seconds=30),
-        hosts: frozenset[str] = LOOPBACK,
+        hosts: Iterable[str] = LOOPBACK,
+        origins: Iterable[str] = (),
     ) -> None:
         check_agents(agents)
         if lease < timedelta(seconds=1) or max_attempts < 1:
@@ -80,9 +88,12 @@ class Tailrace:
         self.lease = lease
         self.max_attempts = max_attempts
         self.grace = grace
-        self.hosts = hosts
+        self.hosts = frozenset(hosts)
+        self.origins = checked_origins(origins)
         self._runs: Runs | None = None
         self._server: Server | None = None
+        self._starting: asyncio.Future[Server]
+        self._hosting: asyncio.Task[None] | None = None
 
     @property
     def runs(self) -> Runs:
@@ -125,7 +136,7 @@ class Tailrace:
             keep_runs=_seconds(self.keep_runs),
             mirror=mirror_of(bus),
         )
-        self._server = Server(runs, self._formats, self.hosts)
+        self._server = Server(runs, self._formats, self.hosts, self.origins)
         runs.open()
         try:
             yield
@@ -159,10 +170,32 @@ class Tailrace:
         """Speak ASGI."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif self._server is not None:
-            await self._server.app(scope, receive, send)
-        else:
-            raise RuntimeError("Not running: the server must send the lifespan events.")
+            return
+        try:
+            server = self._server or await self._started()
+        except TailraceError as error:
+            await failure(error)(scope, receive, send)
+            return
+        await server.app(scope, receive, send)
+
+    async def _started(self) -> Server:
+        """Start for a host that sends no lifespan; requests that come meanwhile wait for it."""
+        if self._hosting is None or self._hosting.done():
+            self._starting = asyncio.get_running_loop().create_future()
+            self._hosting = asyncio.create_task(self._host(self._starting))
+        return await asyncio.shield(self._starting)
+
+    async def _host(self, starting: asyncio.Future[Server]) -> None:
+        """Run until the event loop ends, which cancels this task."""
+        try:
+            async with self.running():
+                assert self._server is not None
+                starting.set_result(self._server)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if starting.done():
+                raise
+            starting.set_exception(error)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()

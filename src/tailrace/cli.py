@@ -362,6 +362,8 @@ async def _serve(
 ) -> None:
     import uvicorn
 
+    from tailrace.server.http import BoundedHttp
+
     class Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -369,6 +371,7 @@ async def _serve(
 
     config = uvicorn.Config(
         app,
+        http=BoundedHttp,
         log_level="warning",
         lifespan="off",
         timeout_graceful_shutdown=5,

@@ -134,20 +134,19 @@ def test_cut_after_every_event_it_goes_on_right_there(
 
 
 def test_it_opens_before_the_first_run_and_stays_open_between_runs(served: Served) -> None:
-    for path in ("/threads/early/events", "/runs/early2/events"):
-        with listening(served.url + path, format="task") as listener:
-            assert listener.frames == []
-            thread_id = path.split("/")[2]
-            lines: list[str] = []
-            for _ in range(3):
-                lines += log_of(served, run_in(served, thread_id))
-                assert [frame.data for frame in listener.wait(len(lines))] == lines
-        # The end of the last run is not the end of the thread: never 204.
-        with listening(served.url + path, listener.frames[-1].id, format="task") as again:
-            lines = log_of(served, run_in(served, thread_id))
-            found = again.wait(len(lines))
+    with listening(f"{served.url}/threads/early/events", format="task") as listener:
+        assert listener.frames == []
+        lines: list[str] = []
+        for _ in range(3):
+            lines += log_of(served, run_in(served, "early"))
+            assert [frame.data for frame in listener.wait(len(lines))] == lines
+    # The end of the last run is not the end of the thread: never 204.
+    for ordinal, path in ((4, "/threads/early/events"), (5, "/runs/early/events")):
+        with listening(served.url + path, listener.frames[-1].id, format="task") as listener:
+            lines = log_of(served, run_in(served, "early"))
+            found = listener.wait(len(lines))
             assert [frame.data for frame in found] == lines
-            assert found[0].id == "4:1"
+            assert found[0].id == f"{ordinal}:1"
 
 
 def test_a_server_that_is_killed_between_runs_costs_a_client_nothing(tmp_path: Path) -> None:

@@ -46,9 +46,14 @@ class TailraceError(Exception):
 
 
 class CallerError(TailraceError):
-    """The caller can mend it."""
+    """The caller can mend it; `param` is the field of the request that is wrong."""
 
     code = "invalid_request"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        """Keep the field's name for programs."""
+        super().__init__(message)
+        self.param = param
 
 
 class InvalidCursor(CallerError):

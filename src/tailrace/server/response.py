@@ -133,8 +133,13 @@ class EventStream:
         """
         scope[STREAM] = self
 
-    async def answer(self, receive: Receive, send: Send) -> None:
-        """Answer the request."""
+    async def head(self, send: Send) -> None:
+        """Answer a HEAD request: the headers alone, at once."""
+        await self._source.close()
+        await self._send_headers(send)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_headers(self, send: Send) -> None:
         headers = {
             "content-type": "text/event-stream; charset=utf-8",
             "cache-control": "no-store",
@@ -143,6 +148,10 @@ class EventStream:
         }
         lines = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": lines})
+
+    async def answer(self, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        await self._send_headers(send)
         self._task = asyncio.current_task()
         client = asyncio.ensure_future(_left(receive))
         client.add_done_callback(lambda _: self.cut("left"))

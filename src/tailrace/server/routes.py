@@ -15,18 +15,19 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from tailrace.core.codec import check_value
-from tailrace.core.errors import CallerError, NotFound, UnknownFormat
+from tailrace.core.errors import NotFound, UnknownFormat
 from tailrace.core.view import client_view
 from tailrace.runtime.retry import within
-from tailrace.runtime.runs import RUN_PREFIX, Runs
+from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import runs_of_item
+from tailrace.server import fields
+from tailrace.server.body import read_json
 from tailrace.server.door import (
     LOOPBACK,
     Door,
     answering,
     error_response,
     json_response,
-    read_json,
     truthy,
 )
 from tailrace.server.response import Connections, EventStream
@@ -46,7 +47,11 @@ class Server:
     """The HTTP face of some runs."""
 
     def __init__(
-        self, runs: Runs, formats: Mapping[str, Format], hosts: frozenset[str] = LOOPBACK
+        self,
+        runs: Runs,
+        formats: Mapping[str, Format],
+        hosts: frozenset[str] = LOOPBACK,
+        origins: frozenset[str] = frozenset(),
     ) -> None:
         self.runs = runs
         self.formats = formats
@@ -64,6 +69,11 @@ class Server:
             Route("/runs/{run_id}/input", answering(self.input), methods=["POST"]),
             Route("/v1/responses", answering(self.create_response), methods=["POST"]),
             Route("/v1/responses/{response_id}", answering(self.get_response), methods=["GET"]),
+            Route(
+                "/v1/responses/{response_id}/cancel",
+                answering(self.cancel_response),
+                methods=["POST"],
+            ),
             Route("/api/chat", answering(self.chat), methods=["POST"]),
             Route("/api/chat/{chat_id}/stream", answering(self.resume_chat), methods=["GET"]),
         ]
@@ -71,7 +81,7 @@ class Server:
             routes=routes,
             exception_handlers={404: _no_route, 405: _no_route, 500: _our_fault},
         )
-        self.app = Door(app, hosts)
+        self.app = Door(app, hosts, origins=origins)
 
     # --- our own API ---------------------------------------------------------------------------
 
@@ -91,7 +101,7 @@ class Server:
             "     ?snapshot=true                the state so far, then the rest",
             "POST /runs/{id}/cancel             stop it",
             "POST /runs/{id}/input {…}          hand it an answer",
-            "POST /v1/responses, GET /v1/responses/{id}      for OpenAI clients",
+            "POST /v1/responses, GET /v1/responses/{id}, POST …/cancel   for OpenAI clients",
             "POST /api/chat, GET /api/chat/{id}/stream       for the Vercel AI SDK",
         ]
         return PlainTextResponse("\n".join(lines) + "\n")
@@ -122,22 +132,20 @@ class Server:
     async def start(self, request: Request) -> Response:
         """Begin a run."""
         body = await read_json(request)
-        agent, thread_id = body.get("agent"), body.get("thread_id")
-        if not isinstance(agent, str):
-            raise CallerError("`agent` is missing: name one of GET /agents.")
-        if thread_id is not None and not isinstance(thread_id, str):
-            raise CallerError("`thread_id` must be a string.")
-        previous = body.get("previous_run_id", UNSET)
-        if previous not in (None, UNSET) and not isinstance(previous, str):
-            raise CallerError("`previous_run_id` must be a run's id, or null.")
+        agent = fields.text(body, "agent", "name one of GET /agents")
+        previous = fields.optional(body, "previous_run_id", str)
         run_id = await self.runs.start(
             agent,
             body.get("input"),
-            thread_id=thread_id,
-            previous_run_id=previous,
-            forget=not _stored(body),
+            thread_id=fields.optional(body, "thread_id", str),
+            previous_run_id=previous if "previous_run_id" in body else UNSET,
+            metadata=fields.optional(body, "metadata", dict),
+            forget=fields.optional(body, "store", bool) is False,
         )
-        return json_response({"run_id": run_id, "events": f"/runs/{run_id}/events"}, 201)
+        here = f"{request.scope.get('root_path', '')}/runs/{run_id}"
+        answer = json_response({"run_id": run_id, "events": f"{here}/events"}, 201)
+        answer.headers["location"] = here
+        return answer
 
     async def show(self, request: Request) -> Response:
         """The run as its clients may see it, so far or at the end."""
@@ -154,7 +162,7 @@ class Server:
                 look = await self.runs.reader.look(run_id)
         info = look.info if look is not None else await self.runs.store.info(run_id)
         if info is None:
-            return await self._thread(request, run_id, made=not run_id.startswith(RUN_PREFIX))
+            return await self._thread(request, run_id, needs_run=True)
         name = request.query_params.get("format", "task")
         wire = self.formats.get(name)
         if wire is None:
@@ -167,14 +175,16 @@ class Server:
 
     async def thread(self, request: Request) -> object:
         """All runs of a thread, one after another, also those to come."""
-        return await self._thread(request, request.path_params["thread_id"], made=True)
+        return await self._thread(request, request.path_params["thread_id"])
 
-    async def _thread(self, request: Request, thread_id: str, *, made: bool) -> object:
-        """Unless it is `made`, a thread needs a run first: the id looks like one of ours."""
+    async def _thread(self, request: Request, thread_id: str, *, needs_run: bool = False) -> object:
+        """The stream of a thread; with `needs_run` a thread without runs is not found."""
         check_value(thread_id)
-        last = await self.runs.store.last_ordinal(thread_id)
-        if not made and not last:
-            raise NotFound(f"There is no run {thread_id}.")
+        if needs_run and not await self.runs.store.last_ordinal(thread_id):
+            raise NotFound(
+                f"There is no run or thread {thread_id}. To wait for the first run of a thread, "
+                f"use /threads/{thread_id}/events."
+            )
         name = request.query_params.get("format", THREAD_FORMAT)
         wire = self.formats.get(name)
         if not isinstance(wire, ThreadFormat):
@@ -206,18 +216,19 @@ class Server:
     async def create_response(self, request: Request) -> object:
         """One POST is one run; `model` names the agent."""
         body = await read_json(request)
-        model = body.get("model")
-        if not isinstance(model, str):
-            raise CallerError("`model` is missing: name one of GET /agents.")
-        previous = body.get("previous_response_id")
+        model = fields.text(body, "model", "name one of GET /agents")
+        asked = fields.response_input(body)
+        stream = fields.optional(body, "stream", bool)
+        previous = fields.optional(body, "previous_response_id", str)
         run_id = await self.runs.start(
             model,
-            await self._resolved(body.get("input")),
-            previous_run_id=_run_id_of(previous) if isinstance(previous, str) else None,
-            options=openai_responses.echoed(body),
-            forget=not _stored(body),
+            await self._resolved(asked),
+            previous_run_id=_run_id_of(previous) if previous is not None else None,
+            options=fields.response_options(body),
+            metadata=fields.response_metadata(body),
+            forget=body.get("store") is False,
         )
-        if body.get("stream") is True:
+        if stream:
             return self._stream(openai_responses.FORMAT, run_id)
         if body.get("background") is not True:
             with within(None):  # the run may take as long as it likes
@@ -254,17 +265,21 @@ class Server:
         await source.is_finished()  # refuses a number that was never sent
         return self.connections.answer(source)
 
+    async def cancel_response(self, request: Request) -> Response:
+        """Stop a response; a second time changes nothing."""
+        run_id = _run_id_of(request.path_params["response_id"])
+        await self.runs.info(run_id)
+        await self.runs.cancel(run_id)
+        return json_response(openai_responses.response_object(await self.runs.state(run_id)))
+
     # --- Vercel AI SDK -------------------------------------------------------------------------
 
     async def chat(self, request: Request) -> object:
         """What `useChat` sends: the chat's id is the thread, its new message the input."""
         body = await read_json(request)
-        chat_id, messages = body.get("id"), body.get("messages")
-        if not isinstance(chat_id, str) or not isinstance(messages, list) or not messages:
-            raise CallerError("Send `id` and `messages`, as the AI SDK's chat transport does.")
-        agent = body.get("agent") or next(iter(self.runs.agents))
-        if not isinstance(agent, str):
-            raise CallerError("`agent` must be a string.")
+        chat_id = fields.text(body, "id", "send the chat's id")
+        messages = fields.chat_messages(body)
+        agent = fields.optional(body, "agent", str) or next(iter(self.runs.agents), "")
         previous, new = await self._continued(messages)
         run_id = await self.runs.start(
             agent,
@@ -304,21 +319,17 @@ def _cursor_text(request: Request) -> str | None:
     return request.headers.get("last-event-id") or request.query_params.get("after")
 
 
-def _stored(body: dict[str, object]) -> bool:
-    """Whether a run is to be kept after its end, which it is unless the caller says otherwise."""
-    store = body.get("store")
-    if store is not None and not isinstance(store, bool):
-        raise CallerError("`store` must be true or false.")
-    return store is not False
-
-
 def _is_over(ended_at: float | None) -> bool:
     return ended_at is not None and time.time() - ended_at > CHAT_GRACE_SECONDS
 
 
 async def _no_route(request: Request, error: Any) -> Response:
     if error.status_code == 405:
-        return error_response(405, "method_not_allowed", f"{request.method} is not for this path.")
+        allowed = error.headers["Allow"]
+        message = f"This path does not take {request.method}; use {allowed}."
+        answer = error_response(405, "method_not_allowed", message)
+        answer.headers["allow"] = allowed
+        return answer
     return error_response(404, NotFound.code, f"There is nothing at {request.url.path}.")
 
 

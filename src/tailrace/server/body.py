@@ -1,0 +1,130 @@
+"""Reads a request's body: JSON, bounded in bytes and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.requests import Request
+
+from tailrace.core.codec import check_value
+from tailrace.core.errors import CallerError, StreamTooLarge, TailraceError
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+
+MAX_BODIES_BYTES = 16 * MAX_BODY_BYTES
+"""What all unfinished bodies of the process may hold together."""
+
+BODY_SECONDS = 60.0
+"""How long a client may take to send its body."""
+
+_LARGE_BYTES = 1024 * 1024
+"""A body of this size is decoded in a thread, so that other requests go on."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class BodyTimeout(CallerError):
+    """The client did not finish its body in time."""
+
+    code = "request_timeout"
+
+
+class TooManyBodies(TailraceError):
+    """Other clients' unfinished bodies hold all the memory there is for bodies."""
+
+    code = "overloaded"
+
+
+class _Bodies:
+    """Counts the bytes of all bodies that are being received."""
+
+    held = 0
+
+    @contextmanager
+    def receiving(self) -> Iterator[bytearray]:
+        """A body to append to; its bytes count until the block ends."""
+        body = bytearray()
+        try:
+            yield body
+        finally:
+            self.held -= len(body)
+
+    def add(self, body: bytearray, chunk: bytes) -> None:
+        """Append to a body within both bounds."""
+        if len(body) + len(chunk) > MAX_BODY_BYTES:
+            raise StreamTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+        if self.held + len(chunk) > MAX_BODIES_BYTES:
+            raise TooManyBodies("Too many requests are being received; send it again later.")
+        body += chunk
+        self.held += len(chunk)
+
+
+_bodies = _Bodies()
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """The body as a JSON object, or the caller's error."""
+    with _bodies.receiving() as body:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in request.stream():
+                    _bodies.add(body, chunk)
+        except TimeoutError:
+            raise BodyTimeout(
+                f"The body did not arrive within {BODY_SECONDS:.0f} seconds; send it again."
+            ) from None
+        if len(body) < _LARGE_BYTES:
+            return _object(bytes(body))
+        return await asyncio.to_thread(_object, bytes(body))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    value = decode_json(body)
+    if not isinstance(value, dict):
+        raise CallerError("The body must be a JSON object.")
+    return value
+
+
+def decode_json(body: bytes) -> Any:
+    """Decode strict JSON: no duplicate keys, no NaN, no lone surrogates."""
+    try:
+        text = body.decode()
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CallerError(f"The body is not JSON: {error}.") from error
+    except ValueError as error:  # Python's limit on digits
+        raise CallerError("A number in the body has too many digits; send a string.") from error
+    except RecursionError as error:
+        raise CallerError("The body is nested too deeply.") from error
+    if _SURROGATE.search(text):
+        _check_surrogates(value)
+    check_value(value)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CallerError(f"The body has the key {twice[:100]!a} twice in one object.")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise CallerError(f"The body is not JSON: {name} is no JSON value; send null.")
+
+
+def _check_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise CallerError(
+            f"A string in the body holds {half}, half of a surrogate pair; send whole characters."
+        ) from error

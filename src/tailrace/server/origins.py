@@ -1,0 +1,74 @@
+"""Who may ask: the `Host` a request names, and the pages that may call from another origin (CORS).
+
+A server on loopback is reachable from every web page that its user opens. So the `Host` must be
+one of ours (against DNS rebinding), and pages of other sites must be listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from starlette.types import Message, Send
+
+from tailrace.core.errors import CallerError
+
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://" + _AUTHORITY.pattern)
+
+EXPOSED = ("location", "retry-after", "x-vercel-ai-ui-message-stream")
+"""Headers of our answers that a page of another origin may read."""
+
+PREFLIGHT_SECONDS = 600
+
+
+def host_of(authority: str) -> str | None:
+    """The name in `name` or `name:port`, also for `[::1]:port`; None for anything else."""
+    found = _AUTHORITY.fullmatch(authority.lower())
+    return found[1] if found else None
+
+
+def origin_host(origin: str) -> str | None:
+    """The host of `scheme://host:port`; None for anything else, such as `null`."""
+    scheme, colon, authority = origin.partition("://")
+    return host_of(authority) if colon and scheme else None
+
+
+def checked_origins(origins: Iterable[str]) -> frozenset[str]:
+    """The origins that an application lists, each as a browser sends it."""
+    if isinstance(origins, str):
+        raise CallerError("`origins` is a list: write origins=['http://localhost:3000'].")
+    found = frozenset(origin.lower() for origin in origins)
+    for origin in found:
+        if not _ORIGIN.fullmatch(origin):
+            raise CallerError(
+                f"{origin!r} is no origin: write scheme://host:port, without a path. "
+                "There is no wildcard; list each origin."
+            )
+    return found
+
+
+def preflight(requested_headers: bytes) -> list[tuple[bytes, bytes]]:
+    """What a listed origin may send: our methods, and the headers it asks for."""
+    return [
+        (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE"),
+        (b"access-control-allow-headers", requested_headers or b"content-type"),
+        (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
+    ]
+
+
+def allowing(origin: str, send: Send) -> Send:
+    """Let the page of a listed origin read the answer."""
+    headers = [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-allow-credentials", b"true"),
+        (b"access-control-expose-headers", ", ".join(EXPOSED).encode()),
+        (b"vary", b"origin"),
+    ]
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_with_headers

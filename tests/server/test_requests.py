@@ -1,0 +1,319 @@
+"""What the server takes and what it refuses, asked over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from tailrace.app import Tailrace
+from tailrace.server import body, http
+from tests.serving import Served
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = Served(tmp_path_factory.mktemp("server") / "log.db")
+    yield made
+    made.kill()
+
+
+def begin(served: Served, agent: str = "endless", **more: Any) -> str:
+    answer = httpx.post(f"{served.url}/runs", json={"agent": agent, **more})
+    return str(answer.json()["run_id"])
+
+
+def raw(served: Served, request: bytes, seconds: float = 20.0) -> bytes:
+    """Send bytes as they are; what the server answers until it closes the connection."""
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), seconds) as connection:
+        connection.sendall(request)
+        found = b""
+        while piece := connection.recv(65536):
+            found += piece
+        return found
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-type": "application/json"}])
+def test_a_cancel_needs_no_body(served: Served, headers: dict[str, str]) -> None:
+    run_id = begin(served)
+    url = f"{served.url}/runs/{run_id}/cancel"
+    assert httpx.post(url, headers=headers).json()["status"] == "cancelled"
+    assert httpx.post(url, headers=headers).json()["status"] == "cancelled"
+
+
+def test_a_response_is_cancelled_by_its_own_path(served: Served) -> None:
+    request = {"model": "endless", "input": "?", "background": True}
+    found = httpx.post(f"{served.url}/v1/responses", json=request).json()
+    url = f"{served.url}/v1/responses/{found['id']}/cancel"
+    for _ in range(2):
+        answer = httpx.post(url).json()
+        assert (answer["object"], answer["id"]) == ("response", found["id"])
+        assert answer["status"] == "cancelled"
+    missing = httpx.post(f"{served.url}/v1/responses/resp_nobody/cancel")
+    assert missing.status_code == 404
+
+
+def test_metadata_is_kept_and_echoed(served: Served) -> None:
+    metadata = {"order": "17"}
+    request = {"model": "assistant", "input": "?", "metadata": metadata}
+    found = httpx.post(f"{served.url}/v1/responses", json=request, timeout=20).json()
+    assert found["metadata"] == metadata
+    again = httpx.get(f"{served.url}/v1/responses/{found['id']}").json()
+    assert again["metadata"] == metadata
+    run_id = begin(served, "assistant", metadata={"any": ["thing"]})
+    assert httpx.get(f"{served.url}/runs/{run_id}").json()["metadata"] == {"any": ["thing"]}
+
+
+ASKED = {"model": "assistant", "input": "?"}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "param"),
+    [
+        ("/v1/responses", {"model": "assistant"}, "input"),
+        ("/v1/responses", {**ASKED, "input": 5}, "input"),
+        ("/v1/responses", {**ASKED, "input": ["?"]}, "input"),
+        ("/v1/responses", {**ASKED, "stream": "yes"}, "stream"),
+        ("/v1/responses", {**ASKED, "background": 1}, "background"),
+        ("/v1/responses", {**ASKED, "temperature": "hot"}, "temperature"),
+        ("/v1/responses", {**ASKED, "store": "no"}, "store"),
+        ("/v1/responses", {**ASKED, "previous_response_id": 5}, "previous_response_id"),
+        ("/v1/responses", {**ASKED, "metadata": "x"}, "metadata"),
+        ("/v1/responses", {**ASKED, "metadata": {"x": 1}}, "metadata"),
+        ("/v1/responses", {**ASKED, "metadata": {"x": "y" * 513}}, "metadata"),
+        ("/v1/responses", {"input": "?"}, "model"),
+        ("/runs", {"agent": 5}, "agent"),
+        ("/runs", {"agent": "assistant", "thread_id": 5}, "thread_id"),
+        ("/runs", {"agent": "assistant", "metadata": 5}, "metadata"),
+        ("/runs", {"agent": "assistant", "store": "no"}, "store"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_refused_by_its_name(
+    served: Served, path: str, asked: dict[str, Any], param: str
+) -> None:
+    answer = httpx.post(served.url + path, json=asked)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == param
+    assert f"`{param}`" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("messages", [[5], [], None, "hi"])
+def test_use_chat_gets_a_sentence_and_no_json(served: Served, messages: Any) -> None:
+    answer = httpx.post(f"{served.url}/api/chat", json={"id": "c", "messages": messages})
+    assert answer.status_code == 400
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.text == "`messages` must be a list of messages."
+
+
+def test_every_error_on_the_chat_path_is_a_sentence(served: Served) -> None:
+    url = f"{served.url}/api/chat"
+    for answer in (
+        httpx.post(url, content=b"{", headers=JSON),
+        httpx.post(url, content=b"{}", headers={"content-type": "text/plain"}),
+        httpx.post(url, json={"id": "c", "messages": [{}], "agent": "nobody"}),
+        httpx.get(url),
+        httpx.get(f"{url}/c/nowhere"),
+    ):
+        assert answer.status_code in (400, 404, 405, 415)
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert answer.text.endswith((".", "`"))
+        assert "{" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"agent":"assistant","agent":"slow"}', "'agent' twice"),
+        (b'{"agent":"assistant","input":{"a":1,"a":2}}', "'a' twice"),
+        (b'{"agent":"assistant","input":"\\ud800"}', "\\ud800, half of a surrogate pair"),
+        (b'{"agent":"assistant","input":"\\udc00\\ud800"}', "\\udc00, half of a surrogate pair"),
+        (b'{"agent":"assistant","input":NaN}', "NaN"),
+        (b'{"agent":"assistant","input":1e999}', "infinities"),
+        (b'{"agent":"assistant","input":%b}' % (b"9" * 5000), "too many digits"),
+    ],
+)
+def test_a_body_that_is_no_strict_json_is_refused_with_its_reason(
+    served: Served, content: bytes, words: str
+) -> None:
+    answer = httpx.post(f"{served.url}/runs", content=content, headers=JSON)
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]["message"]
+
+
+def test_a_whole_surrogate_pair_is_one_character(served: Served) -> None:
+    content = b'{"agent":"assistant","input":"\\ud83d\\ude00"}'
+    answer = httpx.post(f"{served.url}/runs", content=content, headers=JSON)
+    run = httpx.get(served.url + answer.headers["location"]).json()
+    assert run["input"] == "😀"
+
+
+def test_a_wrong_method_is_told_the_right_ones(served: Served) -> None:
+    answer = httpx.get(f"{served.url}/runs")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    answer = httpx.delete(f"{served.url}/health")
+    assert answer.status_code == 405
+    assert {*answer.headers["allow"].split(", ")} == {"GET", "HEAD"}
+
+
+def test_a_mistyped_run_id_is_not_found(served: Served) -> None:
+    for name in ("run_nobody", "nobody", "Run_7"):
+        answer = httpx.get(f"{served.url}/runs/{name}/events")
+        assert answer.status_code == 404
+        assert f"/threads/{name}/events" in answer.json()["error"]["message"]
+
+
+def test_a_head_request_for_a_stream_is_answered_at_once(served: Served) -> None:
+    run_id = begin(served)
+    for path in (f"/runs/{run_id}/events", "/threads/later/events"):
+        head = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        answer = raw(served, head.encode(), 5.0)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"content-type: text/event-stream" in answer
+    httpx.post(f"{served.url}/runs/{run_id}/cancel")
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        *(["localhost:80@evil.com"], ["evil.com@localhost"], ["localhost:80:80"], ["localhost/"]),
+        *(["localhost, evil.com"], ["[::1].evil.com"], ["[::1"], ["localhost:"], [""], []),
+        ["localhost", "evil.com"],
+        ["localhost", "localhost"],
+    ],
+)
+def test_an_odd_host_is_refused(served: Served, hosts: list[str]) -> None:
+    lines = "".join(f"Host: {host}\r\n" for host in hosts)
+    head = f"GET /health HTTP/1.1\r\n{lines}Connection: close\r\n\r\n"
+    assert raw(served, head.encode()).startswith(b"HTTP/1.1 400")
+
+
+def test_an_origin_that_only_looks_like_ours_is_refused(served: Served) -> None:
+    for origin in (
+        "http://localhost:80@evil.com",
+        "http://localhost.evil.com",
+        "localhost",
+        "null",
+    ):
+        answer = httpx.get(f"{served.url}/health", headers={"Origin": origin})
+        assert answer.status_code == 403, origin
+
+
+def test_a_head_beyond_the_bound_is_refused_while_it_arrives(served: Served) -> None:
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+        sent = 0
+        with suppress(OSError):  # reset or broken pipe
+            while sent < 100_000_000:
+                sent += connection.send(b"x" * 65536)
+    assert sent < 20_000_000
+    answer = httpx.get(f"{served.url}/health", headers={"X-Long": "x" * 70_000})
+    assert answer.status_code == 431
+    long = httpx.get(f"{served.url}/health?{'x' * 60_000}")
+    assert long.status_code == 200
+
+
+async def ask(app: Any, chunks: AsyncIterator[bytes]) -> tuple[int, dict[bytes, Any]]:
+    """POST /runs to an application in this process; the body may never end."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/runs",
+        "query_string": b"",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"transfer-encoding", b"chunked"),
+        ],
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": await anext(chunks), "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent[0]["status"], {**dict(sent[0]["headers"]), b"body": json.loads(sent[1]["body"])}
+
+
+async def test_an_unfinished_body_is_given_up_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "BODY_SECONDS", 0.05)
+
+    async def stalls() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    app = Tailrace({}, tmp_path / "log.db")
+    async with app.running():
+        status, answer = await ask(app, stalls())
+    assert (status, answer[b"connection"]) == (408, b"close")
+    assert answer[b"body"]["error"]["code"] == "request_timeout"
+
+
+async def test_unfinished_bodies_hold_a_bounded_amount_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "MAX_BODIES_BYTES", 1000)
+    filled, more = asyncio.Event(), asyncio.Event()
+
+    async def fills() -> AsyncIterator[bytes]:
+        yield b"x" * 900
+        filled.set()
+        await more.wait()
+        yield b"x" * 101
+
+    async def asks() -> AsyncIterator[bytes]:
+        yield b"x" * 101
+
+    app = Tailrace({}, tmp_path / "log.db")
+    async with asyncio.timeout(20), app.running():
+        first = asyncio.create_task(ask(app, fills()))
+        await filled.wait()
+        status, answer = await ask(app, asks())
+        assert (status, answer[b"retry-after"]) == (503, b"1")
+        more.set()
+        assert (await first)[0] == 503
+    assert body._bodies.held == 0
+
+
+async def test_a_head_that_does_not_end_is_given_up_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "HEAD_SECONDS", 0.05)
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    config, state = uvicorn.Config(answer), ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: http.BoundedHttp(config, state, {}), "127.0.0.1", 0)
+    async with asyncio.timeout(20), server:
+        address = server.sockets[0].getsockname()
+        for start in (b"", b"GET / HTTP/1.1\r\nHost:"):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(start)
+            assert (await reader.read()).startswith(b"HTTP/1.1 408")
+            writer.close()
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+        writer.write(b"GET / HTTP/1.1\r\nHost:")  # the next one on the same connection
+        assert (await reader.read()).startswith(b"HTTP/1.1 408")
+        writer.close()
