@@ -188,7 +188,7 @@ class Tailrace:
     async def _host(self, starting: asyncio.Future[Server]) -> None:
         """Run until the event loop ends, which cancels this task."""
         try:
-            async with self.running():
+            async with self._draining_on_signal():
                 assert self._server is not None
                 starting.set_result(self._server)
                 await asyncio.Event().wait()
@@ -199,6 +199,18 @@ class Tailrace:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
+        try:
+            async with self._draining_on_signal():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def _draining_on_signal(self) -> AsyncIterator[None]:
+        """Run inside another program; a stop signal drains at once, a second one hurries."""
         loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []
 
@@ -211,16 +223,10 @@ class Tailrace:
         def on_signal() -> None:
             loop.call_soon_threadsafe(stop)
 
-        try:
-            async with self.running():
-                await send({"type": "lifespan.startup.complete"})
-                with on_stop_signal(on_signal):
-                    await receive()
-                    await asyncio.gather(*stopping)
-        except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            raise
-        await send({"type": "lifespan.shutdown.complete"})
+        async with self.running():
+            with on_stop_signal(on_signal):
+                yield
+                await asyncio.gather(*stopping)
 
 
 def _seconds(kept: timedelta | None) -> float:

@@ -30,6 +30,7 @@ from pathlib import Path
 from datetime import timedelta
 from tailrace.app import Tailrace
 from tailrace.runtime.agents import restartable
+from starlette.applications import Starlette
 
 async def slow(task):
     task.notice(type(asyncio.get_running_loop()).__module__)
@@ -48,11 +49,14 @@ app = Tailrace(
     "log.db",
     grace=timedelta(seconds=float(os.environ.get("GRACE", "30"))),
 )
+host = Starlette()
+host.mount("/mounted", app)
 """
 
 SERVERS = {
     "tailrace": ["-m", "tailrace.cli", "serve", "mine:app", "--port", "0"],
     "uvicorn": ["-m", "uvicorn", "mine:app", "--port", "0"],
+    "mounted": ["-m", "uvicorn", "mine:host", "--port", "0"],
 }
 
 
@@ -75,7 +79,7 @@ def served(
             if found := re.search(r"http://[^\s(]+", line):
                 break
         assert found
-        yield found[0], process
+        yield found[0] + ("/mounted" if kind == "mounted" else ""), process
     finally:
         process.kill()
         process.wait(10)
@@ -110,7 +114,7 @@ def test_a_stop_signal_lets_runs_finish_with_their_streams_and_ends_with_success
         assert process.wait(20) == (0 if kind == "tailrace" else -number)
 
 
-@pytest.mark.parametrize("kind", ["tailrace", "uvicorn"])
+@pytest.mark.parametrize("kind", ["tailrace", "uvicorn", "mounted"])
 async def test_after_the_grace_restartable_runs_are_released_and_others_end_as_interrupted(
     tmp_path: Path, kind: str
 ) -> None:
