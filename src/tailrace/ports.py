@@ -268,7 +268,23 @@ class Queue(Protocol):
         """
 
     async def release(self, run_id: str, epoch: int) -> None:
-        """Give a claim up, so that another worker need not wait for the lease to end."""
+        """Give a claim up, so that another worker need not wait for the lease to end.
+
+        A parked run stays parked.
+        """
+
+    async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
+        """Let runs wait for a letter without a lease; the run_ids that are parked now.
+
+        A run with a letter that was not acknowledged is not parked, nor one whose claim is lost.
+        `claim` passes a parked run over until a letter comes. Then its worker has the lease again
+        for `first_go` seconds, and has to extend it; after that any worker may claim the run. A
+        parked run that was released may be claimed as soon as a letter comes. The epoch stays: the
+        worker may write until another one claims. `extend` ends the parking.
+        """
+
+    async def woken(self, worker: str) -> set[str]:
+        """The runs that this worker parked and still holds, and that are parked no more."""
 
 
 class Inbox(Protocol):

@@ -10,9 +10,11 @@ import asyncio
 import sys
 
 from tailrace.buses.local import LocalBus
-from tailrace.core.events import TaskInProgress
+from tailrace.core.events import TaskInProgress, TaskInputRequired
+from tailrace.core.items import InputRequest
 from tailrace.runtime import recovery
 from tailrace.runtime import runs as running
+from tailrace.runtime import worker as working
 from tailrace.runtime.agents import restartable
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.pipeline import Pipeline
@@ -44,7 +46,14 @@ async def listening(task: TaskWriter) -> None:
     await quick(task)
 
 
+async def asking(task: TaskWriter) -> None:
+    request = InputRequest(id="r1", kind="input", message="Which city?")
+    task.emit(TaskInputRequired(task_id=task.task_id, requests=[request]))
+    await listening(task)
+
+
 AGENTS = {
+    "asking": asking,
     "quick": quick,
     "endless": endless,
     "listening": listening,
@@ -67,7 +76,13 @@ async def spoken(runs: Runs) -> None:
 
 
 async def scenario(name: str, runs: Runs) -> None:
-    agents = {"run": "quick", "answer": "listening", "recover": "again", "stop": "endless again"}
+    agents = {
+        "run": "quick",
+        "answer": "listening",
+        "ask": "asking",
+        "recover": "again",
+        "stop": "endless again",
+    }
     await runs.start(agents.get(name, "endless"), "?", run_id=RUN)
     showing = asyncio.ensure_future(show(runs))
     if name == "answer":
@@ -93,6 +108,7 @@ async def scenario(name: str, runs: Runs) -> None:
 
 
 async def main(database: str, name: str) -> None:
+    working.FIRST_GO_SECONDS = LEASE
     store = SqliteLog(database)
     ids = iter(range(100))
     runs = Runs(

@@ -47,6 +47,7 @@ SCENARIOS = {
     "acknowledge.after": "answer",
     "take_over.after": "take over",
     "release.before": "stop",
+    "park.after": "ask",
 }
 """What a process has to do to come to each place."""
 
@@ -99,6 +100,8 @@ async def finish(database: Path, point: str, shown: dict[str, str]) -> None:
         assert info is not None
         if info.agent == "endless again" or point == "post.before":
             await runs.cancel(RUN)
+        if SCENARIOS[point] == "ask":
+            await runs.send(RUN, {"request_id": "r1"})
         if SCENARIOS[point] == "answer":
             # Acknowledged means acted upon: the agent had it, and can't be asked again.
             assert await runs.store.letters([RUN]) == {}

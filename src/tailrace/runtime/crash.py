@@ -24,6 +24,7 @@ POINTS = (
     "acknowledge.after",
     "take_over.after",  # the canceller owns the run; nothing closed yet
     "release.before",
+    "park.after",  # the run waits for a letter; its worker does not know yet
 )
 """Every name that `TAILRACE_CRASH_AT` may have."""
 

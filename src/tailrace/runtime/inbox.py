@@ -20,10 +20,21 @@ from tailrace.runtime.task import TaskWriter
 class Inputs:
     """The answers that lie ready for one run, in order."""
 
-    def __init__(self, acknowledge: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        acknowledge: Callable[[int], Awaitable[None]],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._queue: asyncio.Queue[Letter] = asyncio.Queue()
         self._acknowledge = acknowledge
         self._handed = 0
+        self._changed = changed
+        self._receivers = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the agent waits for a letter; `changed` is called when that changes."""
+        return self._receivers > 0 and self._queue.empty()
 
     def put(self, letter: Letter) -> None:
         """Lay a letter down, once: it is read again until it is acknowledged."""
@@ -33,7 +44,15 @@ class Inputs:
 
     async def receive(self, task: TaskWriter) -> Any:
         """Wait for the next answer; one to a pending request is recorded before it is given."""
-        letter = await self._queue.get()
+        # If the process dies now, clients must know what was asked.
+        await task.drain()
+        self._receivers += 1
+        self._changed()
+        try:
+            letter = await self._queue.get()
+        finally:
+            self._receivers -= 1
+            self._changed()
         value = msgspec.json.decode(letter.body)
         asked = value.get("request_id") if isinstance(value, dict) else None
         if any(request.id == asked for request in task.node.requests):

@@ -62,6 +62,15 @@ class Live:
         return self._end is not None or self._released or self._lost
 
     @property
+    def waits_for_people(self) -> bool:
+        """Whether the run has asked for input, and its agent waits for it."""
+        if self._task is None or self.is_stopping:
+            return False
+        emitter = self._task.emitter
+        asks = any(task.requests for task in emitter.state.tasks.values())
+        return asks and emitter.inputs is not None and emitter.inputs.is_waiting
+
+    @property
     def is_released(self) -> bool:
         """Whether it is to be continued by another worker."""
         return self._released and not self._lost and not self.task.node.ended

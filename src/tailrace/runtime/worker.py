@@ -35,9 +35,18 @@ POLL_SECONDS = 0.5
 """How often a worker that heard no hint looks for runs and letters."""
 
 MAX_RUNS = 256
-"""How many runs one worker has at a time; the others wait, or another worker takes them."""
+"""How many runs one worker works on at a time; the others wait, or another worker takes them.
+
+Runs that wait for people do not count. Each of them keeps its agent and its state in memory.
+"""
 
 CLAIM_AT_ONCE = 32
+
+FIRST_GO_SECONDS = 5.0
+"""How long the worker of a parked run has at least, once a letter came, before others claim it."""
+
+CHECK_AT_ONCE = 500
+"""How many parked runs a worker checks each time it extends its leases."""
 
 TIDY_PAUSE = 0.02
 """How long a worker rests between two runs whose rows it joins."""
@@ -78,6 +87,8 @@ class Worker:
         self._max_runs = max_runs
         self._max_attempts = max_attempts
         self._live: dict[str, Live] = {}
+        self._parked: dict[str, Live] = {}
+        self._going_on: set[str] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._crumbled: asyncio.Queue[str] = asyncio.Queue()
@@ -90,8 +101,13 @@ class Worker:
 
     @property
     def runs(self) -> list[str]:
-        """The runs that it has now."""
+        """The runs that it works on now; parked ones are not among them."""
         return list(self._live)
+
+    @property
+    def parked(self) -> list[str]:
+        """The runs that wait here for people, without a lease and a slot."""
+        return list(self._parked)
 
     def start(self) -> None:
         """Begin to look for work."""
@@ -102,7 +118,7 @@ class Worker:
             loop.create_task(self._listen(), name="worker's ear"),
             loop.create_task(self._tidy(), name="worker's broom"),
         ]
-        self._watchdog = Watchdog(self._extend, self._agent_of, every=self._lease / 3)
+        self._watchdog = Watchdog(self._renew, self._agent_of, every=self._lease / 3)
 
     def wake(self) -> None:
         """Look now: there is a run or a letter."""
@@ -126,7 +142,7 @@ class Worker:
     async def stop(self) -> None:
         """Let go of everything, soon: restartable runs are released, the others end as failed."""
         self._draining = True
-        for live in list(self._live.values()):
+        for live in [*self._live.values(), *self._parked.values()]:
             if not live.was_called or is_restartable(self._agents[live.claim.agent]):
                 live.release()
             else:
@@ -161,8 +177,10 @@ class Worker:
             self._awake.clear()
             claims: list[Claim] = []
             try:
+                await self._unpark()
                 claims = await self._claim()
                 await self._read_letters()
+                await self._park()
             except StorageBusy:
                 pass  # the outage is logged once, where it begins
             except StorageError as error:
@@ -185,6 +203,8 @@ class Worker:
             crash.point("claim.after")
             self._idle.clear()
         for claim in claims:
+            if (late := self._parked.pop(claim.run_id, None)) is not None:
+                late.lose()  # we missed our first go
             live = self._live[claim.run_id] = Live(claim)
             task = asyncio.get_running_loop().create_task(self._work(live), name=claim.run_id)
             self._working.add(task)
@@ -198,6 +218,49 @@ class Worker:
                 if (live := self._live.get(run_id)) is not None:
                     live.take(letters)
 
+    async def _park(self) -> None:
+        """Give up the leases and slots of runs that wait for people.
+
+        Their agents stay in memory. A letter wakes a run, and this worker has the first go.
+        """
+        waiting = [live for live in self._live.values() if live.waits_for_people]
+        if not waiting:
+            return
+        pairs = [(live.claim.run_id, live.claim.epoch) for live in waiting]
+        first_go = max(self._lease, FIRST_GO_SECONDS)
+        parked = await self._store.park(self.name, pairs, first_go)
+        crash.point("park.after")
+        for live in waiting:
+            run_id = live.claim.run_id
+            if run_id in parked and self._live.get(run_id) is live:
+                self._parked[run_id] = self._live.pop(run_id)
+                if not live.waits_for_people:
+                    self._going_on.add(run_id)
+        if not self._live:
+            self._idle.set()
+        if parked:
+            self.wake()  # there are free slots
+
+    async def _unpark(self) -> None:
+        """Take back parked runs that a letter woke, or that go on without a letter."""
+        if not self._parked:
+            return
+        woken = await self._store.woken(self.name) | self._going_on
+        self._going_on.clear()
+        back = [self._parked.pop(run_id) for run_id in woken if run_id in self._parked]
+        if back:
+            self._idle.clear()
+            self._live |= {live.claim.run_id: live for live in back}
+            pairs = [(live.claim.run_id, live.claim.epoch) for live in back]
+            self._drop(back, await self._store.extend(self.name, pairs, self._lease))
+
+    def _waits(self, run_id: str) -> None:
+        """An agent begins to wait for a letter, or goes on."""
+        live = self._parked.get(run_id)
+        if live is not None and not live.waits_for_people:
+            self._going_on.add(run_id)
+        self.wake()
+
     async def _keep(self) -> None:
         """Extend the leases at a third of their time, so that two failures cost nothing.
 
@@ -209,25 +272,52 @@ class Worker:
             held = list(self._live.values())
             try:
                 lost = await self._extend()
+                await self._check_parked()
             except StorageBusy:
                 continue
             except StorageError as error:
                 logger.warning("worker %s can't keep its leases: %s", self.name, error)
                 continue
-            for live in held:
-                # A run that ended meanwhile has no lease any more.
-                if live.claim.run_id in lost and not live.has_ended:
-                    logger.warning("run %s was taken by another worker", live.claim.run_id)
-                    live.lose()
+            self._drop(held, lost)
+
+    def _drop(self, held: list[Live], lost: set[str]) -> None:
+        for live in held:
+            # A run that ended meanwhile has no lease any more.
+            if live.claim.run_id in lost and not live.has_ended:
+                logger.warning("run %s was taken by another worker", live.claim.run_id)
+                live.lose()
 
     async def _extend(self) -> set[str]:
-        """Extend the leases of all runs; those that are lost. Also called by the watchdog."""
+        """Extend the leases of all runs; those that are lost."""
         pairs = [(live.claim.run_id, live.claim.epoch) for live in list(self._live.values())]
         return await self._store.extend(self.name, pairs, self._lease) if pairs else set()
 
+    async def _renew(self) -> None:
+        """Extend the leases on the watchdog's event loop, also of runs that a letter woke."""
+        await self._extend()
+        woken = await self._store.woken(self.name) if self._parked else set()
+        found = [live for run_id in woken if (live := self._parked.get(run_id)) is not None]
+        if found:
+            pairs = [(live.claim.run_id, live.claim.epoch) for live in found]
+            await self._store.extend(self.name, pairs, self._lease)
+
+    async def _check_parked(self) -> None:
+        """Let go of parked runs that another process took or ended; some at a time."""
+        some = list(self._parked)[:CHECK_AT_ONCE]
+        heads = await self._store.heads(some) if some else {}
+        for run_id in some:
+            live = self._parked.pop(run_id, None)
+            if live is None:
+                continue
+            self._parked[run_id] = live  # behind the others
+            head = heads.get(run_id)
+            if head is None or head.ended or head.epoch != live.claim.epoch:
+                live.lose()
+
     def _agent_of(self, task: asyncio.Task[object] | None) -> str | None:
         """The agent that a task belongs to, if it is an agent's own task."""
-        live = self._live.get(task.get_name()) if task is not None else None
+        name = task.get_name() if task is not None else ""
+        live = self._live.get(name) or self._parked.get(name)
         return live.claim.agent if live is not None else None
 
     async def _work(self, live: Live) -> None:
@@ -248,6 +338,8 @@ class Worker:
         finally:
             if self._live.get(run_id) is live:
                 del self._live[run_id]
+            if self._parked.get(run_id) is live:
+                del self._parked[run_id]
             if not self._live:
                 self._idle.set()
             self.wake()
@@ -263,7 +355,10 @@ class Worker:
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         emitter.crumbled = self._crumbled.put_nowait
         emitter.earlier = Chain(store, claim.run_id).earlier
-        emitter.inputs = Inputs(lambda number: self._acknowledge(claim.run_id, number))
+        emitter.inputs = Inputs(
+            lambda number: self._acknowledge(claim.run_id, number),
+            lambda: self._waits(claim.run_id),
+        )
         live.begin(recovery.writer(emitter))
         letters = await patiently(lambda: store.letters([claim.run_id]))
         live.take(letters.get(claim.run_id, []))

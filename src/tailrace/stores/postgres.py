@@ -421,6 +421,16 @@ class PostgresStore:
         """Give a claim up."""
         await self._fetch(sql.RELEASE, run_id, epoch)
 
+    async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
+        """Let runs wait for a letter without a lease."""
+        run_ids, epochs = [run_id for run_id, _ in claims], [epoch for _, epoch in claims]
+        rows = await self._fetch(sql.PARK, worker, run_ids, epochs, first_go)
+        return {row["run_id"] for row in rows}
+
+    async def woken(self, worker: str) -> set[str]:
+        """This worker's runs that were parked and are no more."""
+        return {row["run_id"] for row in await self._fetch(sql.WOKEN, worker)}
+
     # --- the inbox -----------------------------------------------------------------------------
 
     async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:

@@ -130,7 +130,18 @@ FOURTH = """
 comment on column @batches.public is 'JSON lines; in joined rows, frames of the native stream';
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH)
+# Runs that wait for people. `parked` is 1 while a run waits for a letter without a lease, and 2
+# since a letter came; `first_go` is how many seconds its worker then has before others may claim
+# it. Thousands of runs may be parked, so the index that claims use leaves them out.
+FIFTH = """
+alter table @runs add column parked smallint not null default 0;
+alter table @runs add column first_go double precision not null default 0;
+drop index @runs_alive;
+create index runs_alive on @runs (number, agent) where ended_at is null and parked <> 1;
+create index runs_woken on @runs (worker) where ended_at is null and parked = 2;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
 
 
 def in_schema(statement: str, schema: str) -> str:

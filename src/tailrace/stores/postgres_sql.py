@@ -217,13 +217,13 @@ order by ended_at limit $2
 CLAIM = """
 with waiting as materialized (
     select run_id from @runs
-    where ended_at is null and agent = any($2::text[])
+    where ended_at is null and parked <> 1 and agent = any($2::text[])
         and (lease_until is null or lease_until <= clock_timestamp())
         and run_id <> all($6::text[])
     order by number limit $4 for update skip locked
 )
 update @runs as r
-set worker = $1, epoch = epoch + 1, claim_token = $5,
+set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
     attempts = attempts + (worker is not null or attempts = 0)::int,
     lease_until = clock_timestamp() + make_interval(secs => $3)
 from waiting where r.run_id = waiting.run_id
@@ -239,7 +239,8 @@ where ended_at is null and agent = any($2::text[]) and worker = $1 and claim_tok
 # $1 run_id, $2 worker, $3 lease, $4 token. The same call again moves the epoch only once.
 TAKE_OVER = """
 update @runs
-set worker = $2, claim_token = $4, lease_until = clock_timestamp() + make_interval(secs => $3),
+set worker = $2, claim_token = $4, parked = 0,
+    lease_until = clock_timestamp() + make_interval(secs => $3),
     epoch = epoch + (claim_token is distinct from $4)::int,
     attempts = attempts
         + (claim_token is distinct from $4 and (worker is not null or attempts = 0))::int
@@ -256,7 +257,9 @@ with held as materialized (
         and worker = $1 and ended_at is null
     order by run_id for update
 )
-update @runs as r set lease_until = clock_timestamp() + make_interval(secs => $4)
+update @runs as r
+set lease_until = clock_timestamp() + make_interval(secs => $4),
+    parked = case when parked = 1 then 2 else parked end
 from held where r.run_id = held.run_id
 returning r.run_id
 """
@@ -267,11 +270,32 @@ update @runs set worker = null, lease_until = null
 where run_id = $1 and epoch = $2 and ended_at is null
 """
 
-# $1 run_id, $2 kind, $3 body, $4 token. The run's row counts, so letters are numbered in the order
+# $1 worker, $2 run_ids, $3 epochs, $4 first go: the runs that are parked now.
+PARK = """
+with held as materialized (
+    select run_id from @runs
+    where (run_id, epoch) in (select * from unnest($2::text[], $3::bigint[]))
+        and worker = $1 and ended_at is null and last_letter = read_letter
+    order by run_id for update
+)
+update @runs as r set parked = 1, first_go = $4, lease_until = null
+from held where r.run_id = held.run_id
+returning r.run_id
+"""
+
+WOKEN = "select run_id from @runs where ended_at is null and parked = 2 and worker = $1"
+
+# $1 run_id, $2 kind, $3 body, $4 token. A parked run wakes, and its worker has the first go.
+# The run's row counts, so letters are numbered in the order
 # in which they become visible, and none arrives after the end.
 POST = """
 with run as (
-    update @runs set last_letter = last_letter + 1 where run_id = $1 and ended_at is null
+    update @runs
+    set last_letter = last_letter + 1,
+        lease_until = case when parked = 1 and worker is not null
+            then clock_timestamp() + make_interval(secs => first_go) else lease_until end,
+        parked = case when parked = 1 then 2 else parked end
+    where run_id = $1 and ended_at is null
     returning last_letter
 )
 insert into @letters (run_id, number, kind, body, token)

@@ -307,11 +307,21 @@ class SqliteLog:
         """Give a claim up."""
         await self._writer.call(lambda db: queue_of.release(db, run_id, epoch))
 
+    async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
+        """Let runs wait for a letter without a lease."""
+        return await self._writer.call(lambda db: queue_of.park(db, worker, claims, first_go))
+
+    async def woken(self, worker: str) -> set[str]:
+        """This worker's runs that were parked and are no more."""
+        return await self._reader.call(lambda db: queue_of.woken(db, worker))
+
     # --- letters -------------------------------------------------------------------------------
 
     async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
         """Leave a letter for a run's writer."""
-        return await self._writer.call(lambda db: queue_of.post(db, run_id, kind, body))
+        return await self._writer.call(
+            lambda db: queue_of.post(db, run_id, kind, body, self._boot_time(), self._boot_id)
+        )
 
     async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
         """What was not acknowledged."""

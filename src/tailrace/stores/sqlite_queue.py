@@ -21,7 +21,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A run that was released has no worker. One that still has a worker is taken from it: an attempt.
 _CLAIM = (
     "update runs set epoch = epoch + 1,"
-    " attempts = attempts + (worker is not null or attempts = 0), worker = ?, lease_boot = ?,"
+    " attempts = attempts + (worker is not null or attempts = 0), parked = 0, worker = ?,"
+    " lease_boot = ?,"
     " lease_until = ? where {} returning run_id, agent, epoch, attempts, last_seq"
 )
 _CLAIM_NUMBER = _CLAIM.format("number = ?")
@@ -59,7 +60,7 @@ def claim(
 ) -> list[Claim]:
     """Give waiting runs to a worker; those that were created first, first."""
     waiting = db.execute(
-        "select number from runs where ended_at is null"
+        "select number from runs where ended_at is null and parked <> 1"
         " and agent in (select value from json_each(?))"
         " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
         " and run_id not in (select value from json_each(?)) order by number limit ?",
@@ -87,7 +88,7 @@ def extend(
     lost = set()
     for run_id, epoch in claims:
         db.execute(
-            "update runs set lease_boot = ?, lease_until = ?"
+            "update runs set lease_boot = ?, lease_until = ?, parked = iif(parked = 1, 2, parked)"
             " where run_id = ? and epoch = ? and worker = ?",
             (boot, until, run_id, epoch, worker),
         )
@@ -105,14 +106,47 @@ def release(db: apsw.Connection, run_id: str, epoch: int) -> None:
     )
 
 
-def post(
-    db: apsw.Connection, run_id: str, kind: Literal["cancel", "input"], body: bytes
-) -> int | None:
-    """Number a letter and keep it."""
+def park(
+    db: apsw.Connection, worker: str, claims: list[tuple[str, int]], first_go: float
+) -> set[str]:
+    """Take the leases away from runs that wait for a letter; those that do."""
+    parked: set[str] = set()
+    for run_id, epoch in claims:
+        db.execute(
+            "update runs set parked = 1, first_go = ?, lease_boot = null, lease_until = null"
+            " where run_id = ? and epoch = ? and worker = ? and ended_at is null"
+            " and not exists (select 1 from letters where letters.run_id = runs.run_id)",
+            (first_go, run_id, epoch, worker),
+        )
+        if db.changes():
+            parked.add(run_id)
+    return parked
+
+
+def woken(db: apsw.Connection, worker: str) -> set[str]:
+    """The runs of a worker that a letter woke."""
     found: list[Any] = db.execute(
-        "update runs set last_letter = last_letter + 1 where run_id = ? and ended_at is null"
-        " returning last_letter",
-        (run_id,),
+        "select run_id from runs where ended_at is null and parked = 2 and worker = ?", (worker,)
+    ).fetchall()
+    return {run_id for (run_id,) in found}
+
+
+def post(
+    db: apsw.Connection,
+    run_id: str,
+    kind: Literal["cancel", "input"],
+    body: bytes,
+    now: float,
+    boot: str,
+) -> int | None:
+    """Number a letter and keep it; a parked run wakes, and its worker has the first go."""
+    found: list[Any] = db.execute(
+        "update runs set last_letter = last_letter + 1,"
+        " lease_boot = iif(parked = 1 and worker is not null, ?, lease_boot),"
+        " lease_until = iif(parked = 1 and worker is not null, ? + first_go, lease_until),"
+        " parked = iif(parked = 1, 2, parked)"
+        " where run_id = ? and ended_at is null returning last_letter",
+        (boot, now, run_id),
     ).fetchall()
     if not found:
         return None

@@ -145,7 +145,18 @@ create index unused_blobs_in_order on unused_blobs (since);
 # No other tables; but joined rows hold frames from now on, which an older version could not read.
 FIFTH = "select 1"
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
+# Runs that wait for people. `parked` is 1 while a run waits for a letter without a lease, and 2
+# since a letter came; `first_go` is how long its worker then has before others may claim it.
+# Thousands of runs may be parked, so the index that claims use leaves them out.
+SIXTH = """
+alter table runs add column parked integer not null default 0;
+alter table runs add column first_go real not null default 0;
+drop index runs_alive;
+create index runs_alive on runs (agent) where ended_at is null and parked <> 1;
+create index runs_woken on runs (worker) where ended_at is null and parked = 2;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
 VERSION = len(MIGRATIONS)
 
 

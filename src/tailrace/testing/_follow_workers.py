@@ -273,6 +273,10 @@ class WorkerTests(FollowTests):
             async for _ in server.follow(run_id):
                 if (await view(server, run_id))["status"] == "input_required":
                     break
+            worker = runs.worker
+            assert worker is not None
+            # It holds no lease and no slot while it waits for people.
+            await until(lambda: worker.parked == [run_id] and not worker.runs)
             with pytest.raises(CallerError):
                 await server.send(run_id, {"request_id": 5})
             await server.send(run_id, {"request_id": "r1", "value": "Paris"})

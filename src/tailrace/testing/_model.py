@@ -29,6 +29,9 @@ class Run:
     attempts: int = 0
     holder: tuple[str, int] | None = None
     leased: bool = False
+    parked: bool = False
+    woken: bool = False
+    first_go: float = 0.0
     ended: bool = False
     trimmed: bool = False
     deleted: bool = False
@@ -70,7 +73,14 @@ class Run:
         self.epoch += 1
         self.attempts += self.holder is not None or self.attempts == 0
         self.holder, self.leased = (worker, self.epoch), lease > 0
+        self.parked = self.woken = False
         return Claim(self.run_id, self.agent, self.epoch, self.attempts, self.last)
+
+    def wake(self) -> None:
+        """What a letter, or its worker, changes of a parked run."""
+        if self.parked:
+            self.parked, self.woken = False, True
+            self.leased = self.holder is not None and self.first_go > 0
 
     def events(self) -> list[Recorded]:
         """The log as a reader has to get it."""

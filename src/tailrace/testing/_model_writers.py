@@ -227,7 +227,9 @@ class Writers(Processes):
     @rule(worker=WORKER, lease=LEASE, limit=st.integers(1, 3))
     def claim(self, worker: str, lease: float, limit: int) -> None:
         """The runs that wait, oldest first."""
-        waiting = [one for one in self.runs if not (one.deleted or one.ended or one.leased)]
+        waiting = [
+            one for one in self.runs if not (one.deleted or one.ended or one.leased or one.parked)
+        ]
         expected = [one.claimed(worker, lease) for one in waiting[:limit]]
         found = self._do(self.writer.store.claim(worker, [self.name], lease, limit))
         assert found == expected
@@ -248,6 +250,7 @@ class Writers(Processes):
             if run.deleted or run.holder != (worker, epoch):
                 lost.add(run_id)
             else:
+                run.wake()
                 run.leased = lease > 0
         assert self._do(self.writer.store.extend(worker, claims, lease)) == lost
 
@@ -260,8 +263,31 @@ class Writers(Processes):
             run.holder, run.leased = None, False
         elif run.holder is not None:
             worker, lease = run.holder[0], HOUR if run.leased else 0.0
+            run.wake()
+            run.leased = lease > 0
             kept = self.writer.store.extend(worker, [(run.run_id, run.epoch)], lease)
             assert self._do(kept) == set(), "somebody else's claim was given up"
+
+    @rule(worker=WORKER, first_go=LEASE, late=st.integers(0, 1))
+    def park(self, worker: str, first_go: float, late: int) -> None:
+        """Only who holds a run parks it, and only while no letter lies there."""
+        claims = [(one.run_id, one.epoch - late) for one in self.runs]
+        parked: set[str] = set()
+        for run, (run_id, epoch) in zip(self.runs, claims, strict=True):
+            if run.live and run.holder == (worker, epoch) and not run.letters:
+                run.parked, run.woken, run.leased, run.first_go = True, False, False, first_go
+                parked.add(run_id)
+        assert self._do(self.writer.store.park(worker, claims, first_go)) == parked
+
+    @rule(worker=WORKER)
+    def woken(self, worker: str) -> None:
+        """What this worker parked and a letter, or the worker itself, woke."""
+        expected = {
+            one.run_id
+            for one in self.runs
+            if one.live and one.woken and one.holder is not None and one.holder[0] == worker
+        }
+        assert self._do(self.writer.store.woken(worker)) == expected
 
     # --- letters ---------------------------------------------------------------------------------
 
@@ -273,6 +299,7 @@ class Writers(Processes):
         if run.deleted or run.ended:
             assert number is None
         else:
+            run.wake()
             run.last_letter += 1
             run.letters.append(Letter(run.last_letter, kind, body.encode()))
             assert number == run.last_letter

@@ -20,12 +20,15 @@ from typing import Any
 from tailrace.testing._store import Opener
 from tailrace.testing._store_blobs import BlobTests
 from tailrace.testing._store_log import AppendTests, ReadTests
+from tailrace.testing._store_park import ParkTests
 from tailrace.testing._store_rest import ClaimTests, KeepingTests, LetterTests
 
 __all__ = ["EventLogKit", "Opener"]
 
 
-class EventLogKit(AppendTests, ReadTests, KeepingTests, ClaimTests, LetterTests, BlobTests):
+class EventLogKit(
+    AppendTests, ReadTests, KeepingTests, ClaimTests, ParkTests, LetterTests, BlobTests
+):
     """Everything that a `Store` promises: its log, its queue, its inbox, its blobs."""
 
     def __init_subclass__(cls, **options: Any) -> None:
