@@ -16,6 +16,7 @@ from tailrace.core.items import Message, Text
 from tailrace.core.view import client_view
 from tailrace.ports import MAX_ATTEMPTS, Batch
 from tailrace.runtime import runs as running
+from tailrace.runtime.agents import Agent, restartable
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import TaskWriter
 from tailrace.stores.sqlite import SqliteLog
@@ -27,9 +28,9 @@ async def never(_task: TaskWriter) -> None:
 
 
 @asynccontextmanager
-async def processes() -> AsyncIterator[Runs]:
+async def processes(agent: Agent = never) -> AsyncIterator[Runs]:
     runs = Runs(
-        SqliteLog(":memory:"), LocalBus(), {"a": never}, new_id=lambda: "9", now=lambda: 1.0
+        SqliteLog(":memory:"), LocalBus(), {"a": agent}, new_id=lambda: "9", now=lambda: 1.0
     )
     try:
         async with asyncio.timeout(30):
@@ -171,3 +172,24 @@ async def test_a_snapshot_of_a_newer_version_is_left_aside() -> None:
         assert client_view(await runs.state(run_id))["status"] == "in_progress"
         await runs.cancel(run_id)
         assert client_view(await runs.state(run_id))["status"] == "cancelled"
+
+
+async def test_what_a_released_run_was_writing_is_left_open_for_the_next_worker() -> None:
+    """That worker closes it and says that it does not count, so it is not shown twice."""
+
+    async def talk(task: TaskWriter) -> None:
+        with task.message() as message:
+            message.text("Half an ans")
+            await task.drain()
+            await asyncio.Event().wait()
+
+    async with processes(restartable(talk)) as runs:
+        runs.open()
+        run_id = await runs.start("a", "?")
+        async for events in runs.follow(run_id):
+            if any(isinstance(one.event, ev.TextDelta) for one in events):
+                break
+        assert runs.worker is not None
+        await runs.worker.stop()
+        [item] = client_view(await runs.state(run_id))["output"]
+    assert item["status"] == "in_progress"

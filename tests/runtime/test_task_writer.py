@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 
 from tailrace.buses.local import LocalBus
 from tailrace.core.codec import encode_event
-from tailrace.core.events import TaskCreated, TaskInProgress, recorded
+from tailrace.core.errors import InvalidValue
+from tailrace.core.events import TaskCreated, TaskIncomplete, TaskInProgress, recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Refusal, Text, Usage
 from tailrace.core.view import client_view, whole_object
@@ -187,3 +189,114 @@ async def test_notices_usage_and_steps_are_kept(task: TaskWriter) -> None:
     assert view["notices"] == [{"message": "careful", "data": {"why": "hot"}}]
     assert view["usage"]["output_tokens"] == 2
     assert task.input == "?"
+
+
+# --- blocks that an exception leaves -------------------------------------------------------------
+
+
+class Oops(Exception):
+    """What an agent raises, and may catch itself."""
+
+
+def view(task: TaskWriter) -> dict[str, Any]:
+    return client_view(task.emitter.state)
+
+
+async def test_a_block_that_an_exception_leaves_closes_its_item_and_the_run_goes_on(
+    task: TaskWriter,
+) -> None:
+    with pytest.raises(Oops), task.step("outer"), task.reasoning() as thinking:  # noqa: PT012
+        thinking.summary("Half a thou")
+        raise Oops
+    with pytest.raises(Oops), task.message() as message:  # noqa: PT012
+        message.text("Half an ans")
+        raise Oops
+    with pytest.raises(Oops), task.call("look") as call:  # noqa: PT012
+        call.arguments('{"ci')
+        raise Oops
+    with task.message() as message:
+        message.text("Whole.")
+    task.complete()
+    shown = view(task)
+    assert shown["status"] == "completed"
+    assert [item.get("status") for item in shown["output"]] == [*["incomplete"] * 3, None]
+    assert shown["output"][1]["block_list"][0]["text"] == "Half an ans"
+    assert shown["steps"][0]["status"] == "completed"
+
+
+async def test_a_block_closes_its_item_after_a_refused_event_too(task: TaskWriter) -> None:
+    with pytest.raises(InvalidValue), task.message() as message:  # noqa: PT012
+        message.text("Half")
+        message.text("\x00")
+    task.complete()
+    [item] = output(task)
+    assert (item["status"], item["block_list"][0]["text"]) == ("incomplete", "Half")
+
+
+async def test_after_a_task_has_failed_inside_its_blocks_they_end_silently(
+    task: TaskWriter,
+) -> None:
+    with task.step("outer"), task.message() as message:
+        message.text("Half")
+        task.fail(ErrorInfo(code="no_luck", message="No luck."))
+    assert view(task)["error"]["code"] == "no_luck"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "code"),
+    [(Oops, "failed", "agent_error"), (asyncio.CancelledError, "cancelled", "cancelled")],
+)
+async def test_a_sub_agent_that_raises_is_ended_and_so_is_the_result_that_holds_it(
+    task: TaskWriter, raised: type[BaseException], status: str, code: str
+) -> None:
+    with task.call("helper") as call:
+        call.arguments("{}")
+    with pytest.raises(raised), call.delegate("helper") as child, child.message() as message:  # noqa: PT012
+        message.text("Half")
+        raise raised
+    task.complete()
+    assert view(task)["tasks"][0]["status"] == status
+    result = output(task)[1]
+    assert (result["status"], result["error"]["code"]) == ("failed", code)
+
+
+async def test_a_sub_agent_whose_parent_fails_inside_the_block_ends_silently(
+    task: TaskWriter,
+) -> None:
+    with task.call("helper") as call:
+        call.arguments("{}")
+    with call.delegate("helper") as child, child.message() as message:
+        message.text("Half")
+        task.fail(ErrorInfo(code="no_luck", message="No luck."))
+    assert view(task)["error"]["code"] == "no_luck"
+
+
+@pytest.mark.parametrize("status", ["cancelled", "incomplete"])
+async def test_a_sub_agent_without_an_answer_gives_its_parent_no_completed_result(
+    task: TaskWriter, status: str
+) -> None:
+    with task.call("helper") as call:
+        call.arguments("{}")
+    with call.delegate("helper") as child:
+        with child.message() as message:
+            message.text("Half")
+        if status == "cancelled":
+            child.cancel("Enough.")
+        else:
+            child.emit(TaskIncomplete(task_id=child.task_id, reason="max_turns"))
+    task.complete()
+    [_, result] = whole_object(task.emitter.state)["output"]
+    assert (result["status"], result["error"]["code"]) == ("failed", status)
+    assert result["content"][-1]["text"] == "Half"
+
+
+async def test_what_a_worker_leaves_to_another_one_stays_open(task: TaskWriter) -> None:
+    with pytest.raises(asyncio.CancelledError), task.message() as message:  # noqa: PT012
+        message.text("Half")
+        task.emitter.is_left = True
+        raise asyncio.CancelledError
+    block = task.message()
+    block.__enter__().text("Never left")
+    del block  # as Python does with a coroutine that nobody awaits
+    assert [item["status"] for item in output(task)] == ["in_progress", "in_progress"]
+    task.cancel("Enough.")

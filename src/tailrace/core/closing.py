@@ -35,14 +35,14 @@ def closing(task: TaskNode) -> Iterator[ev.Event]:
             )
     for node in list(task.items.values()):
         if node.is_open:
-            yield from _close_item(task, node)
+            yield from close_item(task, node)
     for index, step in reversed(list(task.steps.items())):
         if step.is_open:
             yield ev.StepFinished(task_id=task.task_id, step_index=index)
 
 
-def _close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
-    """Close the parts of an item, then the item.
+def close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
+    """The events that end an open item as far as it came: its parts, then the item.
 
     A log of an older version may hold a part that no event can repeat. It stays open: the end of
     its item closes it.

@@ -13,7 +13,7 @@ from tailrace.core.items import ErrorInfo
 from tailrace.ports import Claim, Letter
 from tailrace.runtime.agents import Agent
 from tailrace.runtime.failures import failure
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import AGENT_FAILED, TaskWriter
 
 GRACE_SECONDS = 1.0
 """How long an agent that is stopped may clean up; then its run is closed without it.
@@ -136,6 +136,8 @@ class Live:
     def release(self) -> None:
         """Stop the agent, and leave the run to another worker."""
         self._released = True
+        if self._task is not None:
+            self._task.emitter.is_left = True
         self._stop()
 
     def lose(self) -> None:
@@ -164,7 +166,7 @@ class Live:
                 raise error
         elif not self._released and not self.task.node.ended:
             # The agent cancelled itself, or a library did it for its own reasons.
-            self.task.fail(ErrorInfo(code="agent_error", message="The agent failed."))
+            self.task.fail(AGENT_FAILED)
         await self.task.drain()
         if self.is_released:
             # An agent that went on all the same must not write what the next one will not know.

@@ -60,6 +60,8 @@ class Emitter:
         self.earlier: Callable[[], Awaitable[list[State]]] = _nothing_earlier
         """Reads the runs that this run continues; see `Chain.earlier`."""
         self.failure: Exception | None = None
+        self.is_left = False
+        """Whether its worker leaves the run to another worker, which closes what is open."""
         self._pipeline = pipeline
         self._events: list[Recorded] = []
         self._privates: list[bytes] = []
@@ -142,6 +144,11 @@ class Emitter:
             if not waiting.done():
                 waiting.set_result(None)
         self._waiting.clear()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this writer may go on: it failed at nothing, and its worker keeps the run."""
+        return self.failure is None and not self.is_left
 
     @property
     def awaited(self) -> bool:

@@ -9,18 +9,24 @@
         message.text("It is 15C.[^1]")
     await task.drain()
 
+A block closes what it opened. If an exception passes, the item ends `incomplete` or `failed`, so an
+agent may catch its own error and go on.
+
 Nothing here waits but `drain()`, which an agent awaits where it wants backpressure. Ids come from
 the event's place in the log, so they are unique in the run without any chance involved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from tailrace.core import closing
 from tailrace.core import events as ev
+from tailrace.core.errors import TailraceError
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor, Item, Message, ToolResult, Usage
 from tailrace.core.references import Pool, import_citations
@@ -40,6 +46,11 @@ def runs_of_item(item_id: str) -> list[str]:
     """The ids that the run of an item may have: see `TaskWriter.new_id`."""
     run = item_id.partition("_")[2].rpartition("_")[0]
     return [f"run_{run}", run] if run else []
+
+
+ItemWriter = TypeVar("ItemWriter", ReasoningWriter, MessageWriter, "CallWriter")
+
+AGENT_FAILED = ErrorInfo(code="agent_error", message="The agent failed.")
 
 
 class TaskWriter(Sink):
@@ -114,29 +125,64 @@ class TaskWriter(Sink):
         """A named stage of the agent."""
         index = len(self.node.steps)
         self.emit(ev.StepStarted(task_id=self.task_id, step_index=index, name=name))
-        yield
-        self.emit(ev.StepFinished(task_id=self.task_id, step_index=index))
+
+        def finish() -> None:
+            if self.node.steps[index].is_open:
+                self.emit(ev.StepFinished(task_id=self.task_id, step_index=index))
+
+        try:
+            yield
+        except BaseException as error:
+            self.after(error, finish)
+            raise
+        finish()
 
     @contextmanager
     def reasoning(self) -> Iterator[ReasoningWriter]:
         """What the agent thinks."""
-        writer = ReasoningWriter(self)
-        yield writer
-        writer.finish()
+        with self._closed(ReasoningWriter(self)) as writer:
+            yield writer
 
     @contextmanager
     def message(self) -> Iterator[MessageWriter]:
         """What the agent says."""
-        writer = MessageWriter(self)
-        yield writer
-        writer.finish()
+        with self._closed(MessageWriter(self)) as writer:
+            yield writer
 
     @contextmanager
     def call(self, name: str, *, executor: Executor = "server") -> Iterator[CallWriter]:
         """The agent asks for a tool; after the block, the call is final."""
-        writer = CallWriter(self, name, executor)
-        yield writer
-        writer.finish()
+        with self._closed(CallWriter(self, name, executor)) as writer:
+            yield writer
+
+    @contextmanager
+    def _closed(self, writer: ItemWriter) -> Iterator[ItemWriter]:
+        """Close an item after its block; as incomplete if an exception passes."""
+        try:
+            yield writer
+        except BaseException as error:
+            writer.is_open = False
+            self.after(error, lambda: self._close(writer.index))
+            raise
+        # The task may have been ended inside the block, and its items with it.
+        if self.node.items[writer.index].is_open:
+            writer.finish()
+
+    def _close(self, index: int) -> None:
+        """End an item as far as it came: from the state, which a refused event left as it was."""
+        node = self.node.items[index]
+        for event in closing.close_item(self.node, node) if node.is_open else ():
+            self.emit(event)
+
+    def after(self, error: BaseException, close: Callable[[], None]) -> None:
+        """Close what `error` leaves open, unless the run is not ours any more.
+
+        What an abandoned coroutine, or a worker that gives the run up, leaves open is closed by the
+        worker that continues the run. An event that is refused here must not hide `error`.
+        """
+        if not isinstance(error, GeneratorExit) and self.emitter.is_ours:
+            with suppress(TailraceError):
+                close()
 
     def notice(self, message: str, data: Any = None) -> None:
         """Tell the person who watches."""
@@ -222,11 +268,16 @@ class CallWriter(ArgumentsWriter):
         )
         parent.emit(ev.TaskInProgress(task_id=self.call_id))
         child = TaskWriter(parent.emitter, self.call_id)
-        yield child
+        try:
+            yield child
+        except BaseException as raised:
+            parent.after(raised, partial(_cut, child, result, raised))
+            raise
         child.complete()
-        error = child.node.error
-        if error is not None:
-            result.fail(error)
+        if not parent.node.items[result.index].is_open:
+            return  # the parent was ended inside the block
+        if child.node.error is not None:
+            result.fail(child.node.error)
             return
         imported = import_citations(_said(child.node), _returned(child.node), parent.pool)
         for number, source in imported.imports:
@@ -238,9 +289,30 @@ class CallWriter(ArgumentsWriter):
                     source_reference_id=source,
                 )
             )
+        private = ev.Private(content=imported.content)
+        if child.node.status != "completed":
+            result.fail(_no_answer(child.node), private)
+            return
         # Only what the result itself says: the child's items show up in its list by themselves.
         item = ToolResult(id=result.id, call_id=self.call_id)
-        parent.done(result.index, item, ev.Private(content=imported.content))
+        parent.done(result.index, item, private)
+
+
+def _cut(child: TaskWriter, result: ResultWriter, raised: BaseException) -> None:
+    """End a sub-agent out of which an exception came, and the result that holds it."""
+    if isinstance(raised, asyncio.CancelledError):
+        child.cancel("It was cancelled.")
+    else:
+        child.fail(AGENT_FAILED)
+    result.fail(child.node.error or _no_answer(child.node))
+
+
+def _no_answer(child: TaskNode) -> ErrorInfo:
+    """What the parent's model reads of a sub-agent that ended without an answer."""
+    why = f": {child.reason}" if child.reason else "."
+    return ErrorInfo(
+        code=child.status or "incomplete", message=f"The sub-agent ended without an answer{why}"
+    )
 
 
 def _said(task: TaskNode) -> list[str]:
