@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -117,10 +118,22 @@ class Actor:
 
 
 @asynccontextmanager
-async def _asked(port: int, method: str, path: str, headers: str, body: bytes = b"") -> Any:
-    """Send a request; the status and the reader that stands before the body."""
-    async with asyncio.timeout(ANSWER_SECONDS):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def _asked(
+    port: int, method: str, path: str, headers: str, body: bytes = b"", *, small: bool = False
+) -> Any:
+    """Send a request; the status and the reader that stands before the body.
+
+    A `small` client takes few bytes at a time, so that the server notices when it stalls.
+    """
+    with socket.socket() as plain:
+        plain.setblocking(False)
+        if small:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", port))
+            reader, writer = await asyncio.open_connection(
+                sock=plain.dup(), limit=8192 if small else 2**16
+            )
     try:
         head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
         writer.write(f"{head}{headers}\r\n".encode() + body)
@@ -168,6 +181,8 @@ class Follower:
     ports: list[int]
     chance: random.Random
     cursor: str = ""
+    stalls: bool = False
+    """Whether it stops reading now and then, and goes on later on the same connection."""
     seen: Subscriber = field(default_factory=Subscriber)
     connections: int = 0
     confused: bool = False
@@ -178,7 +193,8 @@ class Follower:
         """Read on until a server says that nothing more comes."""
         while not self.seen.finished and not self.confused:
             self.connections += 1
-            budget = int(self.chance.expovariate(1 / 3000)) if self.chance.random() < 0.8 else 10**9
+            leaves = self.chance.random() < (0.2 if self.stalls else 0.8)
+            budget = int(self.chance.expovariate(1 / 3000)) if leaves else 10**9
             try:
                 await self._connect(self.chance.choice(self.ports), budget)
             except (*DEAD, ValueError):
@@ -187,7 +203,7 @@ class Follower:
     async def _connect(self, port: int, budget: int) -> None:
         last = f"last-event-id: {self.cursor}\r\n" if self.cursor else ""
         path = f"/runs/{self.run_id}/events"
-        async with _asked(port, "GET", path, last) as (status, chunked, reader):
+        async with _asked(port, "GET", path, last, small=self.stalls) as (status, chunked, reader):
             if status == 204:
                 self.seen.finished = True
             elif status == 200:
@@ -211,6 +227,8 @@ class Follower:
             budget -= len(piece)
             if budget <= 0:
                 return
+            if self.stalls and self.chance.random() < 0.02:
+                await asyncio.sleep(self.chance.uniform(0.1, 0.8))
 
     def _take(self, frame: bytes) -> None:
         fields: dict[bytes, bytes] = {}

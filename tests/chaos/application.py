@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -17,10 +18,13 @@ from tailrace.app import Tailrace
 from tailrace.core import codec
 from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Message, ToolCall
+from tailrace.runtime import follow, shared, tail
 from tailrace.runtime.agents import restartable
 from tailrace.runtime.task import TaskWriter
 from tests.chaos import bugs
 from tests.chaos.checker import SECRET
+
+BURST_EVENTS = 40
 
 
 async def work(task: TaskWriter) -> None:
@@ -46,6 +50,16 @@ async def work(task: TaskWriter) -> None:
         else:
             with call.delegate("helper", {"step": step}) as child:
                 await _say(child, step, chance)
+
+
+async def burst(task: TaskWriter) -> None:
+    """Say each step at once and at length, so that a reader that stalls soon falls behind."""
+    for step in range(_done(task), task.input["steps"]):
+        with task.message() as message:
+            for place in range(BURST_EVENTS):
+                message.text(f"{step}.{place}/{BURST_EVENTS}{' ' * 400}")
+        await task.drain()
+        await asyncio.sleep(0.05)
 
 
 def _done(task: TaskWriter) -> int:
@@ -96,13 +110,33 @@ def _note(line: str) -> None:
         os.close(file)
 
 
+def _hold_little() -> None:
+    """Let servers hold few events of a run, and sockets few bytes: a reader that stalls shows."""
+    for module, name, value in (
+        (tail, "RING_EVENTS", 120),
+        (shared, "RING_EVENTS", 100),
+        (shared, "HISTORY_EVENTS", 16),
+        (shared, "LINES_AT_ONCE", 16),
+        (follow, "LINES_AT_ONCE", 16),
+    ):
+        bugs.patch(module, name, value)
+    listen = socket.socket.listen
+
+    def listen_small(self: socket.socket, *args: Any) -> None:
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        listen(self, *args)
+
+    bugs.patch(socket.socket, "listen", listen_small)
+
+
 def make() -> Tailrace:
     """The application that the environment describes."""
     lease = float(os.environ["TAILRACE_CHAOS_LEASE"])
     codec.MAX_EVENT_BYTES, codec.MAX_OPEN_BYTES = 32 * 1024, 24 * 1024  # soon full
+    _hold_little()
     bugs.plant(os.environ.get("TAILRACE_CHAOS_BUG", ""))
     return Tailrace(
-        {"again": restartable(work), "once": work},
+        {"again": restartable(work), "once": work, "burst": restartable(burst)},
         os.environ["TAILRACE_CHAOS_DB"],
         bus=os.environ.get("TAILRACE_CHAOS_BUS") or None,
         lease=timedelta(seconds=lease),

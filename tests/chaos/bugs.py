@@ -13,10 +13,12 @@ import apsw
 from tailrace.core import closing
 from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded
+from tailrace.core.lines import Lines
 from tailrace.core.room import Room
 from tailrace.ports import Batch
 from tailrace.runtime import pipeline as pipelines
 from tailrace.runtime.pipeline import Emitter, Pipeline
+from tailrace.runtime.shared import Piece, Stream
 from tailrace.stores import sqlite_batches, sqlite_queue
 from tailrace.wire.base import Cursor
 from tailrace.wire.task import TaskFormat
@@ -31,7 +33,7 @@ def publish_first() -> None:
         await asyncio.sleep(0.05)
         return await self._log.append(batches)
 
-    _patch(Pipeline, "_append", append)
+    patch(Pipeline, "_append", append)
 
 
 def _events(batch: Batch) -> list[Recorded]:
@@ -55,7 +57,7 @@ def _shift_cursors(by: int) -> None:
         found = read(self, text)
         return found._replace(seq=max(found.seq + by, 0)) if found.seq else found
 
-    _patch(TaskFormat, "cursor", cursor)
+    patch(TaskFormat, "cursor", cursor)
 
 
 def no_fencing() -> None:
@@ -76,8 +78,8 @@ def no_fencing() -> None:
         )
         return None
 
-    _patch(sqlite_batches, "_append", append)
-    _patch(sqlite_queue, "extend", lambda *_: set())
+    patch(sqlite_batches, "_append", append)
+    patch(sqlite_queue, "extend", lambda *_: set())
 
 
 def private_on_the_wire() -> None:
@@ -95,7 +97,7 @@ def private_on_the_wire() -> None:
         honest(self, event, private)
 
     honest = Emitter.emit
-    _patch(Emitter, "emit", emit)
+    patch(Emitter, "emit", emit)
 
 
 def two_ends() -> None:
@@ -113,13 +115,31 @@ def two_ends() -> None:
                 self._privates.append(b"")
         return take(self)
 
-    _patch(Emitter, "take", twice)
+    patch(Emitter, "take", twice)
 
 
 def no_bounds() -> None:
     """A text grows until no event can repeat it, so nothing can close it."""
-    _patch(Room, "check", lambda *_: None)
-    _patch(closing, "_can_be_written", lambda _: True)
+    patch(Room, "check", lambda *_: None)
+    patch(closing, "_can_be_written", lambda _: True)
+
+
+def repeat_to_the_stalled() -> None:
+    """A stream uses lines that it read ahead, also after it has sent other events."""
+    lines = Stream._lines
+
+    async def any_lines(self: Stream) -> list[Lines]:
+        if self._ahead is not None:
+            self._ahead = self._ahead._replace(after=self.seen)
+        return await lines(self)
+
+    def send(self: Stream, piece: Piece) -> bytes:
+        self.seen = piece.last
+        return piece.frames
+
+    patch(Stream, "_lines", any_lines)
+    patch(Stream, "_drop_ahead", lambda _: None)
+    patch(Stream, "_pass", send)
 
 
 BUGS = {
@@ -132,6 +152,7 @@ BUGS = {
         private_on_the_wire,
         two_ends,
         no_bounds,
+        repeat_to_the_stalled,
     )
 }
 
@@ -142,6 +163,7 @@ def plant(name: str) -> None:
         BUGS[name]()
 
 
-def _patch(owner: Any, name: str, value: Any) -> None:
+def patch(owner: Any, name: str, value: Any) -> None:
+    """Replace what is there."""
     assert hasattr(owner, name), f"{owner} has no {name} any more: adapt the planted bug"
     setattr(owner, name, value)

@@ -38,6 +38,8 @@ class Chaos(Stage):
     """How often a process is stopped past its lease, for ten that are killed."""
     cancels: float = 0.15
     """Which part of the runs is cancelled."""
+    bursts: float = 0.15
+    """Which part of the runs is written in bursts, and read by late followers that stall."""
     away: float = 0.0
     """For how many seconds, at most, Redis and PostgreSQL stay down and the disk stays full."""
     kills: int = 0
@@ -187,6 +189,8 @@ class Chaos(Stage):
     async def _one_run(self, chance: random.Random) -> None:
         agent = "again" if chance.random() < 0.85 else "once"
         task = {"steps": chance.randint(2, 8), "seed": chance.randrange(10**6)}
+        if stalls := chance.random() < self.bursts:
+            agent, task["steps"] = "burst", chance.randint(10, 25)
         run_id = await self.start_run(chance, {"agent": agent, "input": task})
         first = Follower(run_id, self.ports, random.Random(chance.random()))
         followers = [first]
@@ -199,6 +203,7 @@ class Chaos(Stage):
                 for _ in range(chance.randint(1, 3)):
                     await asyncio.sleep(chance.uniform(0, 0.5))
                     late = Follower(run_id, self.ports, random.Random(chance.random()))
+                    late.stalls = stalls
                     if first.cursor and chance.random() < 0.3:
                         late.cursor = first.cursor
                         late.seen.after = int(first.cursor.partition("-")[2])
@@ -232,6 +237,9 @@ async def attack(
         if bug == "no_bounds":
             # A run that cannot be closed shows when a cancel is answered, which takes seconds.
             storm.cancels, storm.pace = 1.0, 2.0
+        if bug == "repeat_to_the_stalled":
+            # A stream that is cut before it stalls shows nothing.
+            storm.bursts, storm.cancels, storm.pace = 1.0, 0.0, 2.0
         async with storm as chaos:
             await chaos.rage(kills, until_found=bool(bug))
         text = chaos.log.read_text(errors="replace") if chaos.log.exists() else ""

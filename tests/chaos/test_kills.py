@@ -43,6 +43,7 @@ FOUND = {
     "private_on_the_wire": "a private part is on the wire",
     "two_ends": "I4: task run_[0-9a-f]+ ends again",
     # Nothing ends such a run: neither its agent nor a cancel.
+    "repeat_to_the_stalled": "I1: a repeat",
     "no_bounds": "cancel was answered 413|did not end within",
 }
 """What the checker says of each planted bug."""
