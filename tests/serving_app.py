@@ -93,4 +93,5 @@ app = Tailrace(
         "recalls": recalls,
     },
     os.environ.get("TAILRACE_TEST_DB", ":memory:"),
+    origins=os.environ.get("TAILRACE_TEST_ORIGINS", "").split(),
 )

@@ -1,0 +1,107 @@
+"""The README's page, in a real browser, on another port than the server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import Pages, browser
+from tests.node import ROOT, TESTS_JS, run_node
+from tests.serving import Served
+
+DEADLINE = 30.0
+
+REPORT = """
+const report = (value) => fetch("/report", { method: "POST", body: JSON.stringify(value) });
+"""
+
+LISTED = """
+const started = await fetch(`${server}/runs`, {
+  method: "POST",
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify({ agent: "assistant", input: "?" }),
+});
+const run = new URL(started.headers.get("location"), server);
+const heard = await new Promise((resolve) => {
+  const source = new EventSource(`${run}/events`);
+  let events = 0;
+  source.onmessage = () => (events += 1);
+  source.onerror = () => {
+    if (source.readyState === EventSource.CLOSED) resolve(events); // after the 204 behind its end
+  };
+});
+const missing = await fetch(`${server}/runs/nobody`);
+await report({
+  chat: chat.messages.map(({ role, parts }) => [role, parts.map((part) => part.text).join("")]),
+  status: chat.status,
+  events: heard,
+  missing: [missing.status, (await missing.json()).error.code],
+});
+"""
+
+UNLISTED = """
+const json = { "content-type": "application/json" };
+const tries = [
+  fetch(`${server}/agents`),
+  fetch(`${server}/runs`, { method: "POST", headers: json, body: "{}" }),
+];
+const answers = await Promise.allSettled(tries);
+await report({ refused: answers.map((answer) => answer.status) });
+"""
+
+
+@pytest.fixture
+def pages() -> Iterator[Pages]:
+    made = Pages()
+    yield made
+    made.close()
+
+
+def page(script: str) -> str:
+    return f'<!doctype html><meta charset="utf-8"><script type="module" src="{script}"></script>'
+
+
+def bundled(source: str, folder: Path) -> str:
+    """The script as one file that a browser loads, with the packages that it imports."""
+    (folder / "page.mjs").write_text(source)
+    options = ["--bundle", "--format=esm", "--platform=browser", "--log-level=error"]
+    esbuild = TESTS_JS / "node_modules" / "esbuild" / "bin" / "esbuild"
+    environment = {"NODE_PATH": str(TESTS_JS / "node_modules")}
+    return run_node([esbuild, folder / "page.mjs", *options], env=environment)
+
+
+def test_the_page_of_the_readme_works_on_another_port_where_it_is_listed(
+    pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = f"http://localhost:{pages.port}"
+    monkeypatch.setenv("TAILRACE_TEST_ORIGINS", listed)
+    served = Served(tmp_path / "log.db")
+    (example,) = re.findall(r"```ts\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    head = f"{REPORT}const server = '{served.url}';\n"
+    source = example.replace("http://localhost:8000", served.url)
+    assert served.url in source
+    script = bundled(source.replace("const chat", f"{head}const chat") + LISTED, tmp_path)
+    unlisted = f"http://127.0.0.1:{pages.port}"
+    pages.files = {
+        "/listed": page("/listed.js"),
+        "/listed.js": script,
+        "/unlisted": page("/unlisted.js"),
+        "/unlisted.js": head + UNLISTED,
+        "/": f'<iframe src="{listed}/listed"></iframe><iframe src="{unlisted}/unlisted"></iframe>',
+    }
+    with browser(f"{listed}/"):
+        reports: dict[str, Any] = {}
+        for _ in range(2):
+            reports |= pages.report(DEADLINE)
+    served.kill()
+    assert reports["refused"] == ["rejected", "rejected"]
+    (question, asked), (role, answer) = reports["chat"]
+    assert (question, asked, role) == ("user", "Is it sunny in Paris?", "assistant")
+    assert "It is sunny in Paris" in answer
+    assert reports["status"] == "ready"
+    assert reports["events"] > 50
+    assert reports["missing"] == [404, "not_found"]

@@ -1,0 +1,85 @@
+"""Pages of other origins: refused, unless the application lists them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tailrace.app import Tailrace
+from tailrace.core.errors import CallerError
+from tailrace.runtime.task import TaskWriter
+
+PAGE = "http://localhost:3000"
+ASKING = {
+    "Origin": PAGE,
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "content-type, x-stainless-lang",
+}
+
+
+async def hello(task: TaskWriter) -> None:
+    with task.message() as message:
+        message.text("Hello")
+
+
+@pytest.fixture
+async def asking(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    app = Tailrace({"hello": hello}, tmp_path / "log.db", origins=[PAGE])
+    transport = httpx.ASGITransport(app)
+    async with app.running(), httpx.AsyncClient(transport=transport) as client:
+        client.base_url = httpx.URL("http://localhost")
+        yield client
+
+
+async def test_a_listed_origin_may_ask_before_it_sends(asking: httpx.AsyncClient) -> None:
+    answer = await asking.options("/v1/responses", headers=ASKING)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert answer.headers["access-control-allow-headers"] == "content-type, x-stainless-lang"
+
+
+async def test_a_listed_origin_may_read_every_answer(asking: httpx.AsyncClient) -> None:
+    headers = {"Origin": PAGE}
+    body = {"model": "hello", "input": "?", "stream": True}
+    for answer, status in (
+        (await asking.get("/agents", headers=headers), 200),
+        (await asking.get("/runs/nobody", headers=headers), 404),
+        (await asking.post("/runs", headers=headers, content=b"{"), 415),
+        (await asking.put("/runs", headers=headers), 405),
+        (await asking.post("/v1/responses", headers=headers, json=body), 200),
+    ):
+        assert answer.status_code == status
+        assert answer.headers["access-control-allow-origin"] == PAGE
+        assert "location" in answer.headers["access-control-expose-headers"]
+        assert answer.headers["vary"] == "origin"
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:3001", "https://localhost:3000", "http://evil.example", "null"]
+)
+async def test_no_other_origin_is_allowed(asking: httpx.AsyncClient, origin: str) -> None:
+    refused = await asking.options("/runs", headers={**ASKING, "Origin": origin})
+    assert refused.status_code == 403
+    assert "origins=[…]" in refused.json()["error"]["message"]
+    read = await asking.get("/agents", headers={"Origin": origin})
+    for answer in (refused, read):
+        assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_an_application_lists_no_origin_by_default() -> None:
+    assert Tailrace({}).origins == frozenset()
+
+
+@pytest.mark.parametrize("origin", ["*", "localhost:3000", f"{PAGE}/", f"{PAGE}/page", "null"])
+def test_what_is_no_origin_is_refused_when_it_is_listed(origin: str) -> None:
+    with pytest.raises(CallerError, match="scheme://host:port"):
+        Tailrace({}, origins=[origin])
+
+
+def test_a_single_text_is_no_list_of_origins() -> None:
+    with pytest.raises(CallerError, match="is a list"):
+        Tailrace({}, origins=PAGE)
