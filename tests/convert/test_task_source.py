@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.convert import target_names
+from tailrace.convert import Transcoder, target_names
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import MalformedEvent, StreamCut
 from tailrace.core.events import Recorded
@@ -60,6 +60,31 @@ def test_a_log_of_ours_is_told_in_each_format_as_the_server_tells_it(trace: Trac
         assert out.startswith(wire.preamble() + frames)
         if events and client_view_of(trace).get("status") in ("completed", "failed"):
             assert out == wire.preamble() + frames
+
+
+ENDS = {
+    "run": b"run.finished",
+    "openai-responses": b"response.completed",
+    "openai-chat": b'"finish_reason":"stop"',
+    "anthropic-messages": b'"stop_reason":"end_turn"',
+    "vercel-ui": b'"type":"finish","finishReason":"stop"',
+}
+
+
+@pytest.mark.parametrize("name", ["s0_as_printed", "s0_subagent_as_printed"])
+def test_a_stream_without_lifecycle_is_complete_when_its_last_item_is_done(name: str) -> None:
+    (trace,) = (trace for trace in TRACES if trace.name == name)
+    lines = as_jsonl(trace)
+    for target in target_names():
+        transcoder = Transcoder("task", target)
+        out = transcoder.feed(lines) + transcoder.end()
+        assert transcoder.error is None
+        assert ENDS.get(target, b"") in out
+        assert (b"task.completed" in out) is False  # nothing is added to the log of another
+        cut = Transcoder("task", target)
+        out = cut.feed(b"\n".join(lines.splitlines()[:-1]) + b"\n") + cut.end()
+        assert isinstance(cut.error, StreamCut)
+        assert target not in ENDS or ENDS[target] not in out or target == "run"
 
 
 def client_view_of(trace: Trace) -> dict[str, Any]:

@@ -214,7 +214,9 @@ class TaskSource:
         """Nothing is added to a run that is somebody else's."""
         root = self.state.root
         is_open = root is None or not (root.ended or root.status == "input_required")
-        self.error = StreamCut(_CUT) if error is None and is_open else error
+        if is_open and not silently_done(self.state):
+            error = error or StreamCut(_CUT)
+        self.error = error
         return iter(())
 
     def _note_epoch(self, ident: str) -> None:
@@ -242,6 +244,18 @@ class TaskSource:
             and root.task_id != event.task_id
         ):
             raise MalformedEvent("Another run begins here; convert one run at a time.")
+
+
+def silently_done(state: State) -> list[str]:
+    """The tasks of a stream without lifecycle events whose items are all done, children first.
+
+    Such a stream has no other sign that it is complete.
+    """
+    tasks = list(state.tasks.values())
+    nodes = [node for task in tasks for node in task.items.values()]
+    is_silent = all(task.status is None for task in tasks)
+    is_done = bool(nodes) and not any(node.is_open for node in nodes)
+    return [task.task_id for task in reversed(tasks)] if is_silent and is_done else []
 
 
 def _read_frame(raw: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from tailrace.convert.sources import Opening, Told
+from tailrace.convert.sources import Opening, Told, silently_done
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import StreamCut, StreamError
@@ -61,6 +61,8 @@ class WireTarget:
         root = state.root
         if root is not None and root.ended:
             return self._joined([])
+        if error is None and (tasks := silently_done(state)):
+            return self._joined([] if self._shows_lines else self._complete(tasks))
         frames = self._encoder.close(str(error or "The run waits for an answer."))
         wire = self._wire
         if root is None or not wire.resumable or self._shows_lines:
@@ -76,6 +78,14 @@ class WireTarget:
         # To a reader it closes whatever is open (PROTOCOL.md, section 4, rule 7).
         frames += self._encode(ev.Recorded(last, b""))
         return self._joined(frames)
+
+    def _complete(self, tasks: list[str]) -> list[Frame]:
+        """The ends of tasks that told none."""
+        frames: list[Frame] = []
+        for number, task_id in enumerate(tasks, self._last + 1):
+            end = ev.TaskCompleted(task_id=task_id, sequence_number=number)
+            frames += self._encode(ev.Recorded(end, b""))
+        return frames
 
     def _encode(self, one: ev.Recorded) -> list[Frame]:
         if not one.public and self._shows_lines:
