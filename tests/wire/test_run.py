@@ -358,7 +358,12 @@ def test_an_output_is_rich_where_a_ui_mode_is_set() -> None:
             {"code": "cancelled", "message": "It was cancelled."},
             {"message": "It was cancelled."},
         ),
-        (ev.TaskIncomplete(task_id="r", reason="max_output_tokens"), "partial_success", None, {}),
+        (
+            ev.TaskIncomplete(task_id="r", reason="max_output_tokens"),
+            "partial_success",
+            None,
+            {"status": "incomplete", "reason": "max_output_tokens"},
+        ),
     ],
 )
 def test_a_text_that_was_cut_says_so(

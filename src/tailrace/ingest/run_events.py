@@ -103,12 +103,17 @@ class RunEvents:
     def _started(self, _data: Json) -> bool:
         return True
 
-    def _finished(self, _data: Json) -> bool:
-        status: Any = "incomplete" if self._is_partial else "completed"
-        self._outcome = Outcome(status=status, reason="incomplete" if self._is_partial else None)
+    def _finished(self, data: Json) -> bool:
+        self._note_usage(data)
+        if self._is_partial or data.get("status") == "incomplete":
+            reason = _text(data.get("reason")) or "incomplete"
+            self._outcome = Outcome(status="incomplete", reason=reason)
+        else:
+            self._outcome = Outcome(status="completed")
         return True
 
     def _error(self, data: Json) -> bool:
+        self._note_usage(data)
         message = _text(data.get("message")) or "The run failed."
         code = _text(data.get("code"))
         if not code and self._failure.get("message") == message:

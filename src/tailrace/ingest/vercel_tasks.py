@@ -17,12 +17,12 @@ from collections import Counter
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.items import Item, ToolResult
+from tailrace.core.items import Item, ToolResult, Usage
 from tailrace.core.state import ENDED
 from tailrace.core.writers import Sink
 from tailrace.ingest.vercel_calls import Calls
 from tailrace.ingest.vercel_child import Child, Steps
-from tailrace.ingest.vercel_values import Json, dict_of, text_of
+from tailrace.ingest.vercel_values import Json, dict_of, text_of, usage_of
 
 
 class Tasks:
@@ -233,6 +233,11 @@ class Tasks:
         """What was cut short of a sub-agent is made again."""
         for child in self._children.values():
             child.supersede()
+
+    def usages(self) -> list[Usage]:
+        """What each sub-agent used, where it is told."""
+        found = [usage_of(child.data) for child in self._children.values()]
+        return [usage for usage in found if usage is not None]
 
     def close(self) -> None:
         """The message is over: so are its sub-agents, the innermost first."""

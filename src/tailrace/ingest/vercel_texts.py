@@ -317,6 +317,13 @@ class Texts:
         for block in held.values():
             self.whole(block)
 
+    def left_out(self) -> list[str]:
+        """The closed items that a reset took back and nothing has told again since; asked once."""
+        told = {part.item for part in self._ended.values()}
+        gone = {part.item.writer.id: None for part in self._again.values() if part.item not in told}
+        self._again.clear()
+        return list(gone)
+
     def begin_step(self) -> None:
         """What was told before can no longer be taken back."""
         self.end_step()

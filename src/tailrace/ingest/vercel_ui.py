@@ -38,6 +38,7 @@ from tailrace.ingest.vercel_values import (
     outcome_of,
     text_of,
     usage_of,
+    without,
 )
 
 _DONE = ("[DONE]", b"[DONE]")
@@ -125,6 +126,7 @@ class VercelUi:
         return True
 
     def _start_step(self, _chunk: Json) -> bool:
+        self._supersede(self._texts.left_out())
         self._texts.begin_step()
         self._calls.begin_step()
         return True
@@ -135,7 +137,11 @@ class VercelUi:
 
     def _reset_step(self, _chunk: Json) -> bool:
         self._asked.clear()
-        gone = [*self._texts.reset(), *self._calls.reset()]
+        self._supersede([*self._texts.reset(), *self._calls.reset()])
+        self._tasks.reset()
+        return True
+
+    def _supersede(self, gone: list[str]) -> None:
         if gone:
             self._attempt += 1
             event = ev.TaskAttempt(
@@ -145,8 +151,6 @@ class VercelUi:
                 superseded=gone,
             )
             self._sink.emit(event)
-        self._tasks.reset()
-        return True
 
     def _finish(self, chunk: Json) -> bool:
         self._note_metadata(chunk)
@@ -166,6 +170,7 @@ class VercelUi:
         outcome = self._ending()
         is_whole = outcome.status == "completed"
         left = self._texts.close("completed" if is_whole else "incomplete")
+        self._supersede(self._texts.left_out())
         self._tasks.close()
         left += self._calls.close()
         for chunk in left:
@@ -176,6 +181,8 @@ class VercelUi:
             self._sink.emit(ev.StructuredOutputDone(task_id=task_id, value=value, name=name))
         usage = usage_of(self._metadata)
         if usage is not None:
+            # The message's usage is the run's; its sub-agents' parts tell theirs.
+            usage = without(usage, self._tasks.usages())
             self._sink.emit(ev.TaskUsage(task_id=self._sink.task_id, usage=usage))
         return outcome
 

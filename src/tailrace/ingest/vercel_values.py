@@ -105,6 +105,20 @@ def usage_of(metadata: Json) -> Usage | None:
     return None
 
 
+def without(total: Usage, parts: list[Usage]) -> Usage:
+    """What is left of a sum; the sum itself if it is less than its parts, so none of them."""
+    left: Json = {}
+    for name in (*_COUNTS, "cost", "latency_ms"):
+        taken = sum(getattr(part, name) or 0 for part in parts)
+        if taken:
+            left[name] = round((getattr(total, name) or 0) - taken, 9)
+    return (
+        total
+        if any(value < 0 for value in left.values())
+        else msgspec.structs.replace(total, **left)
+    )
+
+
 def _usage_fields(raw: Json) -> Json:
     fields: Json = {}
     for ours, theirs in _COUNTS.items():

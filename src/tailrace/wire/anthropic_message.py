@@ -19,6 +19,7 @@ from tailrace.core.items import (
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.wire.base import Frame
 from tailrace.wire.openai_items import Json, Sources, is_client
+from tailrace.wire.usage import usage_of_run
 from tailrace.wire.vercel_chunks import tame
 
 _json = msgspec.json.Encoder().encode
@@ -151,19 +152,15 @@ def _usage(state: State) -> Json:
 
     Anthropic counts what was read from a cache, or written to it, apart from `input_tokens`.
     """
-    used = [task.usage.fields for task in state.tasks.values() if task.usage is not None]
-
-    def total(name: str) -> int:
-        return sum(fields.get(name, 0) for fields in used)
-
-    read, written = total("cached_input_tokens"), total("cache_write_tokens")
+    used = usage_of_run(state) or {}
+    read, written = used.get("cached_input_tokens", 0), used.get("cache_write_tokens", 0)
     shown: Json = {
-        "input_tokens": max(total("input_tokens") - read - written, 0),
+        "input_tokens": max(used.get("input_tokens", 0) - read - written, 0),
         "cache_creation_input_tokens": written,
         "cache_read_input_tokens": read,
-        "output_tokens": total("output_tokens"),
+        "output_tokens": used.get("output_tokens", 0),
     }
-    thought = total("reasoning_tokens")
+    thought = used.get("reasoning_tokens", 0)
     if thought:
         shown["output_tokens_details"] = {"thinking_tokens": thought}
     return shown

@@ -10,7 +10,8 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, ToolCall
 from tailrace.core.state import TaskNode
 from tailrace.wire.base import Frame
-from tailrace.wire.openai_object import usage_of_run
+from tailrace.wire.openai_object import usage_json
+from tailrace.wire.usage import usage_of_run
 
 Json = dict[str, Any]
 
@@ -107,7 +108,7 @@ class Chunks:
         if native is not None:
             choice["native_finish_reason"] = native
         frames = [b'%b,"choices":%b}\n\n' % (self._about, _json([choice]))]
-        if any(task.usage is not None for task in state.tasks.values()):
+        if usage_of_run(state) is not None:
             usage = _json(_usage(state))
             frames.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._about, usage))
         return [*frames, DONE]
@@ -126,7 +127,7 @@ def failure(error: ErrorInfo) -> list[Frame]:
 
 def _usage(state: State) -> Json:
     """What the whole run used, in the words of this API."""
-    used = usage_of_run(state)
+    used = usage_json(state)
     return {
         "prompt_tokens": used["input_tokens"],
         "completion_tokens": used["output_tokens"],

@@ -9,6 +9,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.state import TaskNode
 from tailrace.wire.openai_items import ITEM, Json, Sources, is_cut, item_json, keys
+from tailrace.wire.usage import usage_of_run
 
 INTERRUPTED = ErrorInfo(
     code="interrupted",
@@ -57,6 +58,14 @@ ECHOED: dict[str, tuple[type, ...]] = {
 }
 """What a request said and every response repeats, from the task's public `options`."""
 
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_input_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+
 
 def response_id(run_id: str) -> str:
     """The run's name there; the SDKs want nothing of it, people expect the prefix."""
@@ -76,8 +85,11 @@ def response_object(state: State) -> Json:
         for key in keys(root)
         if key[1] != ITEM or not is_cut(root.items[key[0]])
     ]
+    tier = (usage_of_run(state) or {}).get("service_tier")
+    if tier is not None:
+        shown["service_tier"] = tier  # the provider's word, not what the request asked for
     if root.ended:
-        shown["usage"] = usage_of_run(state)
+        shown["usage"] = usage_json(state)
         _end(shown, root)
     return shown
 
@@ -106,7 +118,7 @@ def failed_response(state: State, error: ErrorInfo) -> Json:
         **response_object(state),
         "status": "failed",
         "error": error_json(error),
-        "usage": usage_of_run(state),
+        "usage": usage_json(state),
     }
 
 
@@ -179,29 +191,17 @@ def _is_echo(name: str, value: Any) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def usage_of_run(state: State) -> Json:
+def usage_json(state: State) -> Json:
     """What the whole run used, sub-agents included: it is one response there."""
-    sums = dict.fromkeys(
-        (
-            "input_tokens",
-            "output_tokens",
-            "cached_input_tokens",
-            "cache_write_tokens",
-            "reasoning_tokens",
-        ),
-        0,
-    )
-    for task in state.tasks.values():
-        if task.usage is not None:
-            for name in sums:
-                sums[name] += task.usage.fields.get(name, 0)
+    used = usage_of_run(state) or {}
+    count = {name: used.get(name, 0) for name in _COUNTS}
     return {
-        "input_tokens": sums["input_tokens"],
+        "input_tokens": count["input_tokens"],
         "input_tokens_details": {
-            "cached_tokens": sums["cached_input_tokens"],
-            "cache_write_tokens": sums["cache_write_tokens"],
+            "cached_tokens": count["cached_input_tokens"],
+            "cache_write_tokens": count["cache_write_tokens"],
         },
-        "output_tokens": sums["output_tokens"],
-        "output_tokens_details": {"reasoning_tokens": sums["reasoning_tokens"]},
-        "total_tokens": sums["input_tokens"] + sums["output_tokens"],
+        "output_tokens": count["output_tokens"],
+        "output_tokens_details": {"reasoning_tokens": count["reasoning_tokens"]},
+        "total_tokens": count["input_tokens"] + count["output_tokens"],
     }

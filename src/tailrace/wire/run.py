@@ -32,6 +32,7 @@ from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.wire import run_outputs as outputs
 from tailrace.wire.base import RETRY_MS, Cursor, Frame, whole_number
+from tailrace.wire.usage import usage_of_run
 
 WORKER = "worker"
 """The stage where no step says otherwise."""
@@ -88,13 +89,13 @@ class RunEncoder:
         if not fitted or root is None or event.task_id != root.task_id:
             return told
         if waiting is not None and root.settling != waiting.output_index:
-            told.append(_text_end(root, waiting, stage))
+            told.append(_text_end(state, root, waiting, stage))
         if isinstance(event, ev.TERMINAL):
             for node in cut:
                 told += _done(root, node, stage)
                 if isinstance(node.item, Message):
-                    told.append(_text_end(root, node, stage))
-            told.append(_end(root))
+                    told.append(_text_end(state, root, node, stage))
+            told.append(_end(state, root, told))
         elif isinstance(event, _TEXTS):
             told += _text(root, event, stage, state.position)
         elif isinstance(event, ev.OutputItemAdded):
@@ -128,13 +129,13 @@ class RunEncoder:
             if not node.is_open and node is not waiting:
                 told += [*_added(node, WORKER), *_done(root, node, WORKER)]
                 if isinstance(node.item, Message):
-                    told.append(_text_end(root, node, WORKER))
+                    told.append(_text_end(self._state, root, node, WORKER))
         told += [Told("step.start", {"stepName": step.name}) for step in open_steps]
         for node in nodes:
             if node.is_open or node is waiting:
                 told += _added(node, stage)
         if root.ended:
-            told.append(_end(root))
+            told.append(_end(self._state, root, told))
         return told
 
     def gap(self, reason: str) -> Frame:
@@ -239,21 +240,27 @@ def _call(node: ItemNode, item: Any) -> dict[str, Any]:
     return {"messageId": node.id, "toolCallId": item.call_id, "toolName": name}
 
 
-def _text_end(root: TaskNode, node: ItemNode, stage: str) -> Told:
+def _text_end(state: State, root: TaskNode, node: ItemNode, stage: str) -> Told:
     data = {
         "messageId": node.id,
         "role": getattr(node.item, "role", "assistant"),
         "stage": stage,
         "workerAgentOutput": outputs.worker_output(root, node),
-        **outputs.usage_of(root),
+        **outputs.usage_of(state, root),
     }
     return Told("text.end", data)
 
 
-def _end(root: TaskNode) -> Told:
-    if root.status in ("completed", "incomplete"):
-        return Told("run.finished", {})
-    return Told("run.error", {"message": outputs.failure_of(root)["message"]})
+def _end(state: State, root: TaskNode, told: list[Told]) -> Told:
+    """The run's end, with its usage unless a `text.end` right before it has that."""
+    usage: dict[str, Any] = {}
+    if usage_of_run(state) is not None and not any(one.type == "text.end" for one in told):
+        usage = outputs.usage_of(state, root)
+    if root.status == "completed":
+        return Told("run.finished", usage)
+    if root.status == "incomplete":
+        return Told("run.finished", {"status": "incomplete", "reason": root.reason, **usage})
+    return Told("run.error", {"message": outputs.failure_of(root)["message"], **usage})
 
 
 # --- the format -----------------------------------------------------------------------------------

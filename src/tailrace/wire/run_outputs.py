@@ -6,13 +6,18 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Message, ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode, TextNode, WholeNode
+from tailrace.wire.usage import usage_of_run
 
 Json = dict[str, Any]
 
 SUMMARY_CHARACTERS = 500
 """How much of a result's text its summary holds; the rest is a click away."""
+
+UI_HINTS = "ui_hints"
+"""The name of the data block in which a tool says how to show its result."""
 
 STATUSES = ("success", "partial_success", "failed")
 RESULT_TYPES = ("execution_report", "clarification", "error_report", "unknown")
@@ -84,9 +89,9 @@ def failure_of(root: TaskNode) -> Json:
     return {"code": error.code, "message": error.message}
 
 
-def usage_of(root: TaskNode) -> Json:
-    """What the run's own model calls used so far; null where nobody said."""
-    used = root.usage.fields if root.usage is not None else {}
+def usage_of(state: State, root: TaskNode) -> Json:
+    """What the run used so far, sub-agents included; null where no model said."""
+    used = usage_of_run(state) or {}
     return {
         "model": used.get("model", root.facts.get("model")),
         "inputTokens": used.get("input_tokens"),
@@ -121,7 +126,7 @@ def tool_output(root: TaskNode, node: ItemNode, item: ToolResult) -> Json:
         "tool_call_args": arguments_of(call),
         "status": "success" if is_whole else "failed",
         "result_summary": _cut(_result_text(root, node, item)),
-        "ui_hints": None,
+        "ui_hints": _ui_hints(node),
         "attachments": _attachments(node) or None,
     }
 
@@ -130,8 +135,8 @@ def _result_text(root: TaskNode, node: ItemNode, item: ToolResult) -> str:
     """Its texts; else its data; else what the sub-agents said that answered the call."""
     if item.error is not None:
         return item.error.message
-    blocks = [part.block for _, part in sorted(node.parts.items()) if isinstance(part, WholeNode)]
-    data = [msgspec.json.encode(one.data).decode() for one in blocks if isinstance(one, Data)]
+    blocks = [one for one in _data(node) if one.name != UI_HINTS]
+    data = [msgspec.json.encode(one.data).decode() for one in blocks]
     said = [
         text
         for child in root.children
@@ -141,6 +146,17 @@ def _result_text(root: TaskNode, node: ItemNode, item: ToolResult) -> str:
         for text in _texts(one)
     ]
     return "\n".join(_texts(node) or data or said)
+
+
+def _data(node: ItemNode) -> list[Data]:
+    parts = [part for _, part in sorted(node.parts.items()) if isinstance(part, WholeNode)]
+    return [part.block for part in parts if isinstance(part.block, Data)]
+
+
+def _ui_hints(node: ItemNode) -> Json | None:
+    """What a tool says on how to show its result: its data block of that name, if an object."""
+    found = [one.data for one in _data(node) if one.name == UI_HINTS]
+    return found[-1] if found and isinstance(found[-1], dict) else None
 
 
 def _cut(text: str) -> str:

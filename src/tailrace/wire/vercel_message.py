@@ -24,6 +24,7 @@ from tailrace.core.state import (
 from tailrace.core.view import Json, show_task
 from tailrace.wire import vercel_chunks as chunks
 from tailrace.wire.base import Frame
+from tailrace.wire.usage import usage_of_run
 from tailrace.wire.vercel_chunks import DONE, Place, channel, chunk, part_id
 
 START_STEP = chunk("start-step")
@@ -31,7 +32,7 @@ RESET_STEP = chunk("reset-step")
 _FINISH_STEP = chunk("finish-step")
 
 _ABOUT_START = ("task_id", "thread_id", "previous_run_id", "agent", "model", "created_at")
-_ABOUT_END = ("status", "reason", "usage")
+_ABOUT_END = ("status", "reason")
 _NOT_CALLED = "The run ended before this tool was called."
 _NOT_ANSWERED = "The run ended before this tool did."
 _FINISH_REASONS = {
@@ -147,7 +148,7 @@ class UiMessage:
                 frames.append(chunk("tool-approval-request", **about))
             else:
                 frames.append(chunks.request_part(root, request))
-        return [*frames, *_finish(root, "tool-calls")]
+        return [*frames, *self._finish(root, "tool-calls")]
 
     def ending(self) -> list[Frame]:
         """The end of the run, and what it means for the calls that have no result."""
@@ -171,9 +172,18 @@ class UiMessage:
         if root.status == "incomplete":
             finish_reason = _FINISH_REASONS.get(root.reason or "", "other")
         elif root.status != "completed":
-            about = _about(root, _ABOUT_END)
+            about = self._about_end(root)
             return [*frames, chunk("message-metadata", messageMetadata=about), _stop(root), DONE]
-        return [*frames, *_finish(root, finish_reason)]
+        return [*frames, *self._finish(root, finish_reason)]
+
+    def _about_end(self, root: TaskNode) -> Json:
+        """How the run ended, and what it used with its sub-agents."""
+        usage = usage_of_run(self.state)
+        return {**_about(root, _ABOUT_END), **({} if usage is None else {"usage": usage})}
+
+    def _finish(self, root: TaskNode, reason: str) -> list[Frame]:
+        about = self._about_end(root)
+        return [_FINISH_STEP, chunk("finish", finishReason=reason, messageMetadata=about), DONE]
 
     # --- items and their parts -----------------------------------------------------------------
 
@@ -233,11 +243,6 @@ class UiMessage:
 def _about(root: TaskNode, names: tuple[str, ...]) -> Json:
     shown = show_task(root)
     return {name: shown[name] for name in names if name in shown}
-
-
-def _finish(root: TaskNode, reason: str) -> list[Frame]:
-    about = _about(root, _ABOUT_END)
-    return [_FINISH_STEP, chunk("finish", finishReason=reason, messageMetadata=about), DONE]
 
 
 def _stop(root: TaskNode) -> Frame:

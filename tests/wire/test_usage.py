@@ -1,0 +1,127 @@
+"""What a run used and how it ended: the same in every format, sub-agents included."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tailrace.core import events as ev
+from tailrace.core.fold import State
+from tailrace.core.items import Data, ToolResult, Usage
+from tailrace.core.sse import Parser
+from tailrace.testing.wire import encoded
+from tailrace.wire.formats import FORMATS
+from tailrace.wire.usage import usage_of_run
+from tests.traces import TRACES
+from tests.wire.openai_scripts import RUN, Script
+
+Json = dict[str, Any]
+
+
+def told(name: str, events: list[ev.AnyEvent]) -> list[Json]:
+    frames = b"".join(frame for each in encoded(FORMATS[name], events) for frame in each)
+    return [json.loads(one.data) for one in Parser().feed(frames) if one.data != "[DONE]"]
+
+
+def tokens(name: str, frames: list[Json]) -> tuple[int, int]:
+    """The input and output tokens that a stream tells last."""
+    if name == "run":
+        data = next(one["data"] for one in reversed(frames) if "inputTokens" in one["data"])
+        return data["inputTokens"], data["outputTokens"]
+    if name == "openai-responses":
+        usage = frames[-1]["response"]["usage"]
+        return usage["input_tokens"], usage["output_tokens"]
+    if name == "openai-chat":
+        return frames[-1]["usage"]["prompt_tokens"], frames[-1]["usage"]["completion_tokens"]
+    if name == "anthropic-messages":
+        usage = frames[-2]["usage"]
+        return usage["input_tokens"] + usage["cache_read_input_tokens"], usage["output_tokens"]
+    usage = frames[-1]["messageMetadata"]["usage"]
+    return usage["input_tokens"], usage["output_tokens"]
+
+
+TELLING = [name for name in FORMATS if name != "task"]
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_a_run_used_what_its_sub_agents_used_too(name: str) -> None:
+    (trace,) = (trace for trace in TRACES if trace.name == "usage_summed")
+    frames = told(name, [event for event, _ in trace.events])
+    assert tokens(name, frames) == (1501, 57)  # 7 of them are the sub-agent's
+    if name in ("run", "vercel-ui"):
+        assert "0.3000" in json.dumps(frames) or "0.3," in json.dumps(frames)
+
+
+def silent(end: type[ev.Event], **fields: Any) -> list[ev.AnyEvent]:
+    """A run that calls a tool and says nothing; a sub-agent answers."""
+    script = Script().begin()
+    script.call(0, "ask", "{}")
+    script.add(ev.TaskUsage, usage=Usage(model="m", input_tokens=3, output_tokens=2, cost=0.5))
+    script.item(ToolResult(id="fco_7_1", call_id="call_0", block_list=[]), 1)
+    script.add(ev.TaskCreated, "call_0", parent_task_id=RUN, call_id="call_0")
+    script.begin("call_0")
+    usage = Usage(model="n", input_tokens=10, cost=0.25, service_tier="flex")
+    script.add(ev.TaskUsage, "call_0", usage=usage)
+    script.add(ev.TaskCompleted, "call_0")
+    script.done(ToolResult(id="fco_7_1", call_id="call_0"), 1)
+    return script.add(end, **fields).events
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_usage_is_told_where_there_is_no_text(name: str) -> None:
+    assert tokens(name, told(name, silent(ev.TaskCompleted))) == (13, 2)
+
+
+@pytest.mark.parametrize(
+    ("end", "data"),
+    [
+        ((ev.TaskCompleted, {}), {}),
+        (
+            (ev.TaskIncomplete, {"reason": "max_turns"}),
+            {"status": "incomplete", "reason": "max_turns"},
+        ),
+        ((ev.TaskCancelled, {"reason": "enough"}), {"message": "enough"}),
+    ],
+)
+def test_a_run_says_how_it_ended_and_what_it_used(end: Any, data: Json) -> None:
+    usage = {"model": "m", "inputTokens": 13, "outputTokens": 2, "cost": 0.75, "latencyMs": None}
+    events = silent(end[0], **end[1])
+    assert told("run", events)[-1]["data"] == {**data, **usage}
+    state = State()
+    for event in events:
+        state.absorb(event)
+    (last,) = Parser().feed(FORMATS["run"].open(state)[1][-1])
+    assert json.loads(last.data)["data"] == {**data, **usage}
+
+
+def test_a_response_has_the_providers_service_tier() -> None:
+    script = Script(options={"service_tier": "auto"}).begin()
+    script.call(0, "ask", "{}")
+    before = told("openai-responses", script.events)
+    script.add(ev.TaskUsage, usage=Usage(model="m", service_tier="priority")).add(ev.TaskCompleted)
+    assert before[0]["response"]["service_tier"] == "auto"
+    last = told("openai-responses", script.events)[-1]["response"]
+    assert last["service_tier"] == "priority"
+
+
+def test_a_run_without_usage_has_none() -> None:
+    script = Script().begin()
+    assert usage_of_run(script.state) is None
+    assert told("run", script.add(ev.TaskCompleted).events)[-1]["data"] == {}
+
+
+@pytest.mark.parametrize(
+    ("hints", "shown"), [({"ui_mode": "table"}, {"ui_mode": "table"}), ("no object", None)]
+)
+def test_a_tools_hints_on_how_to_show_its_result_are_told(hints: Any, shown: Any) -> None:
+    script = Script().begin().call(0, "look", "{}")
+    script.result(1, 0, Data(data=[1, 2]), Data(data=hints, name="ui_hints"))
+    (output,) = (
+        one["data"]["toolAgentOutput"]
+        for one in told("run", script.events)
+        if one["type"] == "tool.result"
+    )
+    assert output["ui_hints"] == shown
+    assert output["result_summary"] == "[1,2]"
