@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.buses.local import LocalBus
 from tailrace.core.codec import encode_event
-from tailrace.core.errors import IllegalEvent, NotFound, SeqConflict, StorageError
+from tailrace.core.errors import IllegalEvent, NotDrained, NotFound, SeqConflict, StorageError
 from tailrace.core.events import (
     Notice,
     Recorded,
@@ -22,10 +22,13 @@ from tailrace.core.events import (
     recorded,
 )
 from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo
 from tailrace.core.snapshot import save
 from tailrace.ports import Batch, NewRun
+from tailrace.runtime import pipeline as pipelines
 from tailrace.runtime.follow import look_at
 from tailrace.runtime.pipeline import LAST_SNAPSHOT_BYTES, Emitter, Pipeline
+from tailrace.runtime.task import TaskWriter
 from tailrace.stores.sqlite import SqliteLog
 
 RUN = "run_1"
@@ -310,3 +313,52 @@ async def test_a_place_beyond_the_end_is_the_end(log: SqliteLog) -> None:
     begin(emitter)
     await emitter.drain()
     assert (await look_at(log, RUN, 99)).state.sequence_number == 2
+
+
+async def test_an_agent_that_never_drains_is_stopped_by_a_sentence_that_names_drain(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines, "MAX_WAITING_BYTES", 100_000)
+    emitter = writer(Pipeline(log, LocalBus()))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    task = TaskWriter(emitter, RUN)
+    with pytest.raises(NotDrained, match=r"drain\(\)"), task.message() as message:  # noqa: PT012
+        while True:
+            message.text("tick ")
+    [item] = task.node.items.values()
+    assert item.item.status == "incomplete"  # what closes an item is not refused
+    await task.drain()
+    task.notice("Once it has drained, it may go on.")
+    with pytest.raises(NotDrained):  # noqa: PT012
+        while True:
+            task.notice("tick")
+    task.fail(ErrorInfo(code="x", message="A run can always be ended."))
+    await task.drain()
+
+
+async def test_what_the_store_has_not_taken_counts_too(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that lets others run, but never waits for the log, fills the memory as well."""
+    monkeypatch.setattr(pipelines, "MAX_WAITING_BYTES", 100_000)
+    slow = asyncio.Event()
+    append = log.append
+
+    async def wait(batches: list[Batch]) -> list[Exception | None]:
+        await slow.wait()
+        return await append(batches)
+
+    monkeypatch.setattr(log, "append", wait)
+    emitter = writer(Pipeline(log, LocalBus()))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    count = 0
+    with pytest.raises(NotDrained):  # noqa: PT012
+        while True:
+            emitter.emit(Notice(task_id=RUN, message="tick"))
+            count += 1
+            await asyncio.sleep(0)
+    assert count < 250
+    slow.set()
+    await emitter.drain()
+    emitter.emit(TaskCompleted(task_id=RUN))
+    await emitter.drain()

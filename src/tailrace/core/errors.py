@@ -6,6 +6,7 @@
     │   ├── InvalidFrame       a field that would forge a server-sent event
     │   ├── InvalidToolOutput  a tool returned something that has no place in the protocol
     │   ├── InvalidValue       a value that JSON, or another language, cannot hold
+    │   ├── NotDrained         an agent writes faster than the log, and never waits
     │   ├── NotFound           no such run, or not yours
     │   └── UnknownFormat      no wire format of that name
     ├── StreamError            the bytes from outside are at fault
@@ -78,6 +79,12 @@ class InvalidValue(CallerError):
     """A value that would not survive the way through JSON, a database and another language."""
 
     code = "invalid_value"
+
+
+class NotDrained(CallerError):
+    """An agent emitted so much without `drain()` that its process would run out of memory."""
+
+    code = "not_drained"
 
 
 class NotFound(CallerError):

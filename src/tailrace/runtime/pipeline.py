@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailrace.core import snapshot
 from tailrace.core.codec import encode_event, encode_private
+from tailrace.core.errors import NotDrained
 from tailrace.core.events import Event, Private, Recorded, is_end, recorded
 from tailrace.core.fold import State
 from tailrace.ports import Batch, Bus, EventLog, Mirror
@@ -45,6 +47,13 @@ before its next flush, so that more of them share a transaction, a wake-up and a
 model at human pace, and whoever waits in `drain()`, never rests."""
 
 
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+"""What a run may hold back until it is durable. An agent that never waits gets no further."""
+
+EVENT_BYTES = 512
+"""What an event weighs in memory beside its JSON."""
+
+
 async def _nothing_earlier() -> list[State]:
     return []
 
@@ -67,6 +76,9 @@ class Emitter:
         self._privates: list[bytes] = []
         self._durable = state.sequence_number
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._gathered = 0
+        self._in_flight = 0
+        self._is_closing = False
         self._tail_bytes = 0
         self._snapshot_bytes = MIN_SNAPSHOT_BYTES
         self._batches = 0
@@ -76,11 +88,17 @@ class Emitter:
     def emit(self, event: Event, private: Private | None = None) -> None:
         """Record the next event of the run; it is shown to nobody before it is durable.
 
-        Raises `IllegalEvent` if the protocol forbids it here, and the storage's error if an
-        earlier event could not be written: then the run has no writer any more.
+        Raises `IllegalEvent` if the protocol forbids it here, `NotDrained` if too much waits to
+        become durable, and the storage's error if an earlier event could not be written: then the
+        run has no writer any more.
         """
         if self.failure is not None:
             raise self.failure
+        if self._gathered + self._in_flight > MAX_WAITING_BYTES and not self._is_closing:
+            raise NotDrained(
+                f"The run has more than {MAX_WAITING_BYTES} bytes that are not stored yet. "
+                "Await `task.drain()` between writes, so that the log keeps up."
+            )
         event = recorded(event, self.state.sequence_number + 1)
         public = encode_event(event)
         hidden = encode_private(private) if private is not None else b""
@@ -88,7 +106,17 @@ class Emitter:
         self._events.append(Recorded(event, public, self.epoch))
         self._privates.append(hidden)
         self._tail_bytes += len(public)
+        self._gathered += len(public) + len(hidden) + EVENT_BYTES
         self._pipeline.wake(self)
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Emit what closes items or the run, however much waits to become durable."""
+        before, self._is_closing = self._is_closing, True
+        try:
+            yield
+        finally:
+            self._is_closing = before
 
     async def drain(self) -> None:
         """Wait until everything emitted so far is durable, or raise what prevents it."""
@@ -103,6 +131,7 @@ class Emitter:
 
     def take(self) -> tuple[Batch, list[Recorded]]:
         """What has gathered, as one batch."""
+        self._in_flight, self._gathered = self._gathered, 0
         events, self._events = self._events, []
         privates, self._privates = self._privates, []
         saved = None
@@ -126,6 +155,7 @@ class Emitter:
     def written(self, last: int) -> None:
         """Everything up to `last` is durable."""
         self._durable = last
+        self._in_flight = 0
         self._batches += 1
         if self._batches % CRUMBS == 0 and self.crumbled is not None:
             self.crumbled(self.run_id)

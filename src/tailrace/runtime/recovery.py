@@ -107,8 +107,9 @@ def begin_again(task: TaskWriter) -> None:
     """Close what the lost writer left open, and say that it does not count."""
     node = task.node
     left = [item for item in node.items.values() if item.is_open]
-    for event in closing.closing(node):
-        task.emit(event)
+    with task.emitter.closing():
+        for event in closing.closing(node):
+            task.emit(event)
     for call_id in _unanswered(node):
         result = ToolResult(id=task.new_id("fco"), call_id=call_id, block_list=[])
         index = task.add(result)

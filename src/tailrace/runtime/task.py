@@ -166,7 +166,8 @@ class TaskWriter(Sink):
             raise
         # The task may have been ended inside the block, and its items with it.
         if self.node.items[writer.index].is_open:
-            writer.finish()
+            with self.emitter.closing():
+                writer.finish()
 
     def _close(self, index: int) -> None:
         """End an item as far as it came: from the state, which a refused event left as it was."""
@@ -181,7 +182,7 @@ class TaskWriter(Sink):
         worker that continues the run. An event that is refused here must not hide `error`.
         """
         if not isinstance(error, GeneratorExit) and self.emitter.is_ours:
-            with suppress(TailraceError):
+            with suppress(TailraceError), self.emitter.closing():
                 close()
 
     def notice(self, message: str, data: Any = None) -> None:
@@ -195,7 +196,8 @@ class TaskWriter(Sink):
     def complete(self) -> None:
         """End the task with its answer, unless it has ended."""
         if not self.node.ended:
-            self.emit(ev.TaskCompleted(task_id=self.task_id))
+            with self.emitter.closing():
+                self.emit(ev.TaskCompleted(task_id=self.task_id))
 
     def fail(self, error: ErrorInfo) -> None:
         """End the task, whatever is open in it, with an error."""
@@ -207,8 +209,9 @@ class TaskWriter(Sink):
 
     def _end(self, last: ev.Event) -> None:
         if not self.node.ended:
-            for event in closing.ending(self.node, last):
-                self.emit(event)
+            with self.emitter.closing():
+                for event in closing.ending(self.node, last):
+                    self.emit(event)
 
 
 class CallWriter(ArgumentsWriter):
