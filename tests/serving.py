@@ -41,6 +41,11 @@ class Served:
         assert found, f"the server said {line!r}"
         self.url = found[0]
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self, number: int = signal.SIGKILL) -> int:
         assert self._process is not None
         self._process.send_signal(number)

@@ -20,6 +20,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
 from tailrace.core.lines import Lines
 from tailrace.ports import Batch, Bus, Store, Trimmed
+from tailrace.runtime.building import Stretch
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.shared import Piece, Shared, Stream
@@ -96,7 +97,7 @@ def passes_anything(self: Stream, piece: Piece) -> bytes:
     return piece.frames
 
 
-async def takes_any_read_ahead(self: Stream) -> list[Lines]:
+async def takes_any_read_ahead(self: Stream) -> Stretch[Lines]:
     """Lines that were read ahead are used wherever the reader is now."""
     if self._ahead is not None:
         self._ahead = self._ahead._replace(after=self.seen)

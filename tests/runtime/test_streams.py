@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import StorageError
+from tailrace.core.events import Notice
 from tailrace.core.fold import State
+from tailrace.core.pieces import PIECE_BYTES
 from tailrace.runtime.follow import Reader
-from tailrace.runtime.shared import Streams
+from tailrace.runtime.pipeline import Emitter
+from tailrace.runtime.shared import Stream, Streams
+from tailrace.runtime.tail import RING_EVENTS
+from tailrace.runtime.task import TaskWriter
 from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._follow import Counting, begun, end, write
+from tailrace.testing._follow import Counting, begun, end, until, write
+from tailrace.wire import run, task
 from tailrace.wire.base import Format
 from tailrace.wire.formats import FORMATS
 
@@ -41,4 +48,79 @@ async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sen
         await stream.next()
     assert stream.seen == 3
     stream.close()
+    await store.close()
+
+
+async def say(emitter: Emitter) -> None:
+    """A message of 100,000 bytes: the text as a delta, and once more at its end."""
+    with TaskWriter(emitter, "run_1").message() as message:
+        message.text("x" * 50_000)
+    await emitter.drain()
+
+
+async def riding(emitter: Emitter, streams: Streams, wire: Format) -> list[Stream]:
+    """Two readers that take the shared frames."""
+    readers = [streams.stream(wire, "run_1", wire.at(State()), 0) for _ in range(2)]
+    for reader in readers:
+        await reader.next()
+    waiting = [asyncio.ensure_future(reader.next()) for reader in readers]
+    tail = streams.reader.tails.get("run_1")
+    assert tail is not None
+    await until(lambda: tail.waiting == 2)
+    await say(emitter)
+    await asyncio.gather(*waiting)
+    for reader in readers:
+        while reader.seen < emitter.state.sequence_number:
+            await reader.next()
+    return readers
+
+
+@pytest.mark.parametrize("wire", [task.FORMAT, run.FORMAT], ids=["task", "run"])
+@pytest.mark.parametrize("rides", [True, False])
+async def test_a_reader_far_behind_is_sent_bounded_pieces(wire: Format, rides: bool) -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    streams = Streams(Reader(store, bus))
+    readers = [streams.stream(wire, "run_1", wire.at(State()), 0) for _ in range(2)]
+    pieces: list[list[bytes]] = [[], []]
+    if rides:  # the second reader stalls at the shared frames
+        readers = await riding(emitter, streams, wire)
+    for _ in range(6):
+        await say(emitter)
+        if rides:
+            pieces[0].append(await readers[0].next() or b"")
+    await end(emitter)
+    for reader, got in zip(readers, pieces, strict=True):
+        got += [piece async for piece in reader]
+    assert b"".join(pieces[0]) == b"".join(pieces[1])
+    assert 1 < len(pieces[1]) < 6
+    assert max(map(len, pieces[1])) < PIECE_BYTES + 160_000
+    await store.close()
+
+
+async def test_readers_that_are_equally_far_hold_the_same_bytes() -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    for _ in range(RING_EVENTS + 10):
+        emitter.emit(Notice(task_id="run_1", message="x"))
+    await emitter.drain()
+    streams, wire = Streams(Reader(store, bus)), task.FORMAT
+    readers = [streams.stream(wire, "run_1", wire.at(State()), 0) for _ in range(2)]
+    first, second = [await reader.next() for reader in readers]
+    assert first is second
+    await store.close()
+
+
+async def test_a_reader_that_is_sent_away_gets_all_that_waits_for_it() -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    streams = Streams(Reader(store, bus))
+    readers = await riding(emitter, streams, run.FORMAT)
+    whole = b""
+    for _ in range(6):
+        await say(emitter)
+        whole += await readers[0].next() or b""
+    assert readers[1].closing("Bye.") == whole + readers[0].closing("Bye.")
+    for reader in readers:
+        reader.close()
     await store.close()

@@ -6,10 +6,12 @@ client that joins late is sent: a snapshot costs what the state weighs, however 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from tailrace.core import pieces
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import Private, TaskCreated, Unknown
 from tailrace.core.fold import State
@@ -45,9 +47,27 @@ _FACTS = tuple(
 )
 
 
+_ITEM = b'{"output_index":'  # so begins the JSON of an item, and no other line
+
+
 def save(state: State, *, private: bool = False) -> bytes:
-    """The state as JSON; with `private`, for our own store only."""
-    return msgspec.json.encode(saved(state, private=private))
+    """The state as JSON; with `private`, for our own store only.
+
+    Items stand on lines of their own, so that `restore` can decode them piece by piece.
+    """
+    return b"\n".join(save_pieces(state, private=private))
+
+
+def save_pieces(state: State, *, private: bool = False) -> Iterator[bytes]:
+    """The state as JSON, in pieces that are encoded when they are asked for."""
+    value = saved(state, private=private)
+    tasks = value.pop("tasks")
+    yield msgspec.json.encode(value)[:-1] + b',"tasks":['
+    for place, task in enumerate(tasks):
+        if place:
+            yield b","
+        yield from pieces.encoded(task)
+    yield b"]}"
 
 
 def saved(state: State, *, private: bool = False) -> Json:
@@ -125,7 +145,7 @@ def fork(state: State) -> State:
 def restore(raw: bytes) -> State:
     """The state that was saved; `MalformedEvent` when these bytes are none."""
     try:
-        value = msgspec.json.decode(raw)
+        value = _decoded(raw)
         if value.get("version") != VERSION:
             raise MalformedEvent(
                 f"A saved state of version {value.get('version')}; this one reads {VERSION}."
@@ -135,7 +155,7 @@ def restore(raw: bytes) -> State:
         msgspec.DecodeError,
         msgspec.ValidationError,
         AttributeError,
-        KeyError,
+        LookupError,
         TypeError,
         ValueError,
         RecursionError,
@@ -152,6 +172,28 @@ def restored(raw: bytes | None) -> State:
         return restore(raw) if raw is not None else State()
     except MalformedEvent:
         return State()
+
+
+def _decoded(raw: bytes) -> Json:
+    """The JSON of a saved state, decoded line by line: the items first, then the rest."""
+    whole = memoryview(raw)
+    items: list[list[Json]] = []
+    rest: list[bytes] = []
+    start = 0
+    while start < len(raw):
+        end = raw.find(b"\n", start) + 1 or len(raw)
+        if raw.startswith(_ITEM, start):
+            line = bytes(whole[start:end]).rstrip(b",\n")
+            rest.append(b"%d" % len(items) + raw[start + len(line) : end])
+            items.append(msgspec.json.decode(b"[%b]" % line))
+        else:
+            rest.append(raw[start:end])
+        start = end
+    value: Json = msgspec.json.decode(b"".join(rest))
+    if items:
+        for task in value["tasks"]:
+            task["items"] = [item for place in task["items"] for item in items[place]]
+    return value
 
 
 def _restore(value: Json) -> State:

@@ -8,10 +8,11 @@ bus differ only in how often the answer is "the log".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tailrace.core.errors import InvalidCursor, NotFound
 from tailrace.core.events import Recorded, is_end
@@ -20,9 +21,12 @@ from tailrace.core.lines import Lines
 from tailrace.core.snapshot import restored
 from tailrace.ports import Bus, EventLog, RunInfo, Trimmed
 from tailrace.runtime import hints
+from tailrace.runtime.building import Kept, Stretch, build
 from tailrace.runtime.retry import patiently
 from tailrace.runtime.tail import Tail, Tails
 from tailrace.wire.base import whole_number
+
+T = TypeVar("T")
 
 BUSY_THREAD_SECONDS = 0.5
 IDLE_THREAD_SECONDS = 5.0
@@ -68,15 +72,18 @@ class RunTrimmed(Trimmed):
         self.run = run
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Look:
     """A run as it stood after some event: its row, its public state, and who wrote that event.
 
-    Where retention took the event, `epoch` is the run's own.
+    Where retention took the event, `epoch` is the run's own. `weight` is about what the state takes
+    in bytes.
     """
 
     info: RunInfo
     state: State
     epoch: int
+    weight: int
 
     @property
     def is_whole(self) -> bool:
@@ -92,6 +99,9 @@ class Reader:
         self.log = log
         self.bus = bus
         self.tails = Tails(log, bus, poll)
+        self._looks = Kept[Look]()
+        self._events = Kept[Stretch[Recorded]]()
+        self._lines = Kept[Stretch[Lines]]()
 
     async def follow(
         self, run_id: str, after: int | State = 0
@@ -130,16 +140,20 @@ class Reader:
         for _ in range(2):
             fresh = tail.since(seen)
             if fresh is None:
-                fresh = await patiently(lambda: self.log.read(tail.run_id, seen))
+                read = partial(self.log.read, tail.run_id, seen)
+                fresh = await self._events.get((tail.run_id, seen), partial(_stretch, read))
+                # A read that another reader began may be older than what this reader has to know.
+                fresh = fresh or await patiently(read)
                 if not fresh:
                     await tail.find_end()
                     continue
             return fresh
         return tail.since(seen) or []
 
-    async def read_lines(self, run_id: str, seen: int) -> list[Lines]:
-        """History after `seen`, undecoded, some pieces of a stream's size at a time."""
-        return await patiently(lambda: self.log.read_lines(run_id, seen, LINES_AT_ONCE))
+    async def read_lines(self, run_id: str, seen: int) -> Stretch[Lines]:
+        """History after `seen`, undecoded, a bounded piece at a time."""
+        read = partial(self.log.read_lines, run_id, seen, LINES_AT_ONCE)
+        return await self._lines.get((run_id, seen), partial(_stretch, read))
 
     async def ended(self, run_id: str, within: float) -> bool:
         """Wait for a run's end, for so many seconds at most; whether it came."""
@@ -211,34 +225,51 @@ class Reader:
         return (await self.look(run_id, seq)).state
 
     async def look(self, run_id: str, seq: int | None = None) -> Look:
-        """The run after event `seq` (or now), or `NotFound`."""
-        return await patiently(lambda: look_at(self.log, run_id, seq))
+        """The run after event `seq` (or now), or `NotFound`.
+
+        Those who ask at the same time get the same state: it must not be changed.
+        """
+        if seq is None:
+            info = await patiently(lambda: self.log.info(run_id))
+            if info is None:
+                raise NotFound(f"There is no run {run_id}.")
+            seq = info.last_seq
+        return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
 
     async def close(self) -> None:
         """Send every follower away."""
         await self.tails.close()
 
 
+async def _stretch(read: Callable[[], Awaitable[list[T]]]) -> Stretch[T]:
+    return Stretch(await patiently(read))
+
+
 async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:
     """The run after event `seq` (or now), from the nearest snapshot, or `NotFound`."""
-    basis = await log.basis(run_id, seq)
+    basis = await patiently(lambda: log.basis(run_id, seq))
     if basis is None:
         raise NotFound(f"There is no run {run_id}.")
     info = basis.info
     target = info.last_seq if seq is None else min(seq, info.last_seq)
-    state = restored(basis.snapshot.state if basis.snapshot is not None else None)
+    saved = basis.snapshot.state if basis.snapshot is not None else None
+    weight = len(saved or b"")
+    state = await build(weight, partial(restored, saved))
     # Those after the snapshot, unless it could not be restored.
-    events = basis.events if basis.snapshot is None or state.root is not None else []
+    events = basis.events if saved is None or state.root is not None else []
+    epoch = info.epoch if basis.epoch is None else basis.epoch
+    del basis, saved  # it may weigh as much as the state
     while state.sequence_number < target:
-        events = events or await log.read(run_id, state.sequence_number)
+        events = events or await patiently(lambda: log.read(run_id, state.sequence_number))
         if not events:
             break
         for one in events:
             if one.event.sequence_number > target:
                 break
             state.absorb(one.event)
+            weight += len(one.public)
         events = []
-    return Look(info, state, info.epoch if basis.epoch is None else basis.epoch)
+    return Look(info, state, epoch, weight)
 
 
 async def epoch_at(log: EventLog, run_id: str, seq: int) -> int | None:

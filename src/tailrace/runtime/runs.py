@@ -26,7 +26,7 @@ from tailrace.core.fold import State
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent
-from tailrace.runtime.follow import START, Place, Reader
+from tailrace.runtime.follow import START, Place, Reader, look_at
 from tailrace.runtime.live import CANCELLED
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
@@ -199,8 +199,8 @@ class Runs:
         return found
 
     async def state(self, run_id: str, seq: int | None = None) -> State:
-        """The state after event `seq`, or now."""
-        return await self.reader.state(run_id, seq)
+        """The state after event `seq`, or now; it is the caller's own."""
+        return (await look_at(self.store, run_id, seq)).state
 
     def follow(self, run_id: str, after: int | State = 0) -> AsyncIterator[list[Recorded]]:
         """The events after number `after`, as they become durable."""

@@ -19,6 +19,8 @@ from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines
+from tailrace.core.pieces import PIECE_BYTES
+from tailrace.runtime.building import Kept, Parts, Stretch
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
 from tailrace.wire.base import Encoder, Format, FramesLines, is_over
@@ -46,6 +48,7 @@ class Shared:
         self._ring: deque[bytes] = deque()
         self._bytes = 0
         self._joined = Piece(-1, -1, b"")
+        self._joined_at = -1
 
     def begin(self, encoder: Encoder, last: int) -> None:
         """Take an encoder that stands after event `last`."""
@@ -79,11 +82,18 @@ class Shared:
         return self.encoder is not None and self.last - len(self._ring) <= seen <= self.last
 
     def since(self, seen: int) -> Piece:
-        """The frames after `seen`; readers that are equally far get the very same bytes."""
-        if self._joined[:2] != (seen + 1, self.last):
+        """The frames after `seen`, a bounded piece of them.
+
+        Readers that are equally far get the very same bytes.
+        """
+        if self._joined.first != seen + 1 or self._joined_at != self.last:
             missing = list(islice(reversed(self._ring), self.last - seen))
             missing.reverse()
-            self._joined = Piece(self.last + 1 - len(missing), self.last, b"".join(missing))
+            first = self.last + 1 - len(missing)
+            if self._bytes > PIECE_BYTES:
+                del missing[_fitting(missing) :]
+            self._joined = Piece(first, first + len(missing) - 1, b"".join(missing))
+            self._joined_at = self.last
         return self._joined
 
 
@@ -91,7 +101,7 @@ class ReadAhead(NamedTuple):
     """Lines that are being read although the reader may not need them."""
 
     after: int
-    task: asyncio.Task[list[Lines]]
+    task: asyncio.Task[Stretch[Lines]]
 
 
 class Streams:
@@ -99,6 +109,7 @@ class Streams:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
+        self.answers = Kept[Parts]()
         self._shared: dict[tuple[str, str], Shared] = {}
 
     def __len__(self) -> int:
@@ -154,6 +165,7 @@ class Stream:
         self._tail: Tail | None = None
         self._shared: Shared | None = None
         self._fetched: list[Recorded] = []
+        self._held: object = None  # the read that is being sent, so that others can share it
         self._ahead: ReadAhead | None = None
         self._ended = is_over(encoder)
         self.seen = after
@@ -239,13 +251,18 @@ class Stream:
             if found:
                 last = Recorded(decode_event(found[-1].last_public()), b"")
                 self._ended = is_end(last, self._run_id)
-                frames = b"".join([wire.frames(lines) for lines in found])
+                self._held = found
+                frames = found.frames.get(wire.name)
+                if frames is None:
+                    frames = b"".join([wire.frames(lines) for lines in found])
+                    found.frames[wire.name] = frames
                 return Piece(found[0].first_seq, found[-1].last_seq, frames)
         if not self._fetched:
             if self._encoder is None:
                 self._encoder = await self._own()
-            self._fetched = await self._streams.reader.fetch(tail, self.seen)
-        stretch, self._fetched = self._fetched[:HISTORY_EVENTS], self._fetched[HISTORY_EVENTS:]
+            self._held = self._fetched = await self._streams.reader.fetch(tail, self.seen)
+        some = min(HISTORY_EVENTS, _fitting([one.public for one in self._fetched]))
+        stretch, self._fetched = self._fetched[:some], self._fetched[some:]
         if not stretch:
             return None
         assert self._encoder is not None
@@ -253,7 +270,7 @@ class Stream:
         self._ended = is_end(stretch[-1], self._run_id) or is_over(self._encoder)
         return piece
 
-    async def _lines(self) -> list[Lines]:
+    async def _lines(self) -> Stretch[Lines]:
         """The next stretch of the log; while it is sent, the one after it is read."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.after != self.seen:
@@ -261,7 +278,7 @@ class Stream:
             ahead.task.cancel()
             ahead = None
         found = await (ahead.task if ahead is not None else self._read_lines(self.seen))
-        if found and found[-1].last_seq - self.seen >= LINES_AT_ONCE:
+        if found and _is_full(found, self.seen):
             after = found[-1].last_seq
             self._ahead = ReadAhead(after, asyncio.ensure_future(self._read_lines(after)))
             self._ahead.task.add_done_callback(_look_at)
@@ -272,7 +289,7 @@ class Stream:
             self._ahead.task.cancel()
             self._ahead = None
 
-    async def _read_lines(self, seen: int) -> list[Lines]:
+    async def _read_lines(self, seen: int) -> Stretch[Lines]:
         return await self._streams.reader.read_lines(self._run_id, seen)
 
     def _rides(self, tail: Tail, shared: Shared) -> bool:
@@ -287,7 +304,7 @@ class Stream:
             shared.advance(tail)
         if not shared.holds(self.seen):
             return False
-        self._encoder = None
+        self._encoder = self._held = None
         self._drop_ahead()
         return True
 
@@ -305,8 +322,26 @@ class Stream:
         shared = self._shared
         if shared is None or shared.encoder is None or not shared.holds(self.seen):
             return b""
-        rest = shared.since(self.seen).frames if self.seen < shared.last else b""
-        return rest + b"".join(shared.encoder.close(reason))
+        rest = []
+        while self.seen < shared.last:
+            rest.append(self._pass(shared.since(self.seen)))
+        return b"".join(rest + shared.encoder.close(reason))
+
+
+def _fitting(entries: list[bytes]) -> int:
+    """How many entries make a piece: the first one, and those after it that fit."""
+    room = PIECE_BYTES
+    for count, entry in enumerate(entries):
+        room -= len(entry)
+        if room < 0:
+            return max(count, 1)
+    return len(entries)
+
+
+def _is_full(found: list[Lines], seen: int) -> bool:
+    """Whether a read brought as much as it may, so that the log may have more."""
+    size = sum(len(lines.raw) for lines in found)
+    return size >= PIECE_BYTES or found[-1].last_seq - seen >= LINES_AT_ONCE
 
 
 def _encoded(encoder: Encoder, events: list[Recorded]) -> Piece:
@@ -317,7 +352,7 @@ def _encoded(encoder: Encoder, events: list[Recorded]) -> Piece:
     return Piece(first, last, b"".join(frames))
 
 
-def _look_at(ahead: asyncio.Task[list[Lines]]) -> None:
+def _look_at(ahead: asyncio.Task[Stretch[Lines]]) -> None:
     """A follower that leaves does not ask any more what was read ahead, or why it was not."""
     if not ahead.cancelled():
         ahead.exception()

@@ -27,7 +27,7 @@ from tailrace.core.errors import (
 from tailrace.runtime.retry import within
 from tailrace.server.body import BodyTimeout, TooManyBodies
 from tailrace.server.origins import allowing, host_of, origin_host, preflight
-from tailrace.server.response import STREAM, EventStream
+from tailrace.server.response import STREAM, Answer, EventStream
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -81,7 +81,7 @@ class Door:
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-        stream: EventStream | None = scope.get(STREAM)
+        stream: EventStream | Answer | None = scope.get(STREAM)
         if stream is not None and scope["method"] == "HEAD":
             await stream.head(send)
         elif stream is not None:

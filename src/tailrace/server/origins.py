@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import wraps
 
 from starlette.types import Message, Send
 
@@ -66,6 +67,7 @@ def allowing(origin: str, send: Send) -> Send:
         (b"vary", b"origin"),
     ]
 
+    @wraps(send)  # so that a client that refuses to read can be reset
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *headers]}

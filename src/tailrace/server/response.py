@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 import time
 from contextlib import suppress
+from inspect import unwrap
 from typing import Any, Literal, Protocol
 
 from starlette.types import Receive, Scope, Send
 
 from tailrace.core.errors import StorageBusy, TailraceError
+from tailrace.core.pieces import PIECE_BYTES, SEND_BYTES, cut
+from tailrace.runtime.building import Parts
 from tailrace.wire.base import Format
 
 WRITE_SECONDS = 30.0
@@ -22,6 +27,8 @@ WRITE_SECONDS = 30.0
 
 STREAM = "tailrace.stream"
 """Where a request's scope holds the stream that answers it."""
+
+_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
 
 logger = logging.getLogger("tailrace")
 
@@ -163,6 +170,8 @@ class EventStream:
         except asyncio.CancelledError:
             if self._why is None or self._task is None or self._task.uncancel() > 0:
                 raise  # it was not us
+            if self._why == "slow":
+                await _reset(send)
             if self._why != "stopping":
                 return
             reason = "The server is stopping; connect again."
@@ -186,12 +195,70 @@ class EventStream:
             while more:
                 chunk = await source.next()
                 more = chunk is not None and not source.over
-                self.writing_since = time.monotonic()
-                await send({"type": "http.response.body", "body": chunk or b"", "more_body": more})
-                self.writing_since = None
+                if chunk is not None and len(chunk) > PIECE_BYTES:
+                    for piece in cut((chunk,)):
+                        await self._write(send, piece, more=True)
+                    chunk = None
+                if chunk is not None or not more:
+                    await self._write(send, chunk or b"", more=more)
         finally:
             # Here and not by the garbage collector: who left must not be followed for.
             await source.close()
+
+    async def _write(self, send: Send, body: bytes, *, more: bool) -> None:
+        self.writing_since = time.monotonic()
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        self.writing_since = None
+        if len(body) >= SEND_BYTES:
+            await asyncio.sleep(0)  # `send` waits only for a client that does not read
+
+
+class Answer:
+    """A large JSON answer, sent a bounded piece at a time to a client that reads it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        """Leave the answer to the door, as a stream does."""
+        scope[STREAM] = self
+
+    async def head(self, send: Send) -> None:
+        """Answer a HEAD request: the headers alone."""
+        await self._send_headers(send)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_headers(self, send: Send) -> None:
+        size = b"%d" % self._parts.size
+        headers = [(b"content-type", b"application/json"), (b"content-length", size)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def answer(self, _receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        await self._send_headers(send)
+        try:
+            for piece in cut(self._parts.parts):
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await asyncio.sleep(0)  # `send` waits only for a client that does not read
+        except TimeoutError:
+            await _reset(send)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _reset(send: Send) -> None:
+    """Reset the connection of a client that refuses to read.
+
+    ASGI has no message for this. A server that closes the connection keeps the unread bytes until
+    the client takes them, and so does the kernel. So ask uvicorn's transport, if there is one.
+    """
+    transport = getattr(getattr(unwrap(send), "__self__", None), "transport", None)
+    if transport is not None:
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        transport.abort()
+        await asyncio.sleep(0)  # so that the server knows of it when we return
 
 
 async def _left(receive: Receive) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
@@ -16,7 +17,10 @@ from starlette.routing import Route
 
 from tailrace.core.codec import check_value
 from tailrace.core.errors import NotFound, UnknownFormat
+from tailrace.core.fold import State
+from tailrace.core.pieces import encoded
 from tailrace.core.view import client_view
+from tailrace.runtime.building import LARGE_BYTES, Parts, build
 from tailrace.runtime.retry import within
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import runs_of_item
@@ -30,7 +34,7 @@ from tailrace.server.door import (
     json_response,
     truthy,
 )
-from tailrace.server.response import Connections, EventStream
+from tailrace.server.response import Answer, Connections, EventStream
 from tailrace.server.stream import RunStream
 from tailrace.server.thread import ThreadStream, read_place
 from tailrace.wire import openai_responses, vercel_ui
@@ -147,9 +151,18 @@ class Server:
         answer.headers["location"] = here
         return answer
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request) -> object:
         """The run as its clients may see it, so far or at the end."""
-        return json_response(client_view(await self.runs.state(request.path_params["run_id"])))
+        return await self._object(request.path_params["run_id"], client_view)
+
+    async def _object(self, run_id: str, view: Callable[[State], dict[str, Any]]) -> object:
+        """The run as one object. A large one is encoded once for all who ask at the same time."""
+        look = await self.runs.reader.look(run_id)
+        if look.weight <= LARGE_BYTES:
+            return json_response(view(look.state))
+        key = (run_id, view.__name__, look.state.sequence_number)
+        make = partial(build, look.weight, lambda: Parts(encoded(view(look.state))))
+        return Answer(await self.runs.streams.answers.get(key, make))
 
     async def events(self, request: Request) -> object:
         """The run as a stream, in any format; or the thread, if that is whose id it is."""
@@ -199,12 +212,12 @@ class Server:
     def _stream(self, wire: Format, run_id: str, *, snapshot: bool = False) -> EventStream:
         return self.connections.answer(RunStream(self.runs, wire, run_id, snapshot=snapshot))
 
-    async def cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request) -> object:
         """Stop a run; a second time changes nothing."""
         run_id = request.path_params["run_id"]
         await self.runs.info(run_id)
         await self.runs.cancel(run_id)
-        return json_response(client_view(await self.runs.state(run_id)))
+        return await self._object(run_id, client_view)
 
     async def input(self, request: Request) -> Response:
         """Hand something to a run; 202 once it is durable, its agent reads it when it asks."""
@@ -234,7 +247,7 @@ class Server:
             with within(None):  # the run may take as long as it likes
                 async for _ in self.runs.follow(run_id):
                     pass
-        return json_response(openai_responses.response_object(await self.runs.state(run_id)))
+        return await self._object(run_id, openai_responses.response_object)
 
     async def _resolved(self, given: Any) -> Any:
         """An input with the items that it names by id. An item's id contains its run's.
@@ -258,19 +271,19 @@ class Server:
         run_id = _run_id_of(request.path_params["response_id"])
         await self.runs.info(run_id)
         if not truthy(request.query_params.get("stream", "")):
-            return json_response(openai_responses.response_object(await self.runs.state(run_id)))
+            return await self._object(run_id, openai_responses.response_object)
         wire = openai_responses.FORMAT
         text = request.query_params.get("starting_after")
         source = RunStream(self.runs, wire, run_id, wire.cursor(text) if text else None)
         await source.is_finished()  # refuses a number that was never sent
         return self.connections.answer(source)
 
-    async def cancel_response(self, request: Request) -> Response:
+    async def cancel_response(self, request: Request) -> object:
         """Stop a response; a second time changes nothing."""
         run_id = _run_id_of(request.path_params["response_id"])
         await self.runs.info(run_id)
         await self.runs.cancel(run_id)
-        return json_response(openai_responses.response_object(await self.runs.state(run_id)))
+        return await self._object(run_id, openai_responses.response_object)
 
     # --- Vercel AI SDK -------------------------------------------------------------------------
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.fold import State
+from tailrace.core.pieces import cut
 from tailrace.ports import Trimmed
+from tailrace.runtime.building import LARGE_BYTES, Parts, build
 from tailrace.runtime.follow import Look, epoch_at
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.shared import Stream
@@ -20,6 +24,7 @@ from tailrace.wire.base import (
     Format,
     Frame,
     InsideEvents,
+    OpensInPieces,
     TellsGaps,
     spread_retry,
 )
@@ -61,22 +66,29 @@ class RunStream:
         self._snapshot = snapshot
         self._look = look
         self._stream: Stream | None = None
+        self._opening: Parts | None = None
+        self._pieces: Iterator[bytes] = iter(())
+        self._piece: bytes | None = None  # the next piece of the opening
         self._over = False
         self._sent = time.monotonic()
         self._told = False
 
     def closing(self, reason: str) -> bytes:
         """What ends the stream for a client that is sent away before the run's end."""
-        return self._stream.closing(reason) if self._stream is not None else b""
+        if self._stream is None or self._piece is not None:  # nothing fits inside a frame
+            return b""
+        return self._stream.closing(reason)
 
     async def next(self) -> bytes | None:
         """The stream's next bytes, as many as have gathered; None after its end."""
+        if self._piece is not None:
+            return self._next_piece()
         try:
             if self._stream is None and not self._over:
                 opening, self._stream = await self._begin()
                 self._over = self._stream is None
-                if opening:
-                    return opening
+                if first := self._open_with(self._preamble(), opening):
+                    return first
             while self._stream is not None and (piece := await self._stream.next()) is not None:
                 now = time.monotonic()
                 if not piece and now - self._sent > HEARTBEAT_SECONDS - 1:
@@ -87,12 +99,27 @@ class RunStream:
         except Trimmed:
             if not self._told:
                 self._told = True
-                return await self._what_is_left()
+                return self._open_with(b"", await self._what_is_left())
         return None
+
+    def _open_with(self, preamble: bytes, opening: Parts) -> bytes:
+        """Send this before anything else, a bounded piece at a time; the first of them."""
+        self._opening = opening  # so that it is kept for those who want the same
+        self._pieces = cut(chain((preamble,), opening.parts))
+        self._piece = next(self._pieces, None)
+        return self._next_piece()
+
+    def _next_piece(self) -> bytes:
+        piece, self._piece = self._piece or b"", next(self._pieces, None)
+        if self._piece is None:
+            self._opening = None
+        return piece
 
     @property
     def over(self) -> bool:
         """Whether it is known that nothing follows."""
+        if self._piece is not None:
+            return False
         return self._over or (self._stream is not None and self._stream.over)
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
@@ -108,8 +135,8 @@ class RunStream:
         if self._stream is not None:
             self._stream.close()
 
-    async def _begin(self) -> tuple[bytes, Stream | None]:
-        """The first bytes, and the stream that goes on after them, if anything can follow."""
+    async def _begin(self) -> tuple[Parts, Stream | None]:
+        """The first frames, and the stream that goes on after them, if anything can follow."""
         wire, cursor, runs, run_id = self.wire, self._cursor, self._runs, self._run_id
         reason = None
         if cursor is not None:
@@ -121,16 +148,39 @@ class RunStream:
             # From the start: the whole log; but a format that cannot take back what a lost
             # attempt had shown is brought to the state in which it is gone. Only the state tells:
             # the store counts lost workers, and a broken provider stream makes attempts as well.
-            state = State() if wire.shows_attempts else await runs.state(run_id)
+            state = State() if wire.shows_attempts else await runs.reader.state(run_id)
             if not _was_taken_back(state):
-                return self._preamble(), runs.streams.stream(wire, run_id, wire.at(State()), 0)
+                return Parts(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
         look, self._look = self._look or await runs.reader.look(run_id), None
-        encoder, frames = self._open(look, reason)
-        opening = self._preamble() + b"".join(frames)
+        encoder, opening = await self._opened(look, reason)
         if look.is_whole:
             return opening, None
         seen = look.state.sequence_number
         return opening, runs.streams.stream(wire, run_id, encoder, seen, private=True)
+
+    async def _opened(self, look: Look, reason: str | None) -> tuple[Encoder, Parts]:
+        """The state so far, with the encoder that goes on after it.
+
+        A large one is encoded beside the event loop, and once for all clients that can share it.
+        """
+        wire, state = self.wire, look.state
+        if wire.stateful and not look.is_whole:
+            # The encoder remembers what it has opened, so each client needs its own.
+            encoder, frames = await build(look.weight, partial(self._open, look, reason))
+            return encoder, Parts(frames)
+        encode = partial(self._encoded, look, reason)
+        if look.weight <= LARGE_BYTES:
+            return wire.at(State()), encode()
+        key = (self._run_id, wire.name, state.sequence_number, look.epoch, reason)
+        make = partial(build, look.weight, encode)
+        return wire.at(State()), await self._runs.streams.answers.get(key, make)
+
+    def _encoded(self, look: Look, reason: str | None) -> Parts:
+        wire, state = self.wire, look.state
+        if not isinstance(wire, OpensInPieces):
+            return Parts(self._open(look, reason)[1])
+        gap = b"" if reason is None else wire.gap(state, look.epoch, reason)
+        return Parts((gap, *wire.opening(state, look.epoch)))
 
     async def is_finished(self) -> bool:
         """Whether the run has ended where the cursor stands, so that nothing follows.
@@ -175,22 +225,22 @@ class RunStream:
                 return Place("epoch")
         if cursor.sub is None or not isinstance(wire, InsideEvents):
             return Place(is_end=info.ended_at is not None and cursor.seq == info.last_seq)
-        before = await runs.state(run_id, cursor.seq - 1)
+        before = await runs.reader.state(run_id, cursor.seq - 1)
         event = (await runs.store.read(run_id, cursor.seq - 1, limit=1))[0]
         try:
             return Place(inside=wire.resume(before, event, cursor))
         except InvalidCursor:
             return Place("unknown")
 
-    async def _resume(self, cursor: Cursor, place: Place) -> tuple[bytes, Stream]:
+    async def _resume(self, cursor: Cursor, place: Place) -> tuple[Parts, Stream]:
         """Go on after a cursor, which may stand between two frames of one event."""
         wire, runs, run_id = self.wire, self._runs, self._run_id
         if place.inside is None:
-            state = await runs.state(run_id, cursor.seq) if wire.stateful else State()
-            return self._preamble(), runs.streams.stream(wire, run_id, wire.at(state), cursor.seq)
+            state = await runs.reader.state(run_id, cursor.seq) if wire.stateful else State()
+            return Parts(()), runs.streams.stream(wire, run_id, wire.at(state), cursor.seq)
         encoder, rest = place.inside
         stream = runs.streams.stream(wire, run_id, encoder, cursor.seq, private=True)
-        return self._preamble() + b"".join(rest), stream
+        return Parts(rest), stream
 
     def _preamble(self) -> bytes:
         return self.wire.preamble(spread_retry(random.random()))  # noqa: S311
@@ -206,16 +256,16 @@ class RunStream:
             frames.insert(0, wire.gap(state, look.epoch, reason))
         return encoder, frames
 
-    async def _what_is_left(self) -> bytes:
+    async def _what_is_left(self) -> Parts:
         """Retention took what was to come: the final state instead, where that can be told.
 
         Trimmed runs have ended, so nothing follows it.
         """
         begun = self._stream is not None and self._stream.seen > 0
         if begun and not isinstance(self.wire, TellsGaps):
-            return self.closing("This part of the run is no longer kept.")
-        _, frames = self._open(await self._runs.reader.look(self._run_id), "trimmed")
-        return b"".join(frames)
+            return Parts([self.closing("This part of the run is no longer kept.")])
+        look = await self._runs.reader.look(self._run_id)
+        return (await self._opened(look, "trimmed"))[1]
 
 
 def _was_taken_back(state: State) -> bool:

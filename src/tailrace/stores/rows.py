@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from tailrace.core.errors import StorageError
 from tailrace.core.lines import Lines, framed, place
+from tailrace.core.pieces import PIECE_BYTES
 from tailrace.ports import Trimmed
 
-READ_BYTES = 8 * 1024 * 1024
-"""How much one read brings at most (and one row): a reader's memory, whatever an event weighs."""
+READ_BYTES = PIECE_BYTES
+"""How much one read brings at most (and one row): a stalled reader holds that much."""
 
 EVENTS_AT_ONCE = 10_000
 """How many events of a run one look at its state brings at most."""

@@ -92,6 +92,7 @@ class Worker:
             work = [job for job in jobs if job is not None and not job[1].cancelled()]
             if work:
                 _settle_all(work, self._answers(connection, [job for job, _, _ in work]))
+            del jobs, work  # an answer may weigh megabytes, and the next job may come in hours
         connection.close()
 
     def _answers(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> list[_Answer]:

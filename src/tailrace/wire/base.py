@@ -11,6 +11,7 @@ An encoder never waits, never asks for the time and never sees a private part.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.core.errors import InvalidCursor
@@ -134,6 +135,14 @@ class TellsGaps(Format, Protocol):
 
     def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
         """An encoder, and the frames that bring an empty client to this state."""
+
+
+@runtime_checkable
+class OpensInPieces(TellsGaps, Protocol):
+    """A format whose opening may be too large to be encoded at once."""
+
+    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
+        """The frames of `open`, joined and cut anywhere."""
 
 
 @runtime_checkable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from tailrace.core import sse
@@ -9,7 +11,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.lines import Lines, framed, place, template
-from tailrace.core.snapshot import saved
+from tailrace.core.snapshot import save_pieces
 from tailrace.wire.base import RETRY_MS, Cursor, Frame, whole_number
 
 
@@ -60,8 +62,15 @@ class TaskFormat:
 
     def open(self, state: State, epoch: int = 1) -> tuple[TaskEncoder, list[Frame]]:
         """One snapshot frame holds it all."""
-        frame = self._frame(state, epoch, {"type": "task.snapshot"}, {"state": saved(state)})
-        return self.at(state), [frame]
+        return self.at(state), [b"".join(self.opening(state, epoch))]
+
+    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
+        """The frame of `open` in pieces, which are encoded when they are asked for."""
+        frame = self._frame(state, epoch, {"type": "task.snapshot"}, {"state": None})
+        head, _, end = frame.rpartition(b"null")
+        yield head
+        yield from save_pieces(state)
+        yield end
 
     def frames(self, lines: Lines) -> bytes:
         """Frames of many events; what the log keeps as frames is sent as it is."""

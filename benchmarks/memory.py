@@ -1,0 +1,141 @@
+"""Memory and liveness of a server whose readers stop reading a large run.
+
+A real server on an SQLite file, raw sockets that read nothing, and `/health` asked meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from benchmarks.client import Server, server
+from benchmarks.harness import FULL, Pace, Table, Target, at_most, progress
+from tailrace.app import Tailrace
+from tailrace.runtime.task import TaskWriter
+
+RUN_BYTES = 100_000_000
+QUICK_BYTES = 20_000_000
+DELTA = "All work and no play makes Jack a dull boy. " * 90
+MESSAGE_BYTES = 1_000_000
+SETTLED_SECONDS = 2.0
+"""So long without growth, and the readers are taken to have all that they will get."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Readers of one path, none of which reads its answer."""
+
+    title: str
+    path: str
+    readers: int
+
+
+CROWDS = (
+    Crowd("stalled readers, task", "/runs/{}/events", 50),
+    Crowd("stalled readers, vercel-ui", "/runs/{}/events?format=vercel-ui", 50),
+    Crowd("stalled snapshots, task", "/runs/{}/events?snapshot=true", 50),
+    Crowd("stalled GET /runs", "/runs/{}", 20),
+    Crowd("stalled GET /v1/responses", "/v1/responses/resp_{}", 20),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a crowd cost: bytes above the idle process, and the slowest answer of `/health`."""
+
+    grown: int
+    slowest: float
+
+
+async def _talk(task: TaskWriter) -> None:
+    left = task.input
+    while left > 0:
+        with task.message() as message:
+            for _ in range(MESSAGE_BYTES // 2 // len(DELTA)):
+                message.text(DELTA)
+            await task.drain()
+        left -= MESSAGE_BYTES
+
+
+async def _write(database: str, size: int) -> str:
+    app = Tailrace({"talker": _talk}, database)
+    async with app.running():
+        run_id = await app.runs.start("talker", size)
+        async for _ in app.runs.follow(run_id):
+            pass
+        await app.runs.store.repack(run_id)
+    return run_id
+
+
+def write_run(database: str, size: int) -> str:
+    """A finished run of about `size` bytes, half of them text; its id."""
+    return asyncio.run(_write(database, size))
+
+
+def measure(one: Server, run_id: str, crowd: Crowd, settled: float = SETTLED_SECONDS) -> Found:
+    """Open the crowd's connections, and wait until the process grows no more."""
+    _healthy(one)
+    idle = one.memory()
+    with ExitStack() as opened, _asking(one) as waits:
+        path = crowd.path.format(run_id)
+        for _ in range(crowd.readers):
+            opened.enter_context(one.open(path))
+        most, since = 0, time.monotonic()
+        while time.monotonic() - since < settled:
+            time.sleep(0.02)
+            now = one.memory() - idle
+            if now > most + 100_000:
+                most, since = now, time.monotonic()
+    return Found(most, max(waits))
+
+
+@contextmanager
+def _asking(one: Server) -> Iterator[list[float]]:
+    """Ask `/health` again and again; how long each answer took."""
+    waits: list[float] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.wait(0.01):
+            waits.append(_healthy(one))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield waits
+    finally:
+        stop.set()
+        asking.join()
+
+
+def _healthy(one: Server) -> float:
+    start = time.perf_counter()
+    connection = http.client.HTTPConnection(*one.address, timeout=120)
+    connection.request("GET", "/health")
+    connection.getresponse().read()
+    connection.close()
+    return time.perf_counter() - start
+
+
+def run(pace: Pace) -> tuple[list[Table], list[Target]]:
+    """Each crowd meets a server of its own: memory that was used once is kept by the process."""
+    size = RUN_BYTES if pace is FULL else QUICK_BYTES
+    targets: list[Target] = []
+    with tempfile.TemporaryDirectory() as folder:
+        database = f"{folder}/memory.db"
+        progress("memory: writing the run")
+        run_id = write_run(database, size)
+        for crowd in CROWDS:
+            title = f"memory: {crowd.readers} {crowd.title}"
+            progress(title)
+            with server("tailrace", folder, "--database", database) as ours:
+                found = measure(ours, run_id, crowd)
+            targets.append(at_most(title, 2, found.grown / size, "× the run's bytes"))
+            targets.append(at_most(f"{title}: /health", 100, found.slowest * 1e3, "ms"))
+    return [], targets

@@ -1,0 +1,57 @@
+"""What several callers want at the same time is built once, and beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+
+import pytest
+
+from tailrace.runtime.building import LARGE_BYTES, Kept, Parts, build
+
+
+async def test_what_is_large_is_built_beside_the_event_loop() -> None:
+    here = threading.get_ident()
+    assert await build(LARGE_BYTES, threading.get_ident) == here
+    assert await build(LARGE_BYTES + 1, threading.get_ident) != here
+
+
+async def test_callers_at_the_same_time_share_what_is_built_once() -> None:
+    kept, go, made = Kept[Parts](), asyncio.Event(), 0
+
+    async def make() -> Parts:
+        nonlocal made
+        made += 1
+        await go.wait()
+        return Parts([b"abc", b"d"])
+
+    leaving, *callers = [asyncio.ensure_future(kept.get("a", make)) for _ in range(3)]
+    await asyncio.sleep(0)
+    leaving.cancel()
+    go.set()
+    first, second = await asyncio.gather(*callers)
+    assert first is second is await kept.get("a", make)
+    assert first.size == 4
+    assert made == 1
+    await kept.get("b", make)
+    assert made == 2
+    del first, second, callers, leaving
+    gc.collect()
+    await kept.get("a", make)
+    assert made == 3, "it is not kept for callers to come"
+
+
+async def test_work_that_fails_is_done_again_for_the_next_caller() -> None:
+    kept, fails = Kept[Parts](), True
+
+    async def make() -> Parts:
+        if fails:
+            raise ValueError("no")
+        return Parts([])
+
+    for caller in [asyncio.ensure_future(kept.get("a", make)) for _ in range(2)]:
+        with pytest.raises(ValueError, match="no"):
+            await caller
+    fails = False
+    assert (await kept.get("a", make)).size == 0

@@ -1,0 +1,163 @@
+"""Clients of a large run that stop reading: what they cost the server, and the other clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import select
+import socket
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.client import Server
+from benchmarks.memory import Crowd, measure, write_run
+from tailrace.app import Tailrace
+from tailrace.core.pieces import SEND_BYTES
+from tailrace.core.sse import Parser
+from tailrace.core.view import client_view
+from tailrace.runtime.building import LARGE_BYTES, build
+from tailrace.runtime.task import TaskWriter
+from tailrace.server import response
+from tailrace.server.stream import RunStream
+from tailrace.wire import openai_responses, task
+from tests.server.raw_backend import serving
+from tests.serving import Served
+
+RUN_BYTES = 15_000_000
+PAGE = "https://page.example"
+
+
+@pytest.mark.parametrize(
+    "crowd",
+    [
+        Crowd("readers", "/runs/{}/events", 20),
+        Crowd("snapshots", "/runs/{}/events?snapshot=true", 20),
+        Crowd("objects", "/runs/{}", 20),
+    ],
+    ids=lambda crowd: crowd.title,
+)
+def test_clients_that_stop_reading_take_at_most_twice_what_the_run_weighs(
+    crowd: Crowd, large_run: tuple[Path, str]
+) -> None:
+    database, run_id = large_run
+    served = Served(database)
+    try:
+        found = measure(Server(served.url, served.pid), run_id, crowd, settled=0.5)
+    finally:
+        served.kill()
+    assert found.grown < 2 * RUN_BYTES
+
+
+@pytest.fixture(scope="module")
+def large_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    database = tmp_path_factory.mktemp("large") / "log.db"
+    return database, write_run(str(database), RUN_BYTES)
+
+
+async def talker(work: TaskWriter) -> None:
+    for _ in range(4):
+        with work.message() as message:
+            message.text("x" * 1_000_000)
+        await work.drain()
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
+    made = Tailrace({"a": talker}, tmp_path / "log.db", origins=[PAGE])
+    async with made.running(), asyncio.timeout(60):
+        yield made
+
+
+async def finished(app: Tailrace) -> str:
+    run_id = await app.runs.start("a", "?")
+    assert await app.runs.reader.ended(run_id, 20)
+    return run_id
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/{}",
+        "/v1/responses/resp_{}",
+        "/runs/{}/events?snapshot=true",
+        "/runs/{}/events?snapshot=true&format=vercel-ui",
+    ],
+)
+async def test_a_large_state_that_is_being_built_holds_up_no_other_client(
+    path: str, app: Tailrace
+) -> None:
+    run_id = await finished(app)
+    go = threading.Event()
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        busy = asyncio.ensure_future(build(LARGE_BYTES + 1, go.wait))  # the builder has other work
+        await asyncio.sleep(0)
+        asked = [asyncio.ensure_future(client.get(path.format(run_id))) for _ in range(2)]
+        try:
+            for _ in range(20):
+                assert (await client.get("/health")).status_code == 200
+            assert not any(one.done() for one in asked)
+        finally:
+            go.set()
+        await busy
+        first, second = await asyncio.gather(*asked)
+    # Each client waits for another time before it connects again.
+    bodies = [re.sub(rb"^retry: \d+\n", b"", one.content) for one in (first, second)]
+    assert bodies[0] == bodies[1]
+    assert len(bodies[0]) > 4_000_000
+
+
+async def test_a_large_run_is_the_same_object_for_clients_as_for_python(app: Tailrace) -> None:
+    run_id = await finished(app)
+    state = await app.runs.state(run_id)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.get(f"/runs/{run_id}")
+        assert answer.headers["content-length"] == str(len(answer.content))
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json() == client_view(state)
+        head = await client.head(f"/runs/{run_id}")
+        assert (head.headers, head.content) == (answer.headers, b"")
+        answer = await client.get(f"/v1/responses/resp_{run_id}")
+        assert answer.json() == openai_responses.response_object(state)
+
+
+@pytest.mark.parametrize("path", ["/runs/{}/events", "/runs/{}"])
+@pytest.mark.parametrize("header", ["accept: */*", f"origin: {PAGE}"])
+async def test_a_client_that_stops_reading_is_reset_and_its_cursor_stays_valid(
+    path: str, header: str, app: Tailrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response, "WRITE_SECONDS", 0.3)
+    run_id = await finished(app)
+    async with serving(app) as url:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+            line = f"GET {path.format(run_id)} HTTP/1.1"
+            client.sendall(f"{line}\r\nhost: localhost\r\n{header}\r\n\r\n".encode())
+            waiting = select.poll()
+            waiting.register(client, select.POLLHUP | select.POLLERR)
+            # The client reads nothing, and is told all the same.
+            assert await asyncio.to_thread(waiting.poll, 20_000)
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as other:
+            whole = Parser().feed((await other.get(f"/runs/{run_id}/events")).content)
+            rest = await other.get(f"/runs/{run_id}/events", params={"after": whole[2].id})
+    assert Parser().feed(rest.content) == whole[3:]
+
+
+async def test_nothing_is_sent_into_the_middle_of_an_opening(app: Tailrace) -> None:
+    run_id = await finished(app)
+    stream = RunStream(app.runs, task.FORMAT, run_id, snapshot=True)
+    first = await stream.next()
+    assert first is not None
+    assert not stream.over
+    assert stream.closing("Bye.") == b""
+    pieces = [first] + [piece async for piece in stream]
+    assert max(map(len, pieces)) <= SEND_BYTES
+    [event] = Parser().feed(b"".join(pieces))
+    assert json.loads(event.data)["type"] == "task.snapshot"
