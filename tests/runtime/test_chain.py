@@ -179,7 +179,8 @@ async def test_an_item_that_the_input_names_is_stored_with_the_run() -> None:
         first = await respond(client, "one")
         item = first["output"][0]
         told = item["content"][0]["text"]
-        given = ["one", named(item["id"]), {"role": "user", "content": "two"}]
+        given = [{"role": "user", "content": "one"}, named(item["id"])]
+        given.append({"role": "user", "content": "two"})
         second = await respond(client, given)
         root = (await runs.state(second["id"].removeprefix("resp_"))).root
         assert root is not None
