@@ -507,7 +507,6 @@ def test_citations_are_annotations_once_however_often_they_are_sent() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        {"type": "url_citation", "url_citation": {"url": "u"}},
         {"type": "news", "url": "u"},
         {"type": ["url_citation"]},
         {"type": "url_citation", "url": 5},

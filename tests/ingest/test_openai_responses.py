@@ -501,11 +501,11 @@ def test_citations_without_a_place_in_the_text_are_kept() -> None:
     cites = [cite(one) for one in (beyond, file, nowhere, no_file, half)]
     [item] = output(text("Hello"), *cites, done(0, message("Hello")))
     assert item["block_list"][0]["annotations"] == [
-        {"type": "raw", "raw": nowhere},
         {"type": "raw", "raw": no_file},
         {"type": "file_citation", "file_id": "h"},
         {"type": "raw", "raw": beyond},
         {"type": "file_citation", "file_id": "f"},
+        {**nowhere, "start_index": 0, "end_index": 5},
     ]
     assert item["private"]["raw"]["type"] == "message"
 

@@ -127,8 +127,10 @@ def annotation_of(raw: dict[str, Any]) -> Annotation:
     start, end = (as_index(raw.get(name)) for name in _RANGE)
     if kind == "url_citation":
         url = as_text(raw.get("url"))
-        if url is not None and start is not None and end is not None:
+        if url is not None:
             title = as_text(raw.get("title")) or ""
+            if start is None or end is None:
+                start = end = 0  # no place: `unplaced` lets it cover the text
             return UrlCitation(url=url, start_index=start, end_index=end, title=title)
     elif kind in ("file_citation", "container_file_citation", "file_path"):
         file_id = as_text(raw.get("file_id"))
