@@ -27,11 +27,11 @@ from tailrace.wire.task import TaskFormat
 def publish_first() -> None:
     """Events are published before they are durable; the disk takes its time, as disks do."""
 
-    async def append(self: Pipeline, batches: list[Batch]) -> list[Exception | None]:
+    async def append(self: Pipeline, batches: list[Batch]) -> tuple[list[Exception | None], bool]:
         for batch in batches:
             self._bus.publish(batch.run_id, _events(batch))
         await asyncio.sleep(0.05)
-        return await self._log.append(batches)
+        return await self._log.append(batches), False
 
     patch(Pipeline, "_append", append)
 
