@@ -41,6 +41,8 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     previous_run_id: str | None = None
     metadata: bytes = b""
     forget: bool = False
+    epoch: int = 1
+    """The epoch of its first event. Each claim adds 1."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):

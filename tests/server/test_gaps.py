@@ -190,6 +190,14 @@ async def test_the_start_is_a_place_in_every_format_with_cursors(
         assert await frames(client, run_id, format=wire, after="0") == whole
 
 
+async def test_the_cursor_of_another_run_is_a_gap(app: Tailrace, client: httpx.AsyncClient) -> None:
+    one, other = await finished(app), await finished(app)
+    for frame in await frames(client, one):
+        gap, snapshot = await read_after(client, other, "task", frame.id or "")
+        assert (gap["type"], gap["task_id"]) == ("task.gap", other)
+        assert snapshot["task_id"] == other
+
+
 @pytest.mark.parametrize("wire", ["task", "run"])
 async def test_clients_that_lose_their_server_at_once_come_back_one_after_another(
     app: Tailrace, client: httpx.AsyncClient, wire: str

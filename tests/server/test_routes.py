@@ -14,6 +14,7 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import restore
 from tailrace.core.sse import Parser, SseEvent
 from tailrace.core.view import client_view
+from tailrace.runtime.runs import first_epoch
 from tests.serving import Served
 
 
@@ -43,11 +44,11 @@ def read(url: str, headers: dict[str, str] | None = None, **query: Any) -> list[
 
 
 def test_the_stream_is_the_log_and_folds_to_the_object(served: Served, run_id: str) -> None:
-    state = State()
+    state, first = State(), first_epoch(run_id)
     for frame in read(f"{served.url}/runs/{run_id}/events"):
         event = decode_event(frame.data.encode())
         # Whoever asks for a run writes its first event, and the worker that claims it the others.
-        epoch = 1 if event.sequence_number == 1 else 2
+        epoch = first if event.sequence_number == 1 else first + 1
         assert frame.id == f"{epoch}-{event.sequence_number}"
         state.apply(event)
     assert client_view(state) == httpx.get(f"{served.url}/runs/{run_id}").json()

@@ -73,13 +73,13 @@ def _head(where: bytes) -> bytes:
 def framed(where: bytes, first_seq: int, publics: list[bytes]) -> bytes:
     """The frames of events in a row, without a look at any."""
     blocks = range(first_seq // _BLOCK, (first_seq + len(publics)) // _BLOCK + 1)
-    heads = chain.from_iterable(_heads(where, block) for block in blocks)
-    wanted = islice(heads, first_seq % _BLOCK, None)
-    return b"".join(chain.from_iterable(zip(wanted, publics, repeat(_END))))
+    numbers = chain.from_iterable(map(_numbers, blocks))
+    wanted = islice(numbers, first_seq % _BLOCK, None)
+    begin = repeat(b"id: %b" % where)
+    return b"".join(chain.from_iterable(zip(begin, wanted, publics, repeat(_END))))
 
 
 @lru_cache(64)
-def _heads(where: bytes, block: int) -> list[bytes]:
-    """The heads of a block of frames: the same for every run and every reader, so kept."""
-    head = _head(where)
-    return [head % number for number in range(block * _BLOCK, (block + 1) * _BLOCK)]
+def _numbers(block: int) -> list[bytes]:
+    """What follows the place in a block of frames: the same for every run and reader, so kept."""
+    return [b"%d\ndata: " % number for number in range(block * _BLOCK, (block + 1) * _BLOCK)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -44,6 +45,14 @@ logger = logging.getLogger("tailrace")
 
 RUN_PREFIX = "run_"
 """How the ids begin that are made here."""
+
+
+def first_epoch(run_id: str) -> int:
+    """The epoch of a run's first event, a number of four digits.
+
+    It differs from run to run, so the log does not take another run's cursor for its own.
+    """
+    return 1000 + zlib.crc32(run_id.encode()) % 9000
 
 
 class Runs:
@@ -148,6 +157,7 @@ class Runs:
             previous_run_id=previous,
             owner=owner,
             forget=forget,
+            epoch=first_epoch(run_id),
         )
         crash.point("create.before")
         if await self.store.create(run) is None:

@@ -90,7 +90,7 @@ class PostgresStore:
     async def create(self, run: NewRun) -> RunInfo | None:
         """Make a run with its first event."""
         token = secrets.token_bytes(16)
-        first = row_of(run.run_id, 1, 1, [run.public], [run.private])
+        first = row_of(run.run_id, 1, run.epoch, [run.public], [run.private])
 
         async def work(db: Any, again: bool) -> Any:
             try:
@@ -108,6 +108,7 @@ class PostgresStore:
                     first.public_checksum,
                     first.private_checksum,
                     run.forget,
+                    run.epoch,
                 )
             except self._pool.taken:
                 found = None

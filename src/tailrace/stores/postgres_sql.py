@@ -11,8 +11,9 @@ INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, l
     extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
 
 # $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 metadata, $7 token,
-# $8 public, $9 private, $10 and $11 their checksums, $12 forget. No row if the id is taken; a racer
-# for the same id fails on the primary key. Either way the thread's counter does not move.
+# $8 public, $9 private, $10 and $11 their checksums, $12 forget, $13 epoch. No row if the id is
+# taken; a racer for the same id fails on the primary key. Either way the thread's counter does not
+# move.
 CREATE = f"""
 with thread as (
     insert into @threads as t (owner, thread_id, last_ordinal)
@@ -21,8 +22,8 @@ with thread as (
     returning last_ordinal
 ), run as (
     insert into @runs (run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata,
-                       created_token, last_seq, forget)
-    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12 from thread
+                       created_token, last_seq, forget, epoch)
+    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12, $13 from thread
     returning {INFO}
 ), first_event as (
     insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,

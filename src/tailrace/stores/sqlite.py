@@ -123,7 +123,7 @@ class SqliteLog:
                 previous_run_id=run.previous_run_id,
                 metadata=run.metadata,
                 last_seq=1,
-                epoch=1,
+                epoch=run.epoch,
                 attempts=0,
                 created_at=self._now(),
                 ended_at=None,
@@ -134,7 +134,7 @@ class SqliteLog:
                 " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
                 (*msgspec.structs.astuple(info), run.forget),
             )
-            batches_of.first(db, run.run_id, run.public, run.private)
+            batches_of.first(db, run)
             return info
 
         return await self._writer.call(job)

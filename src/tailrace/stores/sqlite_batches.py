@@ -14,7 +14,7 @@ import apsw
 
 from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.lines import Lines
-from tailrace.ports import Batch
+from tailrace.ports import Batch, NewRun
 from tailrace.stores import sqlite_blobs as blobs_of
 from tailrace.stores.rows import (
     READ_BYTES,
@@ -40,9 +40,9 @@ def _insert(db: apsw.Connection, row: Row) -> None:
     db.execute("insert into batches values (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def first(db: apsw.Connection, run_id: str, public: bytes, private: bytes) -> None:
+def first(db: apsw.Connection, run: NewRun) -> None:
     """Write the event that a run is created with."""
-    _insert(db, row_of(run_id, 1, 1, [public], [private]))
+    _insert(db, row_of(run.run_id, 1, run.epoch, [run.public], [run.private]))
 
 
 def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:

@@ -46,6 +46,14 @@ class AppendTests(StoreTests):
         assert (event.public, event.epoch) == (public("r", 1), 1)
         assert await store.read_private("r") == {1: PRIVATE}
 
+    async def test_epochs_rise_from_the_one_that_a_run_is_created_with(self, store: Store) -> None:
+        assert (await created(store, "r", epoch=4711)).epoch == 4711
+        (event,) = await store.read("r", 0)
+        assert event.epoch == 4711
+        claim = await store.take_over("r", "w", 60.0)
+        assert claim is not None
+        assert claim.epoch == 4712
+
     async def test_an_id_is_given_once(self, store: Store) -> None:
         info = await created(store, "r")
         assert await store.create(new_run("r", owner="o", thread_id="u", agent="b")) is None
