@@ -187,6 +187,20 @@ def test_a_cursor_is_good_on_another_process_after_a_kill(served: Served) -> Non
                 assert list(rest) == whole[place + 1 :]
 
 
+def test_a_response_is_cancelled_with_its_metadata_and_a_reason_that_the_types_list(
+    served: Served,
+) -> None:
+    with OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0) as client:
+        begun = client.responses.create(
+            model="endless", input="?", background=True, metadata={"order": "17"}
+        )
+        for _ in range(2):
+            ended = client.responses.cancel(begun.id)
+            assert (ended.status, ended.metadata) == ("cancelled", {"order": "17"})
+            assert ended.incomplete_details is not None
+            assert ended.incomplete_details.reason == "max_output_tokens"
+
+
 def cut(client: OpenAI, model: str, count: int) -> list[Any]:
     """The first `count` events of a new response, whose connection then breaks."""
     got: list[Any] = []
