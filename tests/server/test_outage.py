@@ -139,6 +139,12 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
     ]
 
 
+async def test_a_server_that_stops_is_not_ready(app: Tailrace, client: httpx.AsyncClient) -> None:
+    await app.runs.drain(0)
+    ready = await client.get("/ready")
+    assert (ready.status_code, ready.json()["store"]) == (503, "ok")
+
+
 def test_a_request_waits_for_the_store_less_than_five_seconds() -> None:
     assert door.STORE_SECONDS < 4.5
 

@@ -272,6 +272,11 @@ class Runs:
             # Another canceller was quicker, or slower and came after us: it ends the run.
             await self.reader.ended(run_id, max(deadline - time.monotonic(), 0.0))
 
+    @property
+    def accepts_runs(self) -> bool:
+        """Whether new runs can be started here."""
+        return not self._draining
+
     async def drain(self, grace: float) -> None:
         """Accept no new runs, and let those of this process finish for `grace` seconds.
 

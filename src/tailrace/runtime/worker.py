@@ -397,6 +397,8 @@ class Worker:
             run_id = await self._crumbled.get()
             try:
                 await self._store.repack(run_id)
+            except StorageBusy:
+                pass
             except StorageError as error:
                 logger.warning("the rows of run %s stay as they are: %s", run_id, error)
             await asyncio.sleep(TIDY_PAUSE)

@@ -115,11 +115,14 @@ class Server:
         return json_response({"status": "ok"})
 
     async def ready(self, _request: Request) -> Response:
-        """Readiness: the store can be read and written. A bus that is away costs only time."""
+        """Readiness: runs are accepted, and the store can be read and written.
+
+        A bus that is away costs only time.
+        """
         checks = {"store": self.runs.store.check(), "bus": self.runs.bus.check()}
         found = await asyncio.gather(*checks.values(), return_exceptions=True)
         states = ["ok" if failure is None else "away" for failure in found]
-        ready = found[0] is None
+        ready = found[0] is None and self.runs.accepts_runs
         body = {
             "status": "ready" if ready else "not_ready",
             **dict(zip(checks, states, strict=True)),
