@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import httpx
 import pytest
+from starlette.requests import Request
 
 from tailrace.app import Tailrace
 from tailrace.core.errors import StorageError
@@ -54,6 +55,8 @@ async def test_a_database_that_is_broken_promises_no_better_time() -> None:
     async def damaged(_request: object) -> object:
         raise StorageError("The database is damaged.")
 
-    answer: httpx.Response = await answering(damaged)(None)  # type: ignore[arg-type,assignment]
+    answer: httpx.Response = await answering(damaged)(  # type: ignore[assignment]
+        Request({"type": "http"})
+    )
     assert answer.status_code == 503
     assert "retry-after" not in answer.headers

@@ -24,6 +24,7 @@ from tailrace.core.events import (
     recorded,
 )
 from tailrace.core.fold import State
+from tailrace.core.ids import check_id, is_id
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash, hints, recovery
 from tailrace.runtime.agents import Agent
@@ -127,7 +128,13 @@ class Runs:
             raise Stopping("This server is stopping and accepts no new runs. Try again.")
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none at all"
-            raise NotFound(f"There is no agent {agent!r}; there is {known}.")
+            raise NotFound(f"There is no agent {agent[:80]!r}; there is {known}.")
+        for param, value in (
+            *(("run_id", run_id), ("thread_id", thread_id), ("owner", owner or None)),
+            ("previous_run_id", previous_run_id),
+        ):
+            if isinstance(value, str):
+                check_id(value, param)
         run_id = run_id or f"{RUN_PREFIX}{self._new_id()}"
         earlier = await self._previous(previous_run_id, thread_id, owner)
         if thread_id is None:
@@ -190,7 +197,7 @@ class Runs:
 
     async def exists(self, run_id: str, owner: str = "") -> bool:
         """Whether the owner has such a run."""
-        return await self._owned(run_id, owner) is not None
+        return is_id(run_id) and await self._owned(run_id, owner) is not None
 
     def _wake_workers(self, run_id: str) -> None:
         if self.worker is not None:

@@ -24,6 +24,7 @@ from tailrace.core.errors import (
     TailraceError,
     UnknownFormat,
 )
+from tailrace.core.ids import check_id
 from tailrace.runtime.retry import within
 from tailrace.server.body import BodyTimeout, TooManyBodies
 from tailrace.server.origins import allowing, host_of, origin_host, preflight
@@ -188,6 +189,8 @@ def answering(handler: Handler) -> Handler:
 
     async def answer(request: Request) -> object:
         try:
+            for param, value in request.path_params.items():
+                check_id(value, param)
             with within(STORE_SECONDS):
                 return await handler(request)
         except TailraceError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from tailrace.core.errors import CallerError
+from tailrace.core.ids import check_id
 from tailrace.wire import openai_responses
 
 T = TypeVar("T")
@@ -31,6 +32,12 @@ def optional(body: Body, name: str, kind: type[T]) -> T | None:
     if value is not None and not isinstance(value, kind):
         raise CallerError(f"`{name}` must be {_NAMES[kind]}.", param=name)
     return value
+
+
+def optional_id(body: Body, name: str) -> str | None:
+    """An id that follows the rule for ids, or nothing."""
+    value = optional(body, name, str)
+    return None if value is None else check_id(value, name)
 
 
 def response_input(body: Body) -> str | list[Body]:

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tailrace.core.codec import check_value
 from tailrace.core.errors import NotFound, UnknownFormat
 from tailrace.core.fold import State
+from tailrace.core.ids import check_id
 from tailrace.core.pieces import encoded
 from tailrace.core.view import client_view
 from tailrace.runtime.building import LARGE_BYTES, Parts, build
@@ -140,11 +140,11 @@ class Server:
         """Begin a run."""
         body = await read_json(request)
         agent = fields.text(body, "agent", "name one of GET /agents")
-        previous = fields.optional(body, "previous_run_id", str)
+        previous = fields.optional_id(body, "previous_run_id")
         run_id = await self.runs.start(
             agent,
             body.get("input"),
-            thread_id=fields.optional(body, "thread_id", str),
+            thread_id=fields.optional_id(body, "thread_id"),
             previous_run_id=previous if "previous_run_id" in body else UNSET,
             metadata=fields.optional(body, "metadata", dict),
             forget=fields.optional(body, "store", bool) is False,
@@ -195,7 +195,6 @@ class Server:
 
     async def _thread(self, request: Request, thread_id: str, *, needs_run: bool = False) -> object:
         """The stream of a thread; with `needs_run` a thread without runs is not found."""
-        check_value(thread_id)
         if needs_run and not await self.runs.store.last_ordinal(thread_id):
             raise NotFound(
                 f"There is no run or thread {thread_id}. To wait for the first run of a thread, "
@@ -235,7 +234,7 @@ class Server:
         model = fields.text(body, "model", "name one of GET /agents")
         asked = fields.response_input(body)
         stream = fields.optional(body, "stream", bool)
-        previous = fields.optional(body, "previous_response_id", str)
+        previous = fields.optional_id(body, "previous_response_id")
         run_id = await self.runs.start(
             model,
             await self._resolved(asked),
@@ -266,7 +265,7 @@ class Server:
                         output = openai_responses.response_object(state)["output"]
                         items |= {item["id"]: item for item in output}
             if ident not in items:
-                raise NotFound(f"Item {ident} is not stored here. Send the item itself.")
+                raise NotFound(f"Item {ident[:80]} is not stored here. Send the item itself.")
         return openai_responses.resolved(given, items)
 
     async def get_response(self, request: Request) -> object:
@@ -293,7 +292,7 @@ class Server:
     async def chat(self, request: Request) -> object:
         """What `useChat` sends: the chat's id is the thread, its new message the input."""
         body = await read_json(request)
-        chat_id = fields.text(body, "id", "send the chat's id")
+        chat_id = check_id(fields.text(body, "id", "send the chat's id"), "id")
         messages = fields.chat_messages(body)
         agent = fields.optional(body, "agent", str) or next(iter(self.runs.agents), "")
         previous, new = await self._continued(messages)
