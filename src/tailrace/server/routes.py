@@ -195,7 +195,9 @@ class Server:
 
     async def _thread(self, request: Request, thread_id: str, *, needs_run: bool = False) -> object:
         """The stream of a thread; with `needs_run` a thread without runs is not found."""
-        if needs_run and not await self.runs.store.last_ordinal(thread_id):
+        # Asked in any case: a store that is away is a 503, not a stream in which nothing comes.
+        last = await self.runs.store.last_ordinal(thread_id)
+        if needs_run and not last:
             raise NotFound(
                 f"There is no run or thread {thread_id}. To wait for the first run of a thread, "
                 f"use /threads/{thread_id}/events."
