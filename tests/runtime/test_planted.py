@@ -78,12 +78,14 @@ def starts_one_early(self: Reader, run_id: str, after: Any = 0) -> Any:
     return real_follow(self, run_id, max(after - 1, 0))
 
 
-async def publishes_first(self: Pipeline, batches: list[Batch]) -> list[Exception | None]:
+async def publishes_first(
+    self: Pipeline, batches: list[Batch]
+) -> tuple[list[Exception | None], bool]:
     """Before it is durable, and so also what is refused."""
     for one in batches:
         events = [Recorded(decode_event(raw), raw, one.epoch) for raw in one.publics]
         self._bus.publish(one.run_id, events)
-    return await self._log.append(batches)
+    return await self._log.append(batches), False
 
 
 async def shares_a_gap(self: Tail) -> None:
