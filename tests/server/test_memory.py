@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -95,7 +96,8 @@ async def test_a_large_state_that_is_being_built_holds_up_no_other_client(
     go = threading.Event()
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        busy = asyncio.ensure_future(build(LARGE_BYTES + 1, go.wait))  # the builder has other work
+        # The builder has other work.
+        busy = asyncio.ensure_future(build(LARGE_BYTES + 1, partial(go.wait, 10)))
         await asyncio.sleep(0)
         asked = [asyncio.ensure_future(client.get(path.format(run_id))) for _ in range(2)]
         try:
@@ -104,7 +106,7 @@ async def test_a_large_state_that_is_being_built_holds_up_no_other_client(
             assert not any(one.done() for one in asked)
         finally:
             go.set()
-        await busy
+        assert await busy
         first, second = await asyncio.gather(*asked)
     # Each client waits for another time before it connects again.
     bodies = [re.sub(rb"^retry: \d+\n", b"", one.content) for one in (first, second)]
