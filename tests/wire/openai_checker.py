@@ -37,6 +37,7 @@ _ARGUMENTS = {
     "response.function_call_arguments": ("function_call", "arguments"),
     "response.custom_tool_call_input": ("custom_tool_call", "input"),
     "response.mcp_call_arguments": ("mcp_call", "arguments"),
+    "response.code_interpreter_call_code": ("code_interpreter_call", "code"),
 }
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
@@ -155,6 +156,14 @@ class Reader:
         elif name == "response.mcp_call":
             assert item["type"] == "mcp_call"
             self._step(verb, item, {None: "in_progress", "in_progress": "completed failed"})
+        elif name == "response.code_interpreter_call":
+            assert item["type"] == "code_interpreter_call"
+            steps: dict[str | None, str] = {
+                None: "in_progress",
+                "in_progress": "interpreting",
+                "interpreting": "completed",
+            }
+            self._step(verb, item, steps)
         else:
             assert name == "response.image_generation_call"
             assert item["type"] == "image_generation_call"
@@ -232,6 +241,9 @@ class Reader:
             json.loads(final["arguments"])
             assert item["_step"] == ("completed" if final["status"] == "completed" else "failed")
             assert (final["error"] is not None) == (final["status"] == "failed")
+        if final["type"] == "code_interpreter_call":
+            assert final["code"] == item["code"], "the code is what was streamed"
+            assert (item["_step"] == "completed") == (final["status"] == "completed")
         if final["type"] == "image_generation_call":
             assert item["_step"] == "completed"
             assert isinstance(final["result"], str)

@@ -86,6 +86,7 @@ _ARGUMENTS = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
     "mcp_call": ("response.mcp_call_arguments", "arguments"),
+    "code_interpreter_call": ("response.code_interpreter_call_code", "code"),
 }
 _DELTAS: dict[type[Any], tuple[str, str]] = {
     ev.TextDelta: ("blocks", "block_index"),
@@ -279,8 +280,8 @@ class ResponsesEncoder:
         yield "response.output_item.added", {"output_index": index, "item": item}
         if kind in _ARGUMENTS:
             self._heads[key[0], "arguments", key[0]] = _head(_ARGUMENTS[kind][0], where)
-        if kind == "mcp_call":
-            yield "response.mcp_call.in_progress", where
+        if kind in ("mcp_call", "code_interpreter_call"):
+            yield f"response.{kind}.in_progress", where
         elif kind == "image_generation_call":
             yield "response.image_generation_call.in_progress", where
             yield "response.image_generation_call.generating", where
@@ -293,6 +294,8 @@ class ResponsesEncoder:
         if item["type"] == "mcp_call":
             end = "completed" if item["status"] == "completed" else "failed"
             yield f"response.mcp_call.{end}", where
+        elif item["type"] == "code_interpreter_call" and item["status"] == "completed":
+            yield "response.code_interpreter_call.completed", where
         elif item["type"] == "image_generation_call":
             yield "response.image_generation_call.completed", where
         fields = {"output_index": where["output_index"], "item": item}
@@ -327,6 +330,8 @@ class ResponsesEncoder:
             yield f"{name}.delta", {**where, "delta": item[field]}
         if not part.is_open:
             yield f"{name}.done", {**where, field: item[field]}
+            if item["type"] == "code_interpreter_call":
+                yield "response.code_interpreter_call.interpreting", where
 
     # --- texts ---------------------------------------------------------------------------------
 
@@ -388,10 +393,12 @@ class ResponsesEncoder:
     # --- images --------------------------------------------------------------------------------
 
     def _image_added(self, root: TaskNode, event: ev.ImageAdded) -> Iterator[Told]:
-        yield from self._begin(root, (event.output_index, event.block_index))
+        if not shown.is_code_result(root, root.items[event.output_index]):
+            yield from self._begin(root, (event.output_index, event.block_index))
 
     def _image_delta(self, root: TaskNode, event: ev.ImageDelta) -> Iterator[Told]:
-        yield from self._partial(root, (event.output_index, event.block_index))
+        if not shown.is_code_result(root, root.items[event.output_index]):
+            yield from self._partial(root, (event.output_index, event.block_index))
 
     def _partial(self, root: TaskNode, key: Key) -> Iterator[Told]:
         part = root.items[key[0]].parts[key[1]]
@@ -407,6 +414,8 @@ class ResponsesEncoder:
             yield name, {**self._where(root, key), **fields}
 
     def _image_done(self, root: TaskNode, event: ev.ImageDone) -> Iterator[Told]:
+        if shown.is_code_result(root, root.items[event.output_index]):
+            return
         key = (event.output_index, event.block_index)
         if key not in self._index:
             yield from self._begin(root, key)

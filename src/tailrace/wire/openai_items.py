@@ -9,6 +9,7 @@ things piece by piece.
 | reasoning | `reasoning`: the summary; raw thinking too when there was no summary before it |
 | message | `message`: texts, refusals, and files as links; data blocks have no place |
 | tool_call, executor `client` | `function_call`, or `custom_tool_call` for the kind `custom` |
+| tool_call of a provider's code interpreter | `code_interpreter_call`: its images are `outputs` |
 | any other tool_call with its result | `mcp_call`: what the SDKs don't try to execute themselves |
 | image in a result or a message | `image_generation_call` |
 | raw item, a sub-agent's items | nothing: the sub-agent's last message is its call's `output` |
@@ -39,7 +40,15 @@ from tailrace.core.items import (
     ToolResult,
     UrlCitation,
 )
-from tailrace.core.state import ItemNode, Part, TaskNode, TextNode, WholeNode, part_number
+from tailrace.core.state import (
+    ImageNode,
+    ItemNode,
+    Part,
+    TaskNode,
+    TextNode,
+    WholeNode,
+    part_number,
+)
 
 Json = dict[str, Any]
 
@@ -47,6 +56,9 @@ Key = tuple[int, int]
 """What has an `output_index` there: our item's, and the block's if it is an image, else `ITEM`."""
 
 ITEM = -1
+
+CONTAINER = "provider"
+"""The container of a code interpreter, which has to have a name there; ours is private."""
 
 _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml": "svg"}
 
@@ -62,7 +74,7 @@ def keys(task: TaskNode) -> list[Key]:
             continue
         if isinstance(node.item, Reasoning | Message | ToolCall):
             found.append((node.at, node.output_index, ITEM))
-        if isinstance(node.item, Message | ToolResult):
+        if isinstance(node.item, Message | ToolResult) and not is_code_result(task, node):
             found += [
                 (part.at, node.output_index, index)
                 for index, part in node.parts.items()
@@ -74,6 +86,18 @@ def keys(task: TaskNode) -> list[Key]:
 def is_client(item: Item) -> bool:
     """Whether the call is the client's to execute."""
     return isinstance(item, ToolCall) and item.executor == "client"
+
+
+def is_code(item: Item) -> bool:
+    """Whether the call is of a provider's code interpreter: its arguments are the code itself."""
+    is_theirs = isinstance(item, ToolCall) and item.executor == "provider"
+    return is_theirs and item.kind == "code_interpreter"  # type: ignore[union-attr]
+
+
+def is_code_result(task: TaskNode, node: ItemNode) -> bool:
+    """Whether an item is what a code interpreter gave: its images have no place of their own."""
+    call = task.calls.get(node.item.call_id) if isinstance(node.item, ToolResult) else None
+    return call is not None and is_code(call.item)
 
 
 def is_cut(node: ItemNode) -> bool:
@@ -159,6 +183,9 @@ def begun(task: TaskNode, key: Key) -> Json:
 
 def _begun_call(item: ToolCall) -> Json:
     shown: Json = {"id": item.id, "status": "in_progress", "name": item.name}
+    if is_code(item):
+        about = {"id": item.id, "status": "in_progress", "container_id": CONTAINER}
+        return {"type": "code_interpreter_call", **about, "code": "", "outputs": None}
     if not is_client(item):
         label = server_name(item)
         extra = {"server_label": label, "arguments": "", "output": None, "error": None}
@@ -207,9 +234,9 @@ def _fill_reasoning(shown: Json, node: ItemNode) -> None:
 
 
 def _fill_call(shown: Json, task: TaskNode, node: ItemNode) -> None:
-    name = "input" if shown["type"] == "custom_tool_call" else "arguments"
-    shown[name] = arguments_json(node)
-    if shown["type"] != "mcp_call":
+    name = {"custom_tool_call": "input", "code_interpreter_call": "code"}.get(shown["type"])
+    shown[name or "arguments"] = arguments_json(node)
+    if is_client(node.item):
         return
     result = result_of(task, node)
     if not is_closed(task, (node.output_index, ITEM)):
@@ -219,9 +246,25 @@ def _fill_call(shown: Json, task: TaskNode, node: ItemNode) -> None:
     else:
         item: ToolResult = result.item  # type: ignore[assignment]
         shown["status"] = item.status
+        if is_code(node.item):
+            shown["outputs"] = _code_outputs(item, result)
+            return
         shown["output"] = output_text(task, result)
         if item.status == "failed":
             shown["error"] = _tool_error(item.error)
+
+
+def _code_outputs(item: ToolResult, result: ItemNode) -> list[Json]:
+    """What code printed and drew, and why it failed."""
+    outputs: list[Json] = []
+    for part in in_order(result.parts.values()):
+        if isinstance(part, ImageNode):
+            outputs.append({"type": "image", "url": part.image.image_url.url})
+        elif text := _block_text(part):
+            outputs.append({"type": "logs", "logs": text})
+    if item.status == "failed":
+        outputs.append({"type": "logs", "logs": _tool_error(item.error)["message"]})
+    return outputs
 
 
 def _tool_error(error: ErrorInfo | None) -> Json:
@@ -243,7 +286,7 @@ def arguments_json(node: ItemNode) -> str:
     assert node.arguments is not None
     text, item = node.arguments.text, node.item
     assert isinstance(item, ToolCall)
-    if node.arguments.is_open or (is_client(item) and item.kind == "custom"):
+    if node.arguments.is_open or is_code(item) or (is_client(item) and item.kind == "custom"):
         return text
     if not text or is_client(item):
         return text or "{}"

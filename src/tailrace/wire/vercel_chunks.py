@@ -327,6 +327,8 @@ def tool_input(call: ToolCall, arguments: str, *, carried_out: bool = False) -> 
         try:
             value = msgspec.json.decode(arguments or "{}")
         except (msgspec.DecodeError, RecursionError):
+            if call.executor == "provider":  # its own tool took them as they are, such as code
+                return chunk("tool-input-available", **fields, input=arguments)
             text = "The arguments are not JSON."
             return chunk("tool-input-error", **fields, input=arguments, errorText=text)
     return chunk("tool-input-available", **fields, input=value)
