@@ -3,14 +3,17 @@
     python conformance/generate.py            write conformance/traces and the list in README.md
     python conformance/generate.py --check    write nothing; exit with 1 if a file is stale
 
-The states come from a naive fold that shares no code with Tailrace (`tests/core/naive.py`), and
-each story asserts by hand what matters about them.
+The views and whole objects come from a naive fold that shares no code with Tailrace
+(`tests/core/naive.py`), and each story asserts by hand what matters about them. The saved states
+are Tailrace's own; the TypeScript client has to save the same.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "conformance" / "traces"
@@ -46,7 +49,8 @@ def files() -> dict[Path, str]:
         if privates:
             result[folder / "private.jsonl"] = lines([compact(private) for private in privates])
         result[folder / "view.json"] = pretty(trace.view())
-        result[folder / "state.json"] = pretty(trace.whole())
+        result[folder / "whole.json"] = pretty(trace.whole())
+        result[folder / "saved.json"] = pretty(saved_state(result[folder / "events.jsonl"]))
         result[folder / "digests.txt"] = lines(trace.digests())
         legal = "yes" if story.legal else "no"
         rows.append(f"| `{name}` | {len(trace.events)} | {legal} | {story.about} |")
@@ -54,6 +58,19 @@ def files() -> dict[Path, str]:
     tail = rest.partition(END)[2]
     result[README] = f"{head}{BEGIN}\n{lines(rows)}{END}{tail}"
     return result
+
+
+def saved_state(events: str) -> Any:
+    """The state of a snapshot frame after these events."""
+    from tailrace.core.codec import decode_event
+    from tailrace.core.fold import State
+    from tailrace.core.snapshot import save
+
+    state = State()
+    for line in events.split("\n"):
+        if line:
+            state.absorb(decode_event(line.encode()))
+    return json.loads(save(state))
 
 
 def lines(texts: list[str]) -> str:

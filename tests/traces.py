@@ -50,7 +50,7 @@ def _read(folder: Path) -> Trace:
         [(event, privates.get(n)) for n, event in enumerate(events)],
         (folder / "digests.txt").read_text().split(),
         json.loads((folder / "view.json").read_text(encoding="utf-8")),
-        json.loads((folder / "state.json").read_text(encoding="utf-8")),
+        json.loads((folder / "whole.json").read_text(encoding="utf-8")),
     )
 
 

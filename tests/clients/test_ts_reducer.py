@@ -40,7 +40,7 @@ def write_trace(folder: Path, **changes: Any) -> None:
         "events.jsonl": "\n".join(map(json.dumps, EVENTS)),
         "private.jsonl": "\n".join(map(json.dumps, PRIVATE)),
         "view.json": json.dumps(VIEWS[-1]),
-        "state.json": json.dumps(WHOLE),
+        "whole.json": json.dumps(WHOLE),
         "digests.txt": "\n".join(hashlib.sha256(view.encode()).hexdigest() for view in views),
     }
     for name, text in {**files, **changes}.items():
@@ -68,7 +68,7 @@ def test_the_runner_accepts_a_good_trace(tmp_path: Path) -> None:
     "changes",
     [
         {"view.json": json.dumps(VIEWS[0])},
-        {"state.json": json.dumps(VIEWS[1])},
+        {"whole.json": json.dumps(VIEWS[1])},
         {"digests.txt": f"{'0' * 64}\n{'0' * 64}"},
         {"digests.txt": ""},
         {"private.jsonl": ""},

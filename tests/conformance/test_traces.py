@@ -67,7 +67,7 @@ def test_the_files_of_a_trace_tell_the_same_story(name: str) -> None:
         digests.append(digest(state.view()))
     assert digests == (folder / "digests.txt").read_text().splitlines()
     assert json.loads((folder / "view.json").read_text()) == state.view()
-    assert json.loads((folder / "state.json").read_text()) == state.whole()
+    assert json.loads((folder / "whole.json").read_text()) == state.whole()
 
 
 @pytest.mark.parametrize("name", sorted({*LEGAL} - {"defaults_spelt_out"}))
@@ -114,7 +114,7 @@ def test_canonical_json_is_what_javascript_makes_of_it() -> None:
     readme = (ROOT / "conformance" / "README.md").read_text()
     script = readme.split("```js\n", 1)[1].split("```", 1)[0]
     odd = [0.1, 1e21, 1e-7, 123456789012345680000, 5e-324, -0.0, 2**53 - 1, 100, 12.5, 1e-6]
-    values = [json.loads((TRACES / name / "state.json").read_text()) for name in NAMES]
+    values = [json.loads((TRACES / name / "whole.json").read_text()) for name in NAMES]
     values += [odd, {"\ufb33": 1, "\U0001f600": 2, "\r": "\u007f\u2028\b\u001f", "1": True}]
     script += (
         "const values = JSON.parse(require('node:fs').readFileSync(0, 'utf8'));\n"

@@ -70,8 +70,11 @@ def folded(public: list[bytes]) -> State:
 
 
 def read(to: str, stream: bytes) -> Any:
-    """What a strict reader of a target ends up with; it fails where the target is not legal."""
-    return _READ[to](stream)
+    """What a strict reader of a target ends up with; it fails where the target is not legal.
+
+    A format without a strict reader here is read as server-sent events.
+    """
+    return _READ.get(to, frames_of)(stream)
 
 
 def _task(stream: bytes) -> Any:

@@ -293,6 +293,16 @@ def test_a_golden_trace_folds_to_its_states(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_a_golden_trace_is_saved_as_the_file_says_and_restored_from_it(trace: Trace) -> None:
+    golden = (FOLDER / trace.name / "saved.json").read_bytes()
+    state = State()
+    for event, _ in trace.events:
+        state.absorb(event)
+    assert json.loads(save(state)) == json.loads(golden)
+    assert client_view(restore(golden)) == trace.view
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
 def test_a_golden_trace_can_be_saved_at_every_event(trace: Trace) -> None:
     state = State()
     for event, private in trace.events:

@@ -11,6 +11,7 @@ import pytest
 from tailrace.core import rules, schema
 from tailrace.core.codec import decode_event
 from tailrace.core.events import KNOWN, Unknown
+from tailrace.server import routes
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -50,6 +51,16 @@ def test_the_rules_in_the_code_are_those_of_the_table() -> None:
     )
     source = Path(rules.__file__).read_text(encoding="utf-8")
     assert table == set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source))
+
+
+def test_every_route_of_the_server_is_described() -> None:
+    source = Path(routes.__file__).read_text(encoding="utf-8")
+    found = re.findall(r'Route\(\s*"([^"]+)".*?methods=\["(\w+)"\]', source, re.DOTALL)
+    section = TEXT.split("\n## 13.")[1]
+    assert len(found) > 10
+    assert [
+        f"{method} {path}" for path, method in found if f"`{method} {path}`" not in section
+    ] == []
 
 
 def test_the_schema_is_not_stale(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,8 @@ function check(trace: string): string[] {
     if (wrong.length > 5) break;
   }
   compare("view", state.view(), "view.json");
-  compare("whole", state.whole(), "state.json");
+  compare("whole", state.whole(), "whole.json");
+  compare("saved", state.save(), "saved.json");
   return wrong;
 }
 
