@@ -58,6 +58,7 @@ ECHOED: dict[str, tuple[type, ...]] = {
 }
 """What a request said and every response repeats, from the task's public `options`."""
 
+_TIERS = ("auto", "default", "flex", "scale", "priority")
 _COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -86,7 +87,7 @@ def response_object(state: State) -> Json:
         if key[1] != ITEM or not is_cut(root.items[key[0]])
     ]
     tier = (usage_of_run(state) or {}).get("service_tier")
-    if tier is not None:
+    if tier in _TIERS:  # clients refuse other words
         shown["service_tier"] = tier  # the provider's word, not what the request asked for
     if root.ended:
         shown["usage"] = usage_json(state)
