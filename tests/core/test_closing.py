@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.core import codec
 from tailrace.core import events as ev
 from tailrace.core.closing import ending
-from tailrace.core.errors import InvalidValue, StreamTooLarge
+from tailrace.core.errors import IllegalEvent, InvalidValue, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import (
     ErrorInfo,
@@ -304,3 +304,11 @@ def test_a_run_that_an_older_version_let_grow_too_far_can_still_be_closed() -> N
     [block, *_] = view["output"][0]["block_list"]
     assert len(block["text"]) == 20_000_000
     assert len(block["annotations"]) == 1
+
+
+def test_a_delta_that_finds_no_part_is_illegal_in_a_full_run_too() -> None:
+    state = opened()
+    write(state, annotation(0, SMALL_NOTE))  # from here on every delta's part is weighed
+    for block in (1, 9):
+        with pytest.raises(IllegalEvent, match="part-open"):
+            write(state, ev.TextDelta(**MESSAGE, block_index=block, delta="x"))
