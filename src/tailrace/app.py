@@ -116,7 +116,11 @@ class Tailrace:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the store and the bus, and on the way out stop what runs and close them."""
+        """Open the store and the bus, and on the way out stop what runs and close them.
+
+        A stop signal drains at once, because servers wait for open streams before they leave this
+        block. A second signal ends the wait.
+        """
         store = await self._open_store()
         try:
             bus = await open_bus(self.bus)
@@ -138,12 +142,23 @@ class Tailrace:
         )
         self._server = Server(runs, self._formats, self.hosts, self.origins)
         runs.open()
-        try:
-            yield
-        finally:
-            await self.drain()
-            await runs.close()
-            self._runs = self._server = None
+        loop = asyncio.get_running_loop()
+        stopping: list[asyncio.Task[None]] = []
+
+        def stop() -> None:
+            if stopping:
+                self.hurry()
+            else:
+                stopping.append(loop.create_task(self.drain()))
+
+        with on_stop_signal(lambda: loop.call_soon_threadsafe(stop)):
+            try:
+                yield
+            finally:
+                await self.drain()
+                await asyncio.gather(*stopping)
+                await runs.close()
+                self._runs = self._server = None
 
     async def drain(self) -> None:
         """Accept no new runs, let the running ones finish for `grace`, then end all streams.
@@ -188,7 +203,7 @@ class Tailrace:
     async def _host(self, starting: asyncio.Future[Server]) -> None:
         """Run until the event loop ends, which cancels this task."""
         try:
-            async with self._draining_on_signal():
+            async with self.running():
                 assert self._server is not None
                 starting.set_result(self._server)
                 await asyncio.Event().wait()
@@ -200,33 +215,13 @@ class Tailrace:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            async with self._draining_on_signal():
+            async with self.running():
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
-
-    @asynccontextmanager
-    async def _draining_on_signal(self) -> AsyncIterator[None]:
-        """Run inside another program; a stop signal drains at once, a second one hurries."""
-        loop = asyncio.get_running_loop()
-        stopping: list[asyncio.Task[None]] = []
-
-        def stop() -> None:
-            if stopping:
-                self.hurry()
-            else:
-                stopping.append(loop.create_task(self.drain()))
-
-        def on_signal() -> None:
-            loop.call_soon_threadsafe(stop)
-
-        async with self.running():
-            with on_stop_signal(on_signal):
-                yield
-                await asyncio.gather(*stopping)
 
 
 def _seconds(kept: timedelta | None) -> float:

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 APPLICATION = """
 import asyncio, os
+from contextlib import asynccontextmanager
 from pathlib import Path
 from datetime import timedelta
 from tailrace.app import Tailrace
@@ -51,12 +52,21 @@ app = Tailrace(
 )
 host = Starlette()
 host.mount("/mounted", app)
+
+@asynccontextmanager
+async def lifespan(_host):
+    async with app.running():
+        yield
+
+composed = Starlette(lifespan=lifespan)
+composed.mount("/mounted", app)
 """
 
 SERVERS = {
     "tailrace": ["-m", "tailrace.cli", "serve", "mine:app", "--port", "0"],
     "uvicorn": ["-m", "uvicorn", "mine:app", "--port", "0"],
     "mounted": ["-m", "uvicorn", "mine:host", "--port", "0"],
+    "composed": ["-m", "uvicorn", "mine:composed", "--port", "0"],
 }
 
 
@@ -79,7 +89,7 @@ def served(
             if found := re.search(r"http://[^\s(]+", line):
                 break
         assert found
-        yield found[0] + ("/mounted" if kind == "mounted" else ""), process
+        yield found[0] + ("/mounted" if kind in ("mounted", "composed") else ""), process
     finally:
         process.kill()
         process.wait(10)
@@ -114,7 +124,7 @@ def test_a_stop_signal_lets_runs_finish_with_their_streams_and_ends_with_success
         assert process.wait(20) == (0 if kind == "tailrace" else -number)
 
 
-@pytest.mark.parametrize("kind", ["tailrace", "uvicorn", "mounted"])
+@pytest.mark.parametrize("kind", SERVERS)
 async def test_after_the_grace_restartable_runs_are_released_and_others_end_as_interrupted(
     tmp_path: Path, kind: str
 ) -> None:

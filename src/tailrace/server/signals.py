@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def on_stop_signal(call: Callable[[], None]) -> Iterator[None]:
+def on_stop_signal(call: Callable[[], object]) -> Iterator[None]:
     """Also call `call` when a stop signal arrives; handlers that are there stay in charge.
 
     Does nothing outside the main thread, and for a signal that nobody handles: its default action
@@ -41,7 +41,7 @@ def on_stop_signal(call: Callable[[], None]) -> Iterator[None]:
                     signal.signal(number, replaced)
 
 
-def _both(handler: Any, call: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
+def _both(handler: Any, call: Callable[[], object]) -> Callable[[int, FrameType | None], None]:
     def handle(number: int, frame: FrameType | None) -> None:
         call()
         handler(number, frame)
