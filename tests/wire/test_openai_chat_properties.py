@@ -33,6 +33,6 @@ def test_a_stream_that_is_closed_anywhere_has_an_end(run: Run) -> None:
     for place in range(len(recorded) + 1):
         encoder = FORMAT.at(State())
         frames = [frame for one in recorded[:place] for frame in encoder.encode(one)]
-        frames += encoder.close("The server stops.")
-        assert ChatReader().read(frames).is_done
-        assert encoder.close("Again.") == []
+        end = encoder.close("The server stops.")
+        assert ChatReader().read(frames + end).is_done
+        assert encoder.close("The server stops.") == end, "readers share an encoder"
