@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
-from tailrace.convert import Transcoder, target_names
+from tailrace.convert import Transcoder
 
 URL = "https://weather.example/paris"
 PLACE = {"start_index": 0, "end_index": 6}
+
+APIS = ["openai-responses", "openai-chat", "anthropic-messages", "vercel-ui"]
+TARGETS = ["task", *APIS, "jsonl", "json"]
+"""Those that show citations."""
 
 
 def responses(annotation: dict[str, Any]) -> list[dict[str, Any]]:
@@ -53,7 +57,7 @@ def chat(annotation: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("target", [name for name in target_names() if name != "run"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", ["openai-responses", "openai-chat"])
 @pytest.mark.parametrize("missing", [("start_index", "end_index"), ("end_index",)])
 def test_a_link_without_a_place_is_shown_over_the_whole_text(
