@@ -85,6 +85,10 @@ ASKED = {"model": "assistant", "input": "?"}
         ("/v1/responses", {"model": "assistant"}, "input"),
         ("/v1/responses", {**ASKED, "input": 5}, "input"),
         ("/v1/responses", {**ASKED, "input": ["?"]}, "input"),
+        ("/v1/responses", {**ASKED, "input": [{"role": 5, "content": "?"}]}, "input"),
+        ("/v1/responses", {**ASKED, "input": [{"type": 5, "content": "?"}]}, "input"),
+        ("/v1/responses", {**ASKED, "input": [{"role": "user", "content": 5}]}, "input"),
+        ("/v1/responses", {**ASKED, "input": [{"role": "user", "content": [5]}]}, "input"),
         ("/v1/responses", {**ASKED, "stream": "yes"}, "stream"),
         ("/v1/responses", {**ASKED, "background": 1}, "background"),
         ("/v1/responses", {**ASKED, "temperature": "hot"}, "temperature"),
@@ -109,7 +113,9 @@ def test_a_field_of_the_wrong_type_is_refused_by_its_name(
     assert f"`{param}`" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("messages", [[5], [], None, "hi"])
+@pytest.mark.parametrize(
+    "messages", [[5], [], None, "hi", [{"role": 5}], [{"parts": 5}], [{"parts": [5]}]]
+)
 def test_use_chat_gets_a_sentence_and_no_json(served: Served, messages: Any) -> None:
     answer = httpx.post(f"{served.url}/api/chat", json={"id": "c", "messages": messages})
     assert answer.status_code == 400

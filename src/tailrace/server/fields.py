@@ -45,7 +45,7 @@ def response_input(body: Body) -> str | list[Body]:
     value = body.get("input")
     if isinstance(value, str):
         return value
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+    if not isinstance(value, list) or not all(map(_is_item, value)):
         raise CallerError("`input` must be a string or a list of items.", param="input")
     return value
 
@@ -80,6 +80,22 @@ def response_metadata(body: Body) -> dict[str, str] | None:
 def chat_messages(body: Body) -> list[Body]:
     """The messages that `useChat` sends."""
     value = body.get("messages")
-    if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not value or not all(map(_is_item, value)):
         raise CallerError("`messages` must be a list of messages.", param="messages")
     return value
+
+
+def _is_item(value: Any) -> bool:
+    """Whether a value has the form of a message or an item: what is inside of it fits too."""
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(name), str | None) for name in ("type", "role"))
+        and (isinstance(value.get("content"), str) or _is_parts(value.get("content")))
+        and _is_parts(value.get("parts"))
+    )
+
+
+def _is_parts(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(isinstance(part, dict) for part in value)
+    )
