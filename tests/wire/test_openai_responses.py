@@ -850,6 +850,8 @@ def test_an_input_names_items_by_id_and_gets_them() -> None:
     odd = {"type": "item_reference", "id": 7}
     assert references("Hello") == []
     assert references([named, odd, "x", {"type": "message", "id": "msg_2"}]) == ["msg_1"]
+    assert references([{"id": "msg_1"}, {"id": "msg_2", "type": None}]) == ["msg_1", "msg_2"]
+    assert references([{"id": "msg_1", "role": "user"}, {}, {"type": None}]) == []
     item = {"type": "message", "id": "msg_1"}
     assert resolved([named, odd, "x"], {"msg_1": item}) == [item, odd, "x"]
     assert resolved("Hello", {}) == "Hello"

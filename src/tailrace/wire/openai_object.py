@@ -110,7 +110,11 @@ def resolved(given: Any, items: Mapping[str, Json]) -> Any:
 
 
 def _is_reference(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("type") == "item_reference"
+    """OpenAI lets a client leave the type out: then there is the id alone."""
+    if not isinstance(item, dict):
+        return False
+    kind = item.get("type")
+    return kind == "item_reference" or (kind is None and item.keys() - {"type"} == {"id"})
 
 
 def failed_response(state: State, error: ErrorInfo) -> Json:
