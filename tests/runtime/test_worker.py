@@ -271,6 +271,39 @@ async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_t
         assert await ended(runs, run_id) == ("completed", 1)
 
 
+async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_all_of_them(
+    tmp_path: Path,
+) -> None:
+    async def agent(task: TaskWriter) -> None:
+        task.notice("Before.")
+        await task.drain()
+        await again.wait()
+
+    again = asyncio.Event()
+    busy = StorageBusy("The store is away.")
+    stores = [Counting(SqliteLog(tmp_path / "log.db")) for _ in range(2)]
+    first, second = stores
+    async with process(first, {"a": agent}, "first") as runs:
+        run_id = await runs.start("a", "?")
+        await said(runs, run_id)
+        async with process(second, {"a": agent}, "second") as others:
+            await until(lambda: any(name == "claim" for name, _ in second.calls))
+            for store in stores:
+                store.fail = lambda _: busy
+            second.calls.clear()
+            await asyncio.sleep(3 * LEASE)  # the lease ends meanwhile: that is the point
+            # A claim that is sent now could still take effect later, when its sender has gone on.
+            assert second.calls
+            assert not any(name == "claim" for name, _ in second.calls)
+            for store in stores:
+                store.fail = lambda _: None
+            assert others.worker is not None
+            others.worker.wake()  # it looks before the first one has extended its lease
+            await until(lambda: any(name == "claim" for name, _ in second.calls))
+            again.set()
+            assert await ended(runs, run_id) == ("completed", 1)
+
+
 async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Path) -> None:
     async def agent(task: TaskWriter) -> None:
         task.notice(task.input)

@@ -96,6 +96,8 @@ class Worker:
         self._watchdog: Watchdog | None = None
         self._draining = False
         self._drain_by = math.inf
+        self._silent_since: float | None = None
+        self._claim_from = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -182,8 +184,9 @@ class Worker:
                 await self._read_letters()
                 await self._park()
             except StorageBusy:
-                pass  # the outage is logged once, where it begins
+                self._fall_silent()  # the outage is logged once, where it begins
             except StorageError as error:
+                self._fall_silent()
                 logger.warning("worker %s can't reach the store: %s", self.name, error)
             except Exception:
                 logger.exception("worker %s", self.name)
@@ -194,7 +197,7 @@ class Worker:
 
     async def _claim(self) -> list[Claim]:
         free = min(self._max_runs - len(self._live), CLAIM_AT_ONCE)
-        if free <= 0 or self._draining:
+        if free <= 0 or self._draining or not await self._may_claim():
             return []
         claims = await self._store.claim(
             self.name, list(self._agents), self._lease, free, list(self._live)
@@ -210,6 +213,26 @@ class Worker:
             self._working.add(task)
             task.add_done_callback(self._working.discard)
         return claims
+
+    def _fall_silent(self) -> None:
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+
+    async def _may_claim(self) -> bool:
+        """Whether the store answers, and other workers had the time to extend their leases.
+
+        While the store is away, leases end although their workers live. So nobody claims a run
+        until each worker has had two chances to extend. No claim is sent before the store has
+        answered: it could take effect when the store is back, and nobody would work on the run.
+        """
+        was_silent = self._silent_since is not None
+        self._fall_silent()
+        await (self._store.check() if was_silent else self._store.woken(self.name))
+        now, since = time.monotonic(), self._silent_since
+        self._silent_since = None
+        if since is not None and now - since > self._lease / 2:
+            self._claim_from = now + self._lease * 2 / 3
+        return now >= self._claim_from
 
     async def _read_letters(self) -> None:
         if self._live:
