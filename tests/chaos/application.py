@@ -14,12 +14,16 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from tailrace.app import Tailrace
 from tailrace.core import codec
-from tailrace.core.errors import StreamTooLarge
+from tailrace.core.errors import StorageError, StreamTooLarge
 from tailrace.core.items import Message, ToolCall
+from tailrace.ports import Batch
 from tailrace.runtime import follow, shared, tail
 from tailrace.runtime.agents import restartable
+from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.task import TaskWriter
 from tests.chaos import bugs
 from tests.chaos.checker import SECRET
@@ -129,11 +133,56 @@ def _hold_little() -> None:
     bugs.patch(socket.socket, "listen", listen_small)
 
 
+def _confuse_writers() -> None:
+    """Send the store events that it must refuse, beside those that it must take.
+
+    Now and then a batch arrives without its first event before it arrives whole, as over two
+    connections. And after the end of a run its writer ends it again.
+    """
+    honest = Pipeline._append
+
+    async def append(self: Pipeline, batches: list[Batch]) -> tuple[list[Exception | None], bool]:
+        torn = [one for one in batches if len(one.publics) > 1 and random.random() < 0.2]
+        if torn:
+            with suppress(StorageError):
+                await self._log.append([_without_first(one) for one in torn])
+        answers, away = await honest(self, batches)
+        ended = [
+            one for one, failure in zip(batches, answers, strict=True) if one.ended and not failure
+        ]
+        if ended:
+            with suppress(StorageError):
+                await self._log.append([_once_more(one) for one in ended])
+        return answers, away
+
+    bugs.patch(Pipeline, "_append", append)
+
+
+def _without_first(batch: Batch) -> Batch:
+    return msgspec.structs.replace(
+        batch,
+        first_seq=batch.first_seq + 1,
+        publics=batch.publics[1:],
+        privates=batch.privates[1:],
+        snapshot=None,
+    )
+
+
+def _once_more(batch: Batch) -> Batch:
+    number = b'"sequence_number":%d'
+    last = batch.last_seq
+    again = batch.publics[-1].replace(number % last, number % (last + 1))
+    return msgspec.structs.replace(
+        batch, first_seq=last + 1, publics=[again], privates=[b""], snapshot=None
+    )
+
+
 def make() -> Tailrace:
     """The application that the environment describes."""
     lease = float(os.environ["TAILRACE_CHAOS_LEASE"])
     codec.MAX_EVENT_BYTES, codec.MAX_OPEN_BYTES = 32 * 1024, 24 * 1024  # soon full
     _hold_little()
+    _confuse_writers()
     bugs.plant(os.environ.get("TAILRACE_CHAOS_BUG", ""))
     return Tailrace(
         {"again": restartable(work), "once": work, "burst": restartable(burst)},

@@ -55,6 +55,15 @@ class Subscriber:
     """Whether it was told, with a 204, that nothing more comes."""
 
 
+@dataclass(frozen=True)
+class Claimed:
+    """A claim: from then on, only writers of this epoch or a later one may write."""
+
+    epoch: int
+    last_seq: int
+    """Where the log ended at that moment."""
+
+
 @dataclass
 class Story:
     """All that is known of one run when it is over."""
@@ -66,6 +75,8 @@ class Story:
     """The calls whose tool ran, one entry each time, as the tools themselves noted it."""
     cancelled: bool = False
     """Whether a cancel was answered with success."""
+    claims: list[Claimed] = field(default_factory=list)
+    """The claims that the nemesis made itself."""
 
 
 def check(story: Story) -> list[str]:
@@ -76,6 +87,7 @@ def check(story: Story) -> list[str]:
     for number, subscriber in enumerate(story.subscribers):
         for finding in check_subscriber(log, subscriber):
             findings.append(f"subscriber {number}: {finding}")
+    findings += check_claims(log, story.claims)
     events, broken = decode(log)
     findings += broken
     if not broken:
@@ -109,6 +121,16 @@ def unpack(rows: Iterable[Row]) -> tuple[list[Logged], list[str]]:
             )
         log += [Logged(row.epoch, line) for line in lines]
     return log, findings
+
+
+def check_claims(log: list[Logged], claims: list[Claimed]) -> list[str]:
+    """I3: once a run is claimed, no earlier epoch writes it."""
+    return [
+        f"I3: event {number} was written in epoch {one.epoch} after the claim of {claim.epoch}"
+        for claim in claims
+        for number, one in enumerate(log[claim.last_seq :], claim.last_seq + 1)
+        if one.epoch < claim.epoch
+    ]
 
 
 def events_in(row: Row) -> tuple[list[bytes], list[bytes]]:

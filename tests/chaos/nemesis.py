@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -40,6 +41,8 @@ class Chaos(Stage):
     """Which part of the runs is cancelled."""
     bursts: float = 0.15
     """Which part of the runs is written in bursts, and read by late followers that stall."""
+    claims: int = 1
+    """How often a run is claimed by a worker that dies at once, for ten that are killed."""
     away: float = 0.0
     """For how many seconds, at most, Redis and PostgreSQL stay down and the disk stays full."""
     kills: int = 0
@@ -51,6 +54,7 @@ class Chaos(Stage):
         self._mourned = 0
         self._over = False
         self._timers: list[asyncio.TimerHandle] = []
+        self._stories: dict[str, Story] = {}
 
     async def __aexit__(
         self,
@@ -62,15 +66,15 @@ class Chaos(Stage):
             timer.cancel()
         await super().__aexit__(kind, error, trace)
 
-    async def rage(self, kills: int, *, until_found: bool = False) -> None:
+    async def rage(self, kills: int, *, until: str = "") -> None:
         """Kill so many processes while runs go on; then let everything end, and check it all.
 
-        With `until_found` the first finding is enough.
+        The first finding that matches `until` is enough.
         """
         load = [asyncio.ensure_future(self._keep_running()) for _ in range(RUNS_AT_ONCE)]
         watch = asyncio.ensure_future(self._restart_the_dead())
         try:
-            while self.kills < kills and not (until_found and self.findings):
+            while self.kills < kills and not self.found(until):
                 for one in (*load, watch):
                     if one.done():
                         one.result()
@@ -80,7 +84,7 @@ class Chaos(Stage):
                     self._mourned = self.kills
                     self.say(f"kill {self.kills} of {kills}, {self.events} events checked")
             self._over = True
-            if not (until_found and self.findings):
+            if not self.found(until):
                 await asyncio.gather(*load)
                 await self.check_again()
         finally:
@@ -88,6 +92,10 @@ class Chaos(Stage):
                 one.cancel()
             await asyncio.gather(*load, watch, return_exceptions=True)
         self.say(self.summary())
+
+    def found(self, what: str) -> str:
+        """The first finding that matches a pattern; "" without a pattern or a match."""
+        return next((one for one in self.findings if what and re.search(what, one)), "")
 
     def summary(self) -> str:
         """What happened, in one line."""
@@ -102,7 +110,11 @@ class Chaos(Stage):
     # --- blows ---------------------------------------------------------------------------------
 
     async def _strike(self) -> None:
-        blows: list[tuple[int, Callable[[], Any]]] = [(10, self._kill), (self.stops, self._stop)]
+        blows: list[tuple[int, Callable[[], Any]]] = [
+            (10, self._kill),
+            (self.stops, self._stop),
+            (self.claims, self._claim),
+        ]
         if self.place.redis is not None:
             blows += [(1, self._flush_redis), (1, self._restart_redis)]
         if self.place.postgres is not None:
@@ -133,6 +145,14 @@ class Chaos(Stage):
         self.faults["stopped"] += 1
         later = asyncio.get_running_loop().call_later(length, actor.resume)
         self._timers.append(later)
+
+    async def _claim(self) -> None:
+        """Claim a run that has a writer. The writer is alive, and may not write any more."""
+        if self._stories:
+            story = self._chance.choice(list(self._stories.values()))
+            if (claimed := await self.place.claim(story.run_id)) is not None:
+                story.claims.append(claimed)
+                self.faults["claimed"] += 1
 
     async def _flush_redis(self) -> None:
         assert self.place.redis is not None
@@ -176,7 +196,10 @@ class Chaos(Stage):
                     if actor.pid == pid:
                         self.faults["ended by itself"] += 1
                         if self.place.postgres is None and not actor.may_give_up:
-                            self.findings.append(f"{actor.name} ended by itself, status {status}")
+                            last = self.log.read_text(errors="replace")[-400:]
+                            self.findings.append(
+                                f"{actor.name} ended by itself, status {status}: …{last}"
+                            )
                         actor.start()
 
     # --- runs ------------------------------------------------------------------------------------
@@ -194,7 +217,7 @@ class Chaos(Stage):
         run_id = await self.start_run(chance, {"agent": agent, "input": task})
         first = Follower(run_id, self.ports, random.Random(chance.random()))
         followers = [first]
-        story = Story(run_id, [], [])
+        story = self._stories[run_id] = Story(run_id, [], [])
         try:
             async with asyncio.timeout(RUN_SECONDS), asyncio.TaskGroup() as group:
                 group.create_task(first.follow())
@@ -211,6 +234,7 @@ class Chaos(Stage):
                     group.create_task(late.follow())
         except TimeoutError:
             self.findings.append(f"run {run_id} did not end within {RUN_SECONDS:.0f} s")
+        del self._stories[run_id]
         await self.check_run(story, followers)
 
     async def _cancel(self, chance: random.Random, story: Story) -> None:
@@ -223,17 +247,20 @@ async def attack(
     seed: int,
     *,
     bug: str = "",
+    until: str = "",
     postgres: Postgres | None = None,
     redis: Redis | None = None,
     away: float = 0.0,
     say: Callable[[str], None] = print,
 ) -> Chaos:
-    """One storm in a folder that goes; with a bug, until the bug is found."""
+    """A storm in a folder of its own; it ends early when a finding matches `until`."""
     with tempfile.TemporaryDirectory(prefix="tailrace-chaos-") as folder:
         place = Place(Path(folder), postgres, redis)
         # A writer without fences does harm when it comes back, not when it dies.
         stops = 20 if bug == "no_fencing" else 1
         storm = Chaos(place, seed, bug, say=say, stops=stops, away=away)
+        if bug == "no_epoch_check":
+            storm.claims = 20  # only a claim shows it
         if bug == "no_bounds":
             # A run that cannot be closed shows when a cancel is answered, which takes seconds.
             storm.cancels, storm.pace = 1.0, 2.0
@@ -241,7 +268,7 @@ async def attack(
             # A stream that is cut before it stalls shows nothing.
             storm.bursts, storm.cancels, storm.pace = 1.0, 0.0, 2.0
         async with storm as chaos:
-            await chaos.rage(kills, until_found=bool(bug))
+            await chaos.rage(kills, until=until)
         text = chaos.log.read_text(errors="replace") if chaos.log.exists() else ""
         if "Traceback" in text and not bug:
             at = text.index("Traceback")

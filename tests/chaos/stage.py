@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.chaos.actors import DEAD, Actor, Follower, Zygote, environment, post
-from tests.chaos.checker import Row, Story, check, digest, events_in
+from tests.chaos.checker import Claimed, Row, Story, check, digest, events_in
 from tests.services import Postgres, Redis, _free_port
 
 LEASE = 1.0
@@ -80,6 +80,32 @@ class Place:
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(0.2)
+
+    async def claim(self, run_id: str) -> Claimed | None:
+        """Claim a run for a worker that dies at once; None if the run has ended.
+
+        Its lease stays as long as it was: then a worker claims the run again.
+        """
+        change = (
+            "set epoch = epoch + 1, worker = 'dead'"
+            " where run_id = {} and ended_at is null returning epoch, last_seq"
+        )
+        if self.postgres is None:
+            return await asyncio.to_thread(self._claim_in_file, change.format("?"), run_id)
+        import asyncpg
+
+        url, _, schema = self.url.partition("?schema=")
+        db = await asyncpg.connect(url)
+        try:
+            found = await db.fetchrow(f'update "{schema}".runs {change.format("$1")}', run_id)
+        finally:
+            await db.close()
+        return Claimed(*found) if found is not None else None
+
+    def _claim_in_file(self, change: str, run_id: str) -> Claimed | None:
+        with closing(sqlite3.connect(self.url, timeout=60, isolation_level=None)) as db:
+            found = db.execute(f"update runs {change}", (run_id,)).fetchall()
+        return Claimed(*found[0]) if found else None
 
     def _from_file(self, run_id: str) -> list[Row]:
         with closing(sqlite3.connect(self.url, timeout=60)) as db:

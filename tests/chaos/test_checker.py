@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from tests.chaos import checker
-from tests.chaos.checker import Row, Shown, Story, Subscriber, check, digest, events_in, unpack
+from tests.chaos.checker import (
+    Claimed,
+    Row,
+    Shown,
+    Story,
+    Subscriber,
+    check,
+    digest,
+    events_in,
+    unpack,
+)
 
 RUN = "run_1"
 
@@ -161,6 +171,10 @@ def _garbage(story: Story) -> None:
     story.rows[0] = replace(story.rows[0], public=b"{")
 
 
+def _writes_after_a_claim(story: Story) -> None:
+    story.claims = [Claimed(3, 7), Claimed(3, 6)]
+
+
 def _ran_twice(story: Story) -> None:
     story.executed.append("call_1")
 
@@ -187,6 +201,7 @@ INPUTS: list[tuple[Callable[[Story], None], str]] = [
     (_short_row, "row 13..33 has 20 events"),
     (_nothing, "the log has nothing of it"),
     (_garbage, "is no event"),
+    (_writes_after_a_claim, "I3: event 7 was written in epoch 2 after the claim of 3"),
     (_ran_twice, "I6: the tool of call_1 ran 2 times"),
     (_ran_unknown, "I6: the tool of call_2 ran, and the log does not know"),
 ]
