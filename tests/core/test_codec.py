@@ -138,6 +138,34 @@ def test_a_value_that_is_no_json_is_refused() -> None:
         encode_event(notice(object()))
 
 
+@pytest.mark.parametrize(
+    ("event", "field"),
+    [
+        (
+            ev.ArgumentsDelta(
+                task_id="t",
+                item_id="i",
+                output_index=0,
+                delta={"city": "Paris"},  # type: ignore[arg-type]
+            ),
+            "delta",
+        ),
+        (ev.Notice(task_id="t", message=15), "message"),  # type: ignore[arg-type]
+        (
+            ev.OutputItemAdded(
+                task_id="t",
+                output_index=0,
+                item=it.ToolCall(id="i", call_id="c", name=15, arguments=""),  # type: ignore[arg-type]
+            ),
+            r"item\.name",
+        ),
+    ],
+)
+def test_an_event_that_no_reader_could_decode_is_refused(event: ev.Event, field: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"^task\..*Expected `str`.*\$\.{field}"):
+        encode_event(event)
+
+
 def test_fifty_megabytes_in_one_event_are_refused_both_ways() -> None:
     delta = ev.TextDelta(
         task_id="t", item_id="i", output_index=0, block_index=0, delta="x" * 50_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.core import codec
 from tailrace.core import events as ev
-from tailrace.core.errors import StreamTooLarge
+from tailrace.core.errors import InvalidValue, StreamTooLarge
 from tailrace.core.items import (
     Data,
     ErrorInfo,
@@ -40,6 +40,22 @@ def finished_call(book: Notebook) -> ArgumentsWriter:
 
 
 # --- texts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piece", [{"city": "Paris"}, 15, b"Hello", ["Hello"]])
+def test_a_piece_that_is_not_a_string_is_refused_and_leaves_the_text_as_it_was(piece: Any) -> None:
+    book = Notebook()
+    message = MessageWriter(book)
+    message.text("Hel")
+    thinking = ReasoningWriter(book)
+    call = ArgumentsWriter(book, "look", call_id="call_1")
+    for add in (message.text, thinking.summary, call.arguments):
+        with pytest.raises(InvalidValue, match=r"Pass a string.*json\.dumps"):
+            add(piece)
+    message.text("lo")
+    for writer in (call, thinking, message):
+        writer.finish()
+    assert shown(book)[0]["block_list"][0]["text"] == "Hello"
 
 
 def test_a_whole_text_adds_what_is_missing() -> None:

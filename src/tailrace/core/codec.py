@@ -25,6 +25,7 @@ from tailrace.core.events import (
     KNOWN,
     AnnotationAdded,
     AnyEvent,
+    ArgumentsDelta,
     DataDone,
     Event,
     FileDone,
@@ -35,13 +36,17 @@ from tailrace.core.events import (
     OutputItemDone,
     Private,
     Progress,
+    ReasoningTextDelta,
     Recorded,
+    RefusalDelta,
     StructuredOutputDone,
+    SummaryTextDelta,
     TaskCreated,
     TaskFailed,
     TaskInputReceived,
     TaskInputRequired,
     TaskUsage,
+    TextDelta,
     TextDone,
     Unknown,
 )
@@ -100,6 +105,8 @@ _LOOSE = frozenset(
 # Those of them that mostly hold texts, and the names of the fields where they hold more.
 _MOSTLY_TEXT = frozenset((OutputItemAdded, OutputItemDone, TextDone))
 _LOOSE_FIELDS = (b'"raw"', b'"data"', b'"size"', b'"retry_after"', b'"index"')
+# The most frequent events: a look at `delta` replaces the check of all their types.
+_DELTAS = frozenset((SummaryTextDelta, ReasoningTextDelta, ArgumentsDelta, TextDelta, RefusalDelta))
 # Events whose content is repeated by the event that closes the item or part.
 _OPENING = (OutputItemAdded, ImageAdded, ImageDelta)
 # How many levels deeper `output_item.done` holds a value than these events do.
@@ -141,7 +148,21 @@ def encode_event(event: AnyEvent) -> bytes:
             )
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         check_value(msgspec.to_builtins(event), _DEEPER.get(kind, 0))
+    if kind not in _DELTAS or event.delta.__class__ is not str:  # type: ignore[union-attr]
+        _check_types(event, raw)
     return raw
+
+
+def _check_types(event: AnyEvent, raw: bytes) -> None:
+    """Refuse a field of the wrong type: the log would keep an event that no reader can decode."""
+    try:
+        decode_known(raw)
+    except msgspec.ValidationError as error:
+        try:
+            _decode_unknown(raw, error)
+        except MalformedEvent:
+            tag = event.__struct_config__.tag
+            raise InvalidValue(f"{tag} has a field of the wrong type: {_why(error)}.") from error
 
 
 def _says_only_its_status(item: Item) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.citations import CitationScanner
+from tailrace.core.errors import InvalidValue
 from tailrace.core.items import Annotation, Item, RawAnnotation, Refusal, Text
 from tailrace.core.room import Room, json_bytes
 
@@ -72,6 +73,11 @@ class Growing:
 
     def _grow(self, piece: str) -> None:
         """Take a piece, unless the text could then not be repeated in one event."""
+        if not isinstance(piece, str):
+            raise InvalidValue(
+                f"The text is a {type(piece).__name__}. Pass a string; make one of JSON with"
+                " json.dumps(value)."
+            )
         length = self._length + len(piece)
         self._room.check(length, self._beside, lambda: self.text + piece)
         self._length = length
