@@ -181,9 +181,14 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "needy.py").write_text("import json\nimport nowhere_to_be_found\n")
     (tmp_path / "wrong.py").write_text("from json import nothing\n")
     (tmp_path / "torn.py").write_text("import json\n\napp = print(\n")
+    imports = "from tailrace import Tailrace\n"
+    (tmp_path / "blocking.py").write_text(f"{imports}app = Tailrace({{'a': print}})\n")
     for arguments, words in (
         (["serve", "mine"], "module:name"),
         (["serve", "nobody:app"], "no module 'nobody'"),
+        (["serve", "mine.py:app"], "write mine:app"),
+        (["serve", "blocking:app"], "tailrace: Agent 'a' is not an async function"),
+        (["serve", "blocking:app"], f"({tmp_path / 'blocking.py'}, line 2)"),
         (["serve", "mine:other"], "has no 'other'"),
         (["serve", "mine:app"], "not a Tailrace"),
         (["serve", "tests.serving_app:app", "--host", "0.0.0.0"], "API keys"),

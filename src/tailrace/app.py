@@ -26,7 +26,7 @@ from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.worker import LEASE_SECONDS
 from tailrace.server.door import LOOPBACK, failure
-from tailrace.server.origins import checked_origins
+from tailrace.server.origins import checked_hosts, checked_origins
 from tailrace.server.routes import Server
 from tailrace.server.signals import on_stop_signal
 from tailrace.wire.base import Format
@@ -52,8 +52,9 @@ class Tailrace:
     workers have lost is ended as failed. `grace` is how long runs may take to finish when the
     application stops.
 
-    `hosts` are the names that the server answers for. `origins` are the web pages that may call it
-    from another origin, such as `http://localhost:3000`; there are none by default.
+    `hosts` are the names that the server answers for, instead of `localhost`. `origins` are the web
+    pages that may call it from another origin, such as `http://localhost:3000`; there are none by
+    default.
 
     Mounted into another application, it starts with the first request and stops with the event
     loop, unless that application's lifespan enters `running()`.
@@ -88,7 +89,7 @@ class Tailrace:
         self.lease = lease
         self.max_attempts = max_attempts
         self.grace = grace
-        self.hosts = frozenset(hosts)
+        self.hosts = checked_hosts(hosts)
         self.origins = checked_origins(origins)
         self._runs: Runs | None = None
         self._server: Server | None = None

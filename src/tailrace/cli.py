@@ -271,6 +271,9 @@ def _load(name: str) -> Any:
     from tailrace.app import Tailrace
 
     module, _, attribute = name.partition(":")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        _fail(f"{name!r} names a file; write {dotted}:{attribute or 'app'}.")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         _fail(f"{name!r} names no application; say module:name, for example main:app.")
     sys.path.insert(0, str(Path.cwd()))
@@ -281,6 +284,8 @@ def _load(name: str) -> Any:
     except SyntaxError as error:
         place = f"{error.filename}, line {error.lineno}"
         _fail(f"{module} cannot be read: {error.msg} ({place}).")
+    except TailraceError as error:
+        _fail(f"{error}{_place(error)}")
     found = getattr(loaded, attribute, None)
     if found is None:
         _fail(f"{module} has no {attribute!r}.")
@@ -295,14 +300,19 @@ def _failed_import(module: str, error: ImportError) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in asked:
         path = module.replace(".", "/")
         return f"There is no module {error.name!r} here; run this in the folder of {path}.py."
-    frames = traceback.extract_tb(error.__traceback__)
-    place = next(
-        (f" ({frame.filename}, line {frame.lineno})" for frame in reversed(frames) if frame.line),
-        "",
-    )
+    place = _place(error)
     if isinstance(error, ModuleNotFoundError):
         return f"{module} imports {error.name!r}, which is not installed{place}."
     return f"{module} could not be imported: {error}{place}."
+
+
+def _place(error: Exception) -> str:
+    """The last line of the user's own code that `error` passed."""
+    ours = str(Path(__file__).parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.line and not frame.filename.startswith(ours):
+            return f" ({frame.filename}, line {frame.lineno})"
+    return ""
 
 
 def _keep(app: Any, events: str | None, runs: str | None) -> None:

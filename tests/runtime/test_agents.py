@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +75,28 @@ async def test_an_agent_that_raises_system_exit_fails_its_run_and_not_the_proces
                     assert shown["error"]["code"] == "agent_error"
     finally:
         await runs.close()
+
+
+@pytest.mark.parametrize("agents", [quick, [quick], "agent"])
+def test_agents_that_have_no_names_are_refused(agents: Any) -> None:
+    with pytest.raises(CallerError, match=r"Tailrace\(\{\"name\": agent\}\)"):
+        Tailrace(agents)
+
+
+def test_an_agent_that_yields_or_does_not_take_the_task_is_refused() -> None:
+    async def yields(_task: TaskWriter) -> AsyncIterator[str]:
+        yield "Hello"
+
+    async def takes_nothing() -> None: ...
+
+    async def takes_more(_task: TaskWriter, _database: str) -> None: ...
+
+    wrong: Any
+    for wrong, words in (
+        (yields, r"task\.message\(\)"),
+        (takes_nothing, "must take the task"),
+        (takes_more, "must take the task"),
+    ):
+        with pytest.raises(CallerError, match=words):
+            Tailrace({"a": wrong})
+    Tailrace({"a": functools.partial(takes_more, _database="x")})

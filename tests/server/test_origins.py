@@ -83,3 +83,24 @@ def test_what_is_no_origin_is_refused_when_it_is_listed(origin: str) -> None:
 def test_a_single_text_is_no_list_of_origins() -> None:
     with pytest.raises(CallerError, match="is a list"):
         Tailrace({}, origins=PAGE)
+
+
+@pytest.mark.parametrize("host", ["https://ai.example.com", "ai.example.com:8000", "*", ""])
+def test_what_is_no_host_name_is_refused_when_it_is_listed(host: str) -> None:
+    with pytest.raises(CallerError, match="without scheme and port"):
+        Tailrace({}, hosts=[host])
+
+
+def test_a_single_text_is_no_list_of_hosts() -> None:
+    with pytest.raises(CallerError, match="is a list"):
+        Tailrace({}, hosts="ai.example.com")
+
+
+async def test_a_host_that_is_not_listed_learns_how_to_list_it(tmp_path: Path) -> None:
+    app = Tailrace({"hello": hello}, tmp_path / "log.db", hosts=["AI.example.com"])
+    transport = httpx.ASGITransport(app)
+    async with app.running(), httpx.AsyncClient(transport=transport) as client:
+        assert (await client.get("http://ai.example.com/health")).status_code == 200
+        refused = await client.get("http://other.example.com/health")
+    assert refused.status_code == 421
+    assert "Tailrace(hosts=[…])" in refused.json()["error"]["message"]

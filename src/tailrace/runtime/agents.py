@@ -36,15 +36,29 @@ def is_restartable(agent: Agent) -> bool:
 
 
 def check_agents(agents: Mapping[str, Agent]) -> None:
-    """Raise `CallerError` for an agent that is not an async function.
+    """Raise `CallerError` for an agent that is not an async function of the task.
 
     A synchronous function would block the event loop for all other runs, and returns no awaitable.
     """
+    if not isinstance(agents, Mapping):
+        raise CallerError('Name the agents: write Tailrace({"name": agent}).')
     for name, agent in agents.items():
         called = agent.func if isinstance(agent, partial) else agent
+        if inspect.isasyncgenfunction(called):
+            raise CallerError(
+                f"Agent {name!r} yields. Remove `yield`, and write the text with"
+                " `with task.message() as message: message.text(...)`."
+            )
         method = getattr(called, "__call__", None)  # noqa: B004  # an object may have an async one
         if not inspect.iscoroutinefunction(called) and not inspect.iscoroutinefunction(method):
             raise CallerError(
                 f"Agent {name!r} is not an async function. Write it with `async def`, and call"
                 " blocking code with `await asyncio.to_thread(...)`."
             )
+        try:
+            inspect.signature(agent).bind(None)
+        except TypeError as error:
+            raise CallerError(
+                f"Agent {name!r} must take the task and nothing else ({error}). Write"
+                " `async def agent(task)`."
+            ) from error

@@ -99,7 +99,7 @@ class Door:
         if host is None:
             return error_response(400, "bad_host", "Send one Host header: name or name:port.")
         if host not in self._hosts:
-            return error_response(421, "wrong_host", "This server does not answer for that host.")
+            return error_response(421, "wrong_host", _WRONG_HOST)
         for origin in _values(scope, b"origin"):
             if origin.lower() not in self._origins and origin_host(origin) not in self._hosts:
                 return error_response(403, "wrong_origin", _WRONG_ORIGIN)
@@ -123,6 +123,9 @@ class Door:
         return answer
 
 
+_WRONG_HOST = (
+    "This server does not answer for that host; list it in Tailrace(hosts=[…]) to allow it."
+)
 _WRONG_ORIGIN = (
     "Pages of that origin may not ask here; list it in Tailrace(origins=[…]) to allow it."
 )

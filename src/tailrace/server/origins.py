@@ -35,6 +35,20 @@ def origin_host(origin: str) -> str | None:
     return host_of(authority) if colon and scheme else None
 
 
+def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:
+    """The hosts that an application lists, each as `host_of` reads it from a request."""
+    if isinstance(hosts, str):
+        raise CallerError("`hosts` is a list: write hosts=['ai.example.com'].")
+    found = frozenset(host.lower() for host in hosts)
+    for host in found:
+        if host_of(host) != host:
+            raise CallerError(
+                f"{host!r} is no host name: write ai.example.com, without scheme and port. "
+                "There is no wildcard; list each host."
+            )
+    return found
+
+
 def checked_origins(origins: Iterable[str]) -> frozenset[str]:
     """The origins that an application lists, each as a browser sends it."""
     if isinstance(origins, str):
