@@ -172,7 +172,7 @@ def test_a_stream_with_more_frames_than_numbers_ends_with_an_error(
     encoder = ResponsesEncoder(state, joined=True, numbering=small)
     frames = encoder.number([("response.x", {})] * 100, numbers.OPENING, 7)
     assert len(frames) == small.room(numbers.OPENING)
-    assert b'"code":"too_long"' in frames[-1]
+    assert b'"type":"too_long"' in frames[-1]
     assert (
         encoder.encode(Recorded(ev.TaskCompleted(task_id="run_7", sequence_number=99), b"")) == []
     )

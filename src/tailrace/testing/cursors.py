@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tailrace.core.codec import encode_event
+from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.sse import Parser
@@ -62,11 +63,14 @@ def check_cursors(
         found = [(index, text) for index, frame in enumerate(stream) if (text := cursor_of(frame))]
         _check_rising(wire, [text for _, text in found], where)
         for index, text in found if every else _samples(found, 6):
-            rest = _resumed(wire, log, wire.cursor(text))
+            resumed = f"{where}: resumed at cursor {text}, frame {index + 1} of {len(stream)}"
+            try:
+                rest = _resumed(wire, log, wire.cursor(text))
+            except InvalidCursor as error:
+                raise AssertionError(f"{resumed}: refused: {error}") from error
             expected = stream[index + 1 :]
             assert rest == expected, (
-                f"{where}: resumed at cursor {text}, frame {index + 1} of {len(stream)}: "
-                f"{len(rest)} frames follow instead of {len(expected)}, or others"
+                f"{resumed}: {len(rest)} frames follow instead of {len(expected)}, or others"
             )
 
 
