@@ -85,6 +85,16 @@ async def test_after_the_end_of_a_trimmed_run_there_is_nothing_either(
     assert answer.status_code == 204
 
 
+async def test_another_runs_cursor_at_the_end_of_a_trimmed_run_is_a_gap(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    run_id = await finished(app)
+    epoch, seq = map(int, (await frames(client, run_id))[-1].id.split("-"))
+    await trim(app, run_id)
+    gap, snapshot = await frames(client, run_id, after=f"{epoch - 1}-{seq}")
+    assert (json.loads(gap.data)["reason"], snapshot.id) == ("epoch", f"{epoch}-{seq}")
+
+
 async def test_other_formats_replay_the_final_state_and_refuse_the_cursor(
     app: Tailrace, client: httpx.AsyncClient
 ) -> None:

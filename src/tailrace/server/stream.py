@@ -221,7 +221,9 @@ class RunStream:
         if cursor.epoch is not None:
             # Another run's event; or a power cut took it, and a later writer wrote another event.
             epoch = await epoch_at(runs.store, run_id, cursor.seq)
-            if epoch is not None and epoch != cursor.epoch:
+            if epoch is None:
+                epoch = info.epoch  # retention took it: the run's last event, by its last writer
+            if epoch != cursor.epoch:
                 return Place("epoch")
         if cursor.sub is None or not isinstance(wire, InsideEvents):
             return Place(is_end=info.ended_at is not None and cursor.seq == info.last_seq)
