@@ -14,6 +14,7 @@ from tailrace.app import Tailrace
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import InputRequest
 from tailrace.core.sse import Parser
+from tailrace.ports import NewRun
 from tailrace.runtime import recovery
 from tailrace.runtime.task import TaskWriter
 from tailrace.testing._follow import all_seen
@@ -121,3 +122,15 @@ async def test_a_chat_that_waits_for_people_ends_its_response(
     async with asyncio.timeout(10):
         again = await client.get(f"/api/chat/{info.thread_id}/stream")
     assert again.content.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "anthropic-messages"])
+async def test_a_stream_that_cannot_be_read_ends_with_an_error_and_is_not_empty(name: str) -> None:
+    app = Tailrace({}, "sqlite://:memory:", worker=False)
+    public = b'{"type":"task.created","task_id":"r","sequence_number":1,"protocol":2}'
+    async with asyncio.timeout(20), app.running():
+        await app.runs.store.create(NewRun(run_id="r", agent="a", thread_id="t", public=public))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.get("/runs/r/events", params={"format": name})
+    assert LAST_FRAMES[name] in answer.content

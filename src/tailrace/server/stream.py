@@ -75,9 +75,13 @@ class RunStream:
 
     def closing(self, reason: str) -> bytes:
         """What ends the stream for a client that is sent away before the run's end."""
-        if self._stream is None or self._piece is not None:  # nothing fits inside a frame
+        if self._piece is not None:  # nothing fits inside a frame
             return b""
-        return self._stream.closing(reason)
+        if self._stream is not None:
+            return self._stream.closing(reason)
+        if self._over or self._cursor is not None:
+            return b""
+        return b"".join(self.wire.at(State()).close(reason))  # it was sent nothing yet
 
     async def next(self) -> bytes | None:
         """The stream's next bytes, as many as have gathered; None after its end."""
