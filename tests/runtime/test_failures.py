@@ -33,6 +33,10 @@ async def provider(_task: TaskWriter) -> None:
     raise RateLimited(f"the key {SECRET} has no budget left")
 
 
+async def grouped(_task: TaskWriter) -> None:
+    raise ExceptionGroup(SECRET, [ValueError(SECRET)])
+
+
 async def chained(_task: TaskWriter) -> None:
     try:
         raise KeyError(SECRET)
@@ -69,6 +73,7 @@ async def shown(agent: Callable[[TaskWriter], Awaitable[None]]) -> dict[str, Any
         (own, "error", ["tailrace.core.errors.TailraceError"]),
         (provider, "rate_limited", ["tailrace.core.errors.RateLimited"]),
         (chained, "agent_error", ["builtins.ValueError", "builtins.KeyError"]),
+        (grouped, "agent_error", ["builtins.ExceptionGroup", "builtins.ValueError"]),
     ],
 )
 async def test_clients_get_a_code_and_an_id_that_the_log_also_has(

@@ -16,6 +16,9 @@ from tailrace.core.items import ErrorInfo
 
 logger = logging.getLogger("tailrace")
 
+_OF_A_GROUP = 10
+"""How many exceptions of a group are logged."""
+
 
 def failure(run_id: str, error: BaseException) -> ErrorInfo:
     """Log what an agent raised; what its clients are shown."""
@@ -31,14 +34,19 @@ def failure(run_id: str, error: BaseException) -> ErrorInfo:
 def _lines(error: BaseException) -> Iterator[str]:
     """The types and places of an exception, and of those that led to it, without source lines."""
     seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
+    links: list[BaseException | None] = [error]
+    while links:
+        link = links.pop(0)
+        if link is None or id(link) in seen:
+            continue
         seen.add(id(link))
         frames = traceback.extract_tb(link.__traceback__)
         yield f"  {type(link).__module__}.{type(link).__qualname__}{_own_text(link)}"
         for frame in reversed(frames):
             yield f"    {frame.filename}:{frame.lineno} in {frame.name}"
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        if isinstance(link, BaseExceptionGroup):
+            links += link.exceptions[:_OF_A_GROUP]
+        links.append(link.__cause__ or (None if link.__suppress_context__ else link.__context__))
 
 
 def _own_text(error: BaseException) -> str:
