@@ -232,6 +232,8 @@ def test_the_command_line_says_how_long_runs_are_kept() -> None:
 def test_retention_that_contradicts_itself_is_refused() -> None:
     with pytest.raises(CallerError, match="at least as long"):
         Tailrace({}, keep_events=timedelta(days=2), keep_runs=timedelta(days=1))
+    with pytest.raises(CallerError, match="`grace`"):
+        Tailrace({}, "sqlite://:memory:", grace=timedelta(seconds=-1))
     with pytest.raises(CallerError, match="negative"):
         Tailrace({}, keep_runs=timedelta(days=-1))
 

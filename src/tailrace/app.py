@@ -80,6 +80,8 @@ class Tailrace:
         check_agents(agents)
         if lease < timedelta(seconds=1) or max_attempts < 1:
             raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
+        if grace < timedelta(0):
+            raise CallerError("`grace` must not be negative.")
         self.agents = agents
         self._open_store = store_opener(database, store)
         self._formats = with_formats(formats)
