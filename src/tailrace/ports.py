@@ -150,7 +150,7 @@ class EventLog(Protocol):
     """
 
     async def create(self, run: NewRun) -> RunInfo | None:
-        """Make a run with its first event, in epoch 1; None, and no change, if the id is taken.
+        """Make a run with its first event, in its `epoch`; None, and no change, if the id is taken.
 
         It waits to be claimed from then on.
         """
