@@ -244,6 +244,11 @@ def test_an_error_inside_the_module_is_not_taken_for_a_missing_name(tmp_path: Pa
     assert "module 'json' has no attribute 'no_such_thing'" in done.stderr
 
 
+def test_the_commands_in_the_readme_have_no_comments_which_zsh_takes_for_arguments() -> None:
+    for line in (ROOT / "README.md").read_text().splitlines():
+        assert not (line.startswith("$ ") and " # " in line), line
+
+
 def test_the_addresses_that_the_readme_hands_to_a_shell_are_quoted() -> None:
     for line in (ROOT / "README.md").read_text().splitlines():
         if line.startswith("$ curl") and re.search(r"[?&]", line):
