@@ -49,7 +49,7 @@ def test_a_synchronous_function_is_refused_as_an_agent_with_a_sentence(
         make(right)
 
 
-@pytest.mark.parametrize("raised", [SystemExit(3), Outcome()])
+@pytest.mark.parametrize("raised", [SystemExit(3), GeneratorExit(), Outcome()])
 async def test_an_agent_that_raises_system_exit_fails_its_run_and_not_the_process(
     tmp_path: Path, raised: BaseException
 ) -> None:

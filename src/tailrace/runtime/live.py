@@ -162,7 +162,9 @@ class Live:
             self._end(self.task)
         elif self._agent is not None and self._agent.done() and not self._agent.cancelled():
             error = self._agent.exception()
-            if error is not None:
+            if isinstance(error, GeneratorExit):  # the agent raised it, as it might any error
+                self.task.fail(failure(self.task.task_id, error))
+            elif error is not None:
                 raise error
         elif not self._released and not self.task.node.ended:
             # The agent cancelled itself, or a library did it for its own reasons.
