@@ -174,10 +174,21 @@ def test_a_wrong_method_is_told_the_right_ones(served: Served) -> None:
 
 
 def test_a_mistyped_run_id_is_not_found(served: Served) -> None:
-    for name in ("run_nobody", "nobody", "Run_7"):
+    for name in ("run_nobody", "Run_7", "run-7", "resp_run_7"):
         answer = httpx.get(f"{served.url}/runs/{name}/events")
         assert answer.status_code == 404
         assert f"/threads/{name}/events" in answer.json()["error"]["message"]
+
+
+def test_a_stream_that_waits_for_a_thread_s_first_run_says_so(served: Served) -> None:
+    for path in ("/runs/later/events", "/threads/later/events", "/runs/later/events?format=task"):
+        with httpx.stream("GET", served.url + path) as stream:
+            said = b""
+            for piece in stream.iter_raw():
+                said += piece
+                if b"\n: " in said:
+                    break
+        assert b": thread later has no runs; waiting for the next\n\n" in said
 
 
 def test_a_head_request_for_a_stream_is_answered_at_once(served: Served) -> None:

@@ -328,9 +328,10 @@ async def test_a_silent_thread_is_kept_alive(
     monkeypatch.setattr(server_thread, "HEARTBEAT_SECONDS", 1.0)
     monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 1.0)
     source = aiter(ThreadStream(app.runs, task.FORMAT, "t"))
-    pieces = [await anext(source) for _ in range(3)]
+    pieces = [await anext(source) for _ in range(4)]
     assert pieces[0].startswith(b"retry: ")
-    assert pieces[1:] == [b": ping\n\n", b": ping\n\n"]
+    assert pieces[1].startswith(b": thread t has no runs")
+    assert pieces[2:] == [b": ping\n\n", b": ping\n\n"]
     await source.aclose()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,6 +45,8 @@ CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
 
 THREAD_FORMAT = "run"
+_RUN_LIKE = re.compile(r"(resp_)?run[_-]", re.IGNORECASE)
+"""Ids that are meant as a run's. Any other unknown id may be a thread's before its first run."""
 """How a thread is told to a client that names no format: an EventSource with named events."""
 
 
@@ -178,7 +181,7 @@ class Server:
                 look = await self.runs.reader.look(run_id)
         info = look.info if look is not None else await self.runs.store.info(run_id)
         if info is None:
-            return await self._thread(request, run_id, needs_run=True)
+            return await self._thread(request, run_id, needs_run=bool(_RUN_LIKE.match(run_id)))
         name = request.query_params.get("format", "task")
         wire = self.formats.get(name)
         if wire is None:

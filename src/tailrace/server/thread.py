@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor, NotFound
 from tailrace.core.fold import State
+from tailrace.core.sse import comment
 from tailrace.ports import RunInfo
 from tailrace.runtime.runs import Runs
 from tailrace.server.stream import HEARTBEAT_SECONDS, RunStream
@@ -78,6 +79,11 @@ class ThreadStream:
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """The stream's bytes; it is open before there is a run."""
         yield self.wire.preamble(spread_retry(random.random()))  # noqa: S311
+        if (
+            "content-type" not in self.wire.headers
+            and await self._runs.latest(self._thread_id) is None
+        ):
+            yield comment(f"thread {self._thread_id} has no runs; waiting for the next")
         place, gap = await self._start()
         if gap:
             yield gap
