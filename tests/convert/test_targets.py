@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.convert import Transcoder, target_names
-from tailrace.core.errors import MalformedEvent, StreamCut, StreamTooLarge
+from tailrace.core.errors import MalformedEvent, StreamCut, StreamError, StreamTooLarge
 from tests.convert.streams import RECORDINGS, as_sse, converted, ended, ids, read, source_of
 from tests.ingest.streams import cut_points, lines, somewhere
 
@@ -185,15 +185,17 @@ def chat_text(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("from_", "source"),
+    ("from_", "source", "error"),
     [
-        ("openai-chat", grown_too_much),
-        ("anthropic-messages", lambda: cited_too_much(stops=True)),
-        ("anthropic-messages", lambda: cited_too_much(stops=False)),
+        ("openai-chat", grown_too_much, StreamTooLarge),
+        ("anthropic-messages", lambda: cited_too_much(stops=True), StreamTooLarge),
+        ("anthropic-messages", lambda: cited_too_much(stops=False), StreamCut),
     ],
     ids=["text", "citations", "citations of a cut text"],
 )
-def test_what_outgrows_every_event_ends_the_target(from_: str, source: Callable[[], bytes]) -> None:
+def test_what_outgrows_every_event_ends_the_target(
+    from_: str, source: Callable[[], bytes], error: type[StreamError]
+) -> None:
     for to in target_names():
         stream, transcoder = ended(source(), from_, to)
         assert transcoder.error is not None
@@ -201,7 +203,7 @@ def test_what_outgrows_every_event_ends_the_target(from_: str, source: Callable[
             read(to, stream)
             continue
         # A reader of our events does without the one that is too large.
-        assert isinstance(transcoder.error, StreamTooLarge)
+        assert isinstance(transcoder.error, error)
         shown = read("json", converted(stream, "task", "json"))
         assert shown["status"] in ("failed", "incomplete")
         assert shown["output"][0]["status"] == "incomplete"

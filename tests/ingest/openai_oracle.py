@@ -82,10 +82,13 @@ def _last_word(whole: str, streamed: str) -> str:
     return whole if whole.startswith(streamed) else streamed
 
 
-def _annotation(raw: Json) -> Any:
+def _annotation(raw: Json, text: str) -> Any:
     kind = raw["type"]
-    if kind == "url_citation" and "start_index" in raw:
-        return ("url", raw["url"], raw["title"], raw["start_index"], raw["end_index"])
+    if kind == "url_citation":
+        # A link that names no place is about the whole text.
+        start, end = raw.get("start_index"), raw.get("end_index")
+        place = (start, end) if start is not None and start < end else (0, len(text))
+        return ("url", raw["url"], raw.get("title") or "", *place)
     if kind in ("file_citation", "container_file_citation", "file_path"):
         names = ("file_id", "filename", "container_id", "index", "start_index", "end_index")
         return ("file", *(raw.get(name) for name in names))
@@ -135,7 +138,7 @@ def _item(place: int, item: Json, texts: dict[tuple[int, int], str], partials: i
                 parts.append(("refusal", part["refusal"]))
                 continue
             text = _last_word(part["text"], texts.get((place, index), ""))
-            cited = [_annotation(raw) for raw in part.get("annotations") or ()]
+            cited = [_annotation(raw, part["text"]) for raw in part.get("annotations") or ()]
             parts.append(("text", text, cited))
         return [("message", item.get("phase"), parts)]
     if kind == "reasoning":

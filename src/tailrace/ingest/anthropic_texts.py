@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tailrace.core import events as ev
+from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Status
 from tailrace.core.writers import MessageWriter, Sink
 from tailrace.ingest.anthropic_values import Json, citation_of, more_than
@@ -66,6 +68,7 @@ class TextBlock:
         self._writer = texts.writer.text_block()
         cited = block.get("citations")
         self._citations: list[Any] = list(cited) if isinstance(cited, list) else []
+        self._cited = 0
         text = block.get("text")
         if isinstance(text, str):
             self._writer.add(text)
@@ -94,14 +97,22 @@ class TextBlock:
 
     def stop(self) -> None:
         """The text is whole, so its citations have a range."""
-        if self._citations:
-            length = len(self._writer.text)
-            for citation in self._citations:
-                self._writer.annotate(citation_of(citation, length))
-        self._writer.done()
-        self._texts.closed()
+        self._cite()
+        self._close()
 
     def cut(self) -> None:
         """The text ends here, and with it whether its message can be whole."""
         self._texts.status = "incomplete"
-        self.stop()
+        with suppress(StreamTooLarge):  # closing must succeed: citations beyond the limit are lost
+            self._cite()
+        self._close()
+
+    def _cite(self) -> None:
+        length = len(self._writer.text) if self._citations else 0
+        while self._cited < len(self._citations):
+            self._writer.annotate(citation_of(self._citations[self._cited], length))
+            self._cited += 1
+
+    def _close(self) -> None:
+        self._writer.done()
+        self._texts.closed()
