@@ -17,7 +17,7 @@ from openai.types.responses import Response
 from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
 from tests.ingest import chat_oracle
-from tests.ingest.anthropic_oracle import Letter, told_by
+from tests.ingest.anthropic_oracle import Letter, beside_of, told_by
 from tests.ingest.streams import lines, recordings
 from tests.node import run_node
 
@@ -86,7 +86,9 @@ def test_openai_python_reads_a_converted_anthropic_stream(answers: Answers, path
     assert made == calls
     assert response.usage is not None
     assert response.usage.output_tokens == sum(
-        letter.usage.get("output_tokens", 0) for letter in letters
+        used.get("output_tokens", 0)
+        for letter in letters
+        for used in (letter.usage, *beside_of(letter.usage))
     )
 
 

@@ -265,3 +265,9 @@ def leaves(value: Any) -> list[str]:
             for leaf in leaves(one)
         ]
     return []
+
+
+def beside_of(usage: dict[str, Any]) -> list[dict[str, Any]]:
+    """The calls that a message's own totals leave out."""
+    iterations = usage.get("iterations") or ()
+    return [one for one in iterations if one["type"] in ("compaction", "advisor_message")]

@@ -17,7 +17,15 @@ from tailrace.core import events as ev
 from tailrace.core.view import client_view
 from tailrace.ingest.anthropic_messages import AnthropicMessages
 from tailrace.ingest.base import Notebook
-from tests.ingest.anthropic_oracle import Letter, leaves, sealed, sent_back, told_by, unshown
+from tests.ingest.anthropic_oracle import (
+    Letter,
+    beside_of,
+    leaves,
+    sealed,
+    sent_back,
+    told_by,
+    unshown,
+)
 from tests.ingest.streams import (
     FIXTURES,
     as_frames,
@@ -98,12 +106,6 @@ def check_citations(block: dict[str, Any], citations: list[dict[str, Any]]) -> N
             assert (annotation["start_index"], annotation["end_index"]) == (0, len(block["text"]))
         elif not is_link:
             assert annotation == {"type": "raw", "raw": citation}
-
-
-def beside_of(usage: dict[str, Any]) -> list[dict[str, Any]]:
-    """The calls that a message's own totals leave out."""
-    iterations = usage.get("iterations") or ()
-    return [one for one in iterations if one["type"] in ("compaction", "advisor_message")]
 
 
 def check_usage(usage: dict[str, Any] | None, letters: list[Letter]) -> None:
