@@ -27,6 +27,7 @@ from tailrace.core.items import (
     ToolCall,
     ToolResult,
 )
+from tailrace.core.rules import spare
 from tailrace.core.view import client_view
 from tailrace.testing.runs import Run, legal_runs
 
@@ -312,3 +313,39 @@ def test_a_delta_that_finds_no_part_is_illegal_in_a_full_run_too() -> None:
     for block in (1, 9):
         with pytest.raises(IllegalEvent, match="part-open"):
             write(state, ev.TextDelta(**MESSAGE, block_index=block, delta="x"))
+
+
+def test_a_part_that_no_event_can_repeat_is_closed_by_its_item(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Logs of older versions hold such parts."""
+    state = State()
+    for event in (
+        ev.TaskCreated(task_id=R),
+        ev.TaskInProgress(task_id=R),
+        ev.OutputItemAdded(task_id=R, output_index=0, item=Message(id="m", role="assistant")),
+        ev.TextAdded(task_id=R, item_id="m", output_index=0, block_index=0, item=Text(text="")),
+        ev.TextDelta(task_id=R, item_id="m", output_index=0, block_index=0, delta="x" * 2000),
+    ):
+        write(state, event)
+    monkeypatch.setattr(codec, "MAX_EVENT_BYTES", 1500)
+    view = end(state, ev.TaskCancelled(task_id=R))
+    assert (view["status"], view["output"][0]["status"]) == ("cancelled", "incomplete")
+    assert texts(view) == ["x" * 2000]
+
+
+def test_an_open_text_with_annotations_leaves_no_room_that_is_sure() -> None:
+    state = State()
+    where: Any = {"task_id": R, "item_id": "m", "output_index": 0, "block_index": 0}
+    cited = FileCitation(file_id="f")
+    for event in (
+        ev.TaskCreated(task_id=R),
+        ev.TaskInProgress(task_id=R),
+        ev.OutputItemAdded(task_id=R, output_index=0, item=Message(id="m", role="assistant")),
+        ev.TextAdded(**where, item=Text(text="")),
+        ev.TextDelta(**where, delta="Hello."),
+    ):
+        write(state, event)
+    assert spare(state) > 0
+    write(state, ev.AnnotationAdded(**where, annotation_index=0, annotation=cited))
+    assert spare(state) == 0

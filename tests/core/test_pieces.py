@@ -10,9 +10,10 @@ import pytest
 
 from tailrace.core import pieces
 from tailrace.core.errors import MalformedEvent
+from tailrace.core.events import TaskCreated
 from tailrace.core.fold import State
 from tailrace.core.pieces import PIECE_BYTES, cut, encoded
-from tailrace.core.snapshot import restore, save, save_pieces, saved
+from tailrace.core.snapshot import restore, restored, save, save_pieces, saved
 from tailrace.core.sse import Parser
 from tailrace.wire import task
 from tailrace.wire.base import OpensInPieces
@@ -89,3 +90,19 @@ def test_the_opening_of_a_large_state_is_one_frame_in_pieces() -> None:
     [event] = Parser().feed(frame)
     assert event.id == f"3-{state.sequence_number}"
     assert json.loads(event.data)["state"] == json.loads(msgspec.json.encode(saved(state)))
+
+
+def test_a_snapshot_that_cannot_be_restored_means_to_fold_from_the_start() -> None:
+    state = State()
+    for event, _private in TRACES[0].events:
+        state.absorb(event)
+    assert saved(restored(save(state))) == saved(state)
+    assert saved(restored(None)) == saved(State())
+    assert saved(restored(b'{"version": 99}')) == saved(State())
+
+
+def test_the_next_reference_continues_after_the_turns_before() -> None:
+    state = State()
+    state.absorb(TaskCreated(task_id="r", sequence_number=1, reference_start=5))
+    assert state.root is not None
+    assert state.root.next_reference == 5

@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.core.errors import MalformedEvent
+from tailrace.core.items import Usage
 from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.ingest.vercel_ui import VercelUi, message_facts
+from tailrace.ingest.vercel_values import without
 from tests.ingest.streams import (
     check_breaks_nothing,
     check_readable,
@@ -1029,3 +1031,10 @@ def spoilt(draw: st.DrawFn) -> list[Json]:
 @given(spoilt())
 def test_no_stream_breaks_the_reader(chunks: list[Json]) -> None:
     check_breaks_nothing(VercelUi, chunks)
+
+
+def test_the_usage_of_sub_agents_is_taken_out_of_the_sum_unless_it_is_more_than_the_sum() -> None:
+    total = Usage(input_tokens=10, output_tokens=4, cost=0.5)
+    child = Usage(input_tokens=3, cost=0.2)
+    assert without(total, [child]) == Usage(input_tokens=7, output_tokens=4, cost=0.3)
+    assert without(total, [Usage(input_tokens=11)]) == total

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.core import events as ev
+from tailrace.core.codec import encode_event
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
@@ -24,8 +25,8 @@ from tailrace.testing.cursors import check_cursors
 from tailrace.testing.runs import Run, legal_runs
 from tailrace.testing.wire import check_wire, encoded, is_log
 from tailrace.wire import openai_numbers as numbers
-from tailrace.wire import task
-from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
+from tailrace.wire import run, task
+from tailrace.wire.base import Cursor, Encoder, Format, Frame, spread_retry, whole_number
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.openai_encoder import ResponsesEncoder
 from tailrace.wire.openai_responses import ResponsesFormat
@@ -236,6 +237,17 @@ def test_a_gap_says_how_far_the_log_goes() -> None:
     assert b'"task_id":""' in alone
 
 
+def test_clients_that_lose_their_server_at_once_come_back_one_after_another() -> None:
+    assert [spread_retry(chance) for chance in (0, 0.5, 1)] == [1000, 2000, 3000]
+    assert task.FORMAT.preamble(spread_retry(0.5)) == b"retry: 2000\n\n"
+
+
+def test_a_cursor_behind_an_event_s_last_frame_is_refused() -> None:
+    event = events_of(LOGGED[0])[0]
+    with pytest.raises(InvalidCursor, match="has only"):
+        run.FORMAT.resume(State(), Recorded(event, encode_event(event)), Cursor(1, 7))
+
+
 def test_a_thread_has_cursors_of_its_own() -> None:
     trace = next(trace for trace in LOGGED if trace.name == "hello")
     wire = task.FORMAT.in_thread(3)
@@ -247,6 +259,7 @@ def test_a_thread_has_cursors_of_its_own() -> None:
     with pytest.raises(InvalidCursor):
         wire.cursor("1-41")
     check_wire(wire, events_of(trace))
+    check_wire(run.FORMAT.in_thread(3), events_of(trace))
 
 
 class Forgetful:

@@ -74,6 +74,7 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     _check_lines(wire, whole, recorded)
     _check_cursors(wire, whole)
     _check_frames(wire, [wire.heartbeat], "the heartbeat")
+    _check_frames(wire, [first] if (first := wire.preamble()) else [], "the preamble")
     along = wire.at(State())
     state = State()
     shown = False
