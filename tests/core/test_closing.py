@@ -328,7 +328,11 @@ def test_a_part_that_no_event_can_repeat_is_closed_by_its_item(
         ev.TextDelta(task_id=R, item_id="m", output_index=0, block_index=0, delta="x" * 2000),
     ):
         write(state, event)
+    monkeypatch.setattr(codec, "MAX_OPEN_BYTES", 1400)
     monkeypatch.setattr(codec, "MAX_EVENT_BYTES", 1500)
+    assert state.root is not None
+    closing = [type(event) for event in ending(state.root, ev.TaskCancelled(task_id=R))]
+    assert closing == [ev.OutputItemDone, ev.TaskCancelled]
     view = end(state, ev.TaskCancelled(task_id=R))
     assert (view["status"], view["output"][0]["status"]) == ("cancelled", "incomplete")
     assert texts(view) == ["x" * 2000]
