@@ -21,7 +21,7 @@ from tailrace.core.lines import Lines, framed
 from tailrace.core.lines import place as lines_place
 from tailrace.core.snapshot import fork, saved
 from tailrace.core.sse import Parser
-from tailrace.testing.cursors import check_cursors
+from tailrace.testing.cursors import check_cursors, cursor_of
 from tailrace.wire.base import (
     MAX_CURSOR,
     Cursor,
@@ -120,22 +120,18 @@ def _check_close(wire: Format, encoder: Encoder, where: str) -> None:
 
 
 def _check_cursors(wire: Format, whole: list[list[Frame]]) -> None:
-    """A client may come back with any `id:` that it was sent, and never with anything else."""
+    """A client may come back with any cursor that it was sent, and never with anything else."""
     for garbage in _NO_CURSORS:
         assert _refused(wire.cursor, garbage), f"{wire.name}: {garbage[:40]!r} is taken as a cursor"
     if not wire.resumable:
         assert _refused(wire.cursor, "1"), f"{wire.name} can't resume but takes cursors"
         return
     assert not _refused(wire.cursor, "0"), f"{wire.name} refuses '0', the start of a run"
-    if _is_lines(wire):
-        return
     for place, frames in enumerate(whole, 1):
         for frame in frames:
-            for found in Parser().feed(frame):
-                if found.id:
-                    # In a thread, the ordinal before the colon is not the format's to read.
-                    seq = wire.cursor(found.id.rpartition(":")[2]).seq
-                    assert seq == place, f"{wire.name}: event {place} has the cursor of event {seq}"
+            if text := cursor_of(frame):
+                seq = wire.cursor(text).seq
+                assert seq == place, f"{wire.name}: event {place} has the cursor of event {seq}"
 
 
 def _refused(cursor: Callable[[str], Cursor], text: str) -> bool:
