@@ -1,7 +1,7 @@
-"""The seams: what the runtime asks of a store, a bus and a model. Adapters keep these promises.
+"""The ports: what the runtime needs from a store, a bus and a model. Adapters keep these promises.
 
-The log is the truth, the bus is a hint: a reader that hears nothing from the bus reads the log and
-misses nothing. Whatever a call of a store has answered is durable.
+The log is the truth and the bus is a hint: a reader that gets nothing from the bus reads the log.
+What a store has answered is durable.
 """
 
 from __future__ import annotations
@@ -11,25 +11,61 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from tailrace.core.codec import PROTOCOL
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.history import Api, Load, Mode, reachable
 from tailrace.core.items import Usage
-from tailrace.core.lines import Lines
+from tailrace.core.log_lines import Lines
+from tailrace.history import Api, Load, Mode, reachable
+from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
+
+__all__ = [
+    "MAX_ATTEMPTS",
+    "Basis",
+    "Batch",
+    "Blobs",
+    "Bus",
+    "Claim",
+    "Cursor",
+    "Encoder",
+    "EventLog",
+    "Format",
+    "Frame",
+    "Head",
+    "Inbox",
+    "Letter",
+    "Lines",
+    "Mirror",
+    "Model",
+    "NewRun",
+    "OutputSchema",
+    "Queue",
+    "Recorded",
+    "Request",
+    "RunInfo",
+    "Snapshot",
+    "State",
+    "Store",
+    "Subscription",
+    "ToolSpec",
+    "Trimmed",
+    "host_of",
+    "whole_number",
+]
 
 MAX_ATTEMPTS = 5
-"""How many workers may lose a run before it is ended as failed: one that kills them stops."""
+"""Claims of a run after lost leases, until the run is ended as failed."""
 
 FORGET_SECONDS = 60.0
-"""How long a run to forget stays after its end, so that its clients see how it ended."""
+"""How long a run with `forget` stays after its end, so that its clients see how it ended."""
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that somebody asks for. `owner` is the principal it belongs to; "" is nobody's.
+    """A run to create. `owner` is the principal that it belongs to; "" for no principal.
 
-    `public` and `private` are the parts of its first event, `task.created`, number 1. One to
-    `forget` is deleted shortly after its end, whatever is kept of others.
+    `public` and `private` are the parts of its first event, `task.created`. A run with `forget` is
+    deleted shortly after its end.
     """
 
     run_id: str
@@ -43,31 +79,33 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     forget: bool = False
     epoch: int = 1
     """The epoch of its first event. Each claim adds 1."""
+    protocol: int = PROTOCOL
+    """The version of PROTOCOL.md that its events follow."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing knows of a run without reading its events."""
+    """A run in a listing: its row, without its events."""
 
     run_id: str
     agent: str
     thread_id: str
     owner: str
     ordinal: int
-    """Its place in its owner's thread, from 1 and given once: the order of a thread's stream."""
+    """Its place in its owner's thread, from 1. An ordinal is never given twice."""
     previous_run_id: str | None
     metadata: bytes
     last_seq: int
     epoch: int
     attempts: int
-    """1 since its first claim, and one more for each worker that lost it."""
+    """0 before its first claim, then 1, plus 1 for each worker that lost it."""
     created_at: float
     ended_at: float | None
     trimmed_to: int
-    """The events up to this number are gone; 0 while all are there."""
+    """Retention deleted the events up to this number; 0 for none."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """How far a run's log goes: what a reader has to know to see that it missed something."""
+    """How far a run's log goes, so that a reader sees whether it missed events."""
 
     last_seq: int
     epoch: int
@@ -75,10 +113,10 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one flush writes of one run: consecutive events, encoded, and at times a snapshot.
+    """Consecutive encoded events of one run, written together, and at times a snapshot.
 
     `privates` is as long as `publics`; an empty entry means that the event has no private part.
-    `snapshot` is the saved state after the last of them, with its private parts.
+    `snapshot` is the saved state after the last event, private parts included.
     """
 
     run_id: str
@@ -103,10 +141,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Basis(msgspec.Struct, frozen=True):
-    """What a run's state is folded from: the nearest snapshot and the events after it.
+    """What a run's state is folded from: the nearest snapshot and the first events after it.
 
-    Not all of them where they are many. `epoch` is of the writer of the event that the state is
-    wanted after; None when retention took that one.
+    `epoch` is the epoch of the event that the state is wanted after; None if retention deleted it.
     """
 
     info: RunInfo
@@ -116,10 +153,10 @@ class Basis(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The right to write a run, for as long as its lease is kept.
+    """The right to write a run while its lease is extended.
 
-    `attempt` is 1, and one more for each worker that lost the run. A run that its worker released
-    was not lost. Past `MAX_ATTEMPTS` (a setting) the claimer ends the run as failed.
+    `attempt` is 1, plus 1 for each worker that lost the run. A released run was not lost. After
+    `MAX_ATTEMPTS` (a setting) the worker ends the run as failed.
     """
 
     run_id: str
@@ -130,7 +167,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """Something for a run's writer: a cancel, or an answer. Numbered from 1 per run."""
+    """A cancel or an answer for a run's writer. Numbered from 1 per run."""
 
     number: int
     kind: Literal["cancel", "input"]
@@ -138,48 +175,45 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class Trimmed(TailraceError):
-    """The events that a reader wants were taken by retention; a final snapshot may be there."""
+    """Retention deleted the events that a reader wants; a final snapshot may be there."""
 
     code = "trimmed"
 
 
 class EventLog(Protocol):
-    """Where runs are kept. Order is by `seq` alone; `seq` is dense; bytes never change.
+    """Stores runs. Events are ordered by `seq`, which has no holes, and their bytes never change.
 
-    A method raises `StorageBusy` while the store is away or full: the caller may ask again.
+    A method raises `StorageBusy` while the store is away or full; the caller may try again.
     """
 
     async def create(self, run: NewRun) -> RunInfo | None:
-        """Make a run with its first event, in its `epoch`; None, and no change, if the id is taken.
-
-        It waits to be claimed from then on.
-        """
+        """Create a run with its first event. It waits to be claimed. None if the id is taken."""
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
-        """Write batches in one transaction; each run is accepted or refused on its own.
+        """Write batches in one transaction; accept or refuse each run on its own.
 
-        A batch is refused with `SeqConflict` when its run does not end right before it, has ended,
-        or another epoch writes it. One that is already there, byte for byte, is accepted again: a
-        retry after a lost answer changes nothing. `ended` also gives up the claim.
+        `SeqConflict` refuses a batch that does not follow the last event, or whose run has ended or
+        has another epoch. A batch that is stored already, byte for byte, is accepted: a retry
+        changes nothing. `ended` also gives up the claim.
         """
 
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
-        """Events after `after`, in order; at least one batch if there is any, about `limit`.
+        """About `limit` events after `after`, in order; at least one batch if there is any.
 
-        Raises `Trimmed` when the next one is gone, and `StorageError` when a checksum is wrong.
+        Raises `Trimmed` if the next event is deleted, and `StorageError` if a checksum is wrong.
         """
 
     async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
-        """The same events as `read` gives, undecoded: for those who only pass them on."""
+        """The events of `read`, not decoded."""
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts of the events after `after`, by number."""
 
     async def info(self, run_id: str) -> RunInfo | None:
-        """What is known of a run."""
+        """The row of a run."""
 
     async def heads(self, run_ids: list[str]) -> dict[str, Head]:
-        """How far these runs' logs go, in one query; unknown ids are left out."""
+        """How far these logs go, in one query; unknown ids are left out."""
 
     async def runs(
         self,
@@ -189,10 +223,9 @@ class EventLog(Protocol):
         after: str | None = None,
         limit: int = 100,
     ) -> list[RunInfo]:
-        """Runs in order: a thread's by ordinal, else by creation; `after` is the last one seen.
+        """A page of runs after run `after`: those of a thread by ordinal, others by creation.
 
-        Raises `NotFound` when that one is not in this listing (any more): the place is unknown, and
-        an empty page would look like the end.
+        Raises `NotFound` if `after` is not in this listing: an empty page would look like the end.
         """
 
     async def thread_runs(
@@ -201,49 +234,49 @@ class EventLog(Protocol):
         """The runs of an owner's thread from ordinal `first` on, in their order."""
 
     async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
-        """The last run of an owner's thread that is still there."""
+        """The last run of an owner's thread that is not deleted."""
+
+    async def latest_runs(self, *, owner: str = "", limit: int = 100) -> list[RunInfo]:
+        """An owner's runs, newest first."""
 
     async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
-        """The highest ordinal that an owner's thread ever gave, also to a run that is deleted."""
+        """The highest ordinal of an owner's thread so far, deleted runs included."""
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
-        """The newest snapshot (not after event `at_most`), if there is one."""
+        """The newest snapshot, not after event `at_most`; None if there is none."""
 
     async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
-        """`info`, `snapshot` and `read` after it in one look; None if there is no such run.
+        """`info`, `snapshot` and `read` in one call, for the state after event `at_most`, or now.
 
-        The state is wanted after event `at_most`, or now. Raises `Trimmed` as `read` does.
+        None if there is no such run. Raises `Trimmed` as `read` does.
         """
 
     async def repack(self, run_id: str) -> None:
-        """Join a run's batches into larger rows, the same bytes; at any time, by anybody."""
+        """Join a run's batches into larger rows with the same bytes; at any time."""
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
-        """Keep only the final snapshot of an ended run; its events are gone from then on."""
+        """Delete the events of an ended run and keep this final snapshot."""
 
     async def delete(self, run_id: str) -> bool:
-        """Forget a run and everything of it; False if there is none.
-
-        Blobs that it alone used are unused from then on.
-        """
+        """Delete a run; False if there is none. Blobs that only it used are unused then."""
 
     async def expired(
         self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
     ) -> tuple[list[str], list[str]]:
-        """Ended runs to trim and ended runs to delete, by how many seconds ago they ended.
+        """Ended runs to trim and ended runs to delete, by seconds since their end; oldest first.
 
-        Some of them, those that ended first; the others are named when these are gone.
+        Returns some of them; call again when these are deleted.
         """
 
     async def check(self) -> None:
-        """Raise a `StorageError` unless the store can be read and written now."""
+        """Raise a `StorageError` unless the store can read and write now."""
 
     async def close(self) -> None:
-        """Finish what is under way and let go of everything."""
+        """Finish what is under way and close all connections."""
 
 
 class Queue(Protocol):
-    """Who may write which run. Time is the database's (SQLite: the boot's), not a worker's."""
+    """Which worker may write which run. Leases use the database's clock (SQLite: boot time)."""
 
     async def claim(
         self,
@@ -253,123 +286,117 @@ class Queue(Protocol):
         limit: int = 1,
         held: Sequence[str] = (),
     ) -> list[Claim]:
-        """Take waiting runs of these agents, oldest first, each with a new epoch.
+        """Claim waiting runs of these agents, oldest first, each with a new epoch.
 
-        A run waits when it has not ended and has no live lease. A run in `held` is not taken: the
-        worker still has it, although its lease may have ended.
+        A run waits if it has not ended and has no live lease. Runs in `held`, which the worker
+        still has, and runs of a newer protocol are skipped.
         """
 
     async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
-        """Claim this run whoever holds it, when nobody reads its letters; None if it ended."""
+        """Claim this run from any holder. None if it has ended or its protocol is newer."""
 
     async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
-        """Keep leases on (run_id, epoch) alive; the run_ids whose claim is lost.
+        """Extend the leases on (run_id, epoch); returns the run_ids whose claim is lost.
 
-        A lease that has ended is alive again, unless another worker has claimed the run. May also
-        be called on another thread's event loop: leases are kept while an agent blocks this one.
+        An ended lease is extended too, unless another worker has claimed the run. May be called on
+        another thread's event loop, so that an agent that blocks this loop loses no lease.
         """
 
     async def release(self, run_id: str, epoch: int) -> None:
-        """Give a claim up, so that another worker need not wait for the lease to end.
-
-        A parked run stays parked.
-        """
+        """Give up a claim, so that another worker can claim at once. A parked run stays parked."""
 
     async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
-        """Let runs wait for a letter without a lease; the run_ids that are parked now.
+        """Let runs wait for a letter without a lease; returns the run_ids that are parked now.
 
-        A run with a letter that was not acknowledged is not parked, nor one whose claim is lost.
-        `claim` passes a parked run over until a letter comes. Then its worker has the lease again
-        for `first_go` seconds, and has to extend it; after that any worker may claim the run. A
-        parked run that was released may be claimed as soon as a letter comes. The epoch stays: the
-        worker may write until another one claims. `extend` ends the parking.
+        Runs with a letter that is not acknowledged, or whose claim is lost, are not parked. `claim`
+        skips a parked run until a letter comes. Then its worker has the lease for `first_go`
+        seconds, and any worker may claim the run after that. A run that was released while parked
+        may be claimed as soon as a letter comes. The epoch stays. `extend` ends the parking.
         """
 
     async def woken(self, worker: str) -> set[str]:
-        """The runs that this worker parked and still holds, and that are parked no more."""
+        """The runs that this worker parked and still holds, and that a letter woke."""
 
 
 class Inbox(Protocol):
-    """The one way in: what reaches a running run goes through here, and its writer reads it."""
+    """Letters to a run. Its writer reads them; nothing else reaches a running run."""
 
     async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
-        """Leave a letter; its number, or None if the run is unknown or has ended."""
+        """Store a letter; returns its number, or None if the run is unknown or has ended."""
 
     async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
-        """The letters that were not acknowledged, in order; runs without any are left out."""
+        """The letters that are not acknowledged, in order; runs without letters are left out."""
 
     async def acknowledge(self, run_id: str, number: int) -> None:
-        """The letters up to this number were acted upon."""
+        """The writer has acted on the letters up to this number."""
 
 
 class Blobs(Protocol):
-    """Large content, stored once by its hash; the log carries references.
+    """Large content, stored once under its hash; the log holds references.
 
-    A blob stays as long as a run that uses it. One that nobody uses (any more) waits for a while:
-    a run may be about to use it, or somebody to put the same bytes again.
+    A blob is kept while a run uses it, and for a while after that.
     """
 
     async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
-        """Keep these bytes; their SHA-256 in hex, under which they are found.
+        """Store bytes; returns their SHA-256 in hex. With `run_id`, that run uses them.
 
-        With `run_id` that run uses them from now on; `NotFound` if there is none.
+        Raises `NotFound` if there is no such run.
         """
 
     async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        """Note that a run uses blobs; those that are not there. `NotFound` if there is no run."""
+        """Note that a run uses blobs; returns the missing ones. `NotFound` if there is no run."""
 
     async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
-        """Forget blobs that no run has used for so many seconds, some at a time; how many."""
+        """Delete some blobs that no run has used for `unused_for` seconds; returns how many."""
 
-    async def blob(self, sha256: str) -> tuple[bytes, str] | None:
-        """The bytes and their type."""
+    async def blob(self, sha256: str, *, owner: str | None = None) -> tuple[bytes, str] | None:
+        """The bytes and their MIME type. With `owner`, only if a run of this owner uses them."""
 
 
 class Store(EventLog, Queue, Inbox, Blobs, Protocol):
-    """Everything that has to survive."""
+    """All that must survive a restart."""
 
 
 class Subscription(Protocol):
-    """One reader's ear on some runs. Hearing nothing means nothing: read the log."""
+    """A reader's subscription to a run. It may miss events: the log has them."""
 
     async def get(self, wait: float) -> list[Recorded]:
-        """Events published since; empty after `wait` seconds or when some were dropped."""
+        """Events since the last call; empty after `wait` seconds, or if events were dropped."""
 
     def listen(self, heard: Callable[[list[Recorded]], None]) -> None:
-        """Call `heard` with what is published from now on, at once, instead of `get`.
+        """Call `heard` with each published list, instead of `get`; empty if events were dropped.
 
-        With an empty list when some were dropped. It must not raise, and not wait: the loop and
-        the writer of the run wait for it.
+        `heard` must not raise and must not block: the run's writer waits for it.
         """
 
     def close(self) -> None:
-        """Stop listening."""
+        """Unsubscribe."""
 
 
 class Bus(Protocol):
-    """Tells readers about events that are already durable. May lose, repeat and reorder."""
+    """Passes durable events on to readers. It may lose, repeat and reorder them."""
 
     def publish(self, run_id: str, events: list[Recorded]) -> None:
-        """Pass on events of one run; never waits, never raises."""
+        """Send events of a run to its readers; never waits, never raises."""
 
     def subscribe(self, run_id: str) -> Subscription:
-        """Listen to one run from now on."""
+        """Subscribe to a run from now on."""
 
     async def check(self) -> None:
-        """Raise a `TailraceError` if other processes cannot be reached now; within seconds."""
+        """Raise a `TailraceError` within seconds if other processes cannot be reached."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections and subscriptions."""
 
 
 class Mirror(Protocol):
-    """Shows the runs that this process writes to outsiders, in a shape of their own."""
+    """Copies the runs that this process writes to another system, in another format."""
 
     def begin(self, run_id: str, state: State) -> None:
-        """A writer here takes a run up after this state, which is durable and stays its own."""
+        """A writer of this process continues a run after this durable state."""
 
     def show(self, run_id: str, events: list[Recorded]) -> None:
-        """The next events of the run are durable; never waits, never raises."""
+        """Copy the next durable events; never waits, never raises."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -381,11 +408,11 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         default_factory=lambda: {"type": "object", "properties": {}}
     )
     strict: bool = False
-    """Whether the provider has to keep the arguments to the schema."""
+    """Whether the provider must enforce the schema."""
 
 
 class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON Schema that the model's answer has to follow."""
+    """The JSON Schema that the model's answer must follow."""
 
     schema: dict[str, Any]
     name: str = "answer"
@@ -393,21 +420,21 @@ class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How hard a model may be told to think. Not every model knows all of them."""
+"""How much a model should think. Few models know all values."""
 
 Summary = Literal["auto", "concise", "detailed"]
-"""How OpenAI tells of reasoning; at Anthropic all three only ask that it is told."""
+"""How OpenAI summarizes reasoning. For Anthropic each value asks for visible thinking."""
 
 
-def _unheard(_note: str) -> None:
-    """What nobody wants to know."""
+def _ignore(_note: str) -> None:
+    """Drop a note."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One model call, in no provider's words.
+    """A model call, independent of the provider.
 
-    What was said before is a `chain` of runs, oldest first (`task_id`: the history of a sub-agent
-    in the last of them); or an `input` that is built already, in the words of the model's API.
+    The conversation is a `chain` of runs, oldest first (with `task_id`: that sub-agent of the last
+    run), or an `input` in the format of the model's API.
     """
 
     chain: Sequence[State] = ()
@@ -415,64 +442,63 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     input: list[dict[str, Any]] | None = None
     instructions: str | None = None
     tools: Sequence[ToolSpec | dict[str, Any]] = ()
-    """Functions; or a provider's own tools, as they stand in its request."""
+    """Functions, or a provider's own tools as JSON."""
     tool_choice: str | None = None
-    """`auto`, `none`, `required` (some tool), or the name of the tool that has to be called."""
+    """`auto`, `none`, `required` (any tool), or the name of the tool to call."""
     parallel_calls: bool | None = None
     output: OutputSchema | None = None
     effort: Effort | None = None
-    """How hard to think; None leaves it to the provider."""
+    """How much to think; None leaves it to the provider."""
     summary: Summary | None = None
-    """How the reasoning is told; None leaves it to the provider."""
+    """How reasoning is summarized; None leaves it to the provider."""
     max_output_tokens: int | None = None
     temperature: float | None = None
     history: Mode = "drop"
     store: bool | None = None
-    """Whether the provider keeps the response; None: unless its reasoning comes back sealed."""
+    """Whether the provider stores the response; None: unless `history` is `encrypted`."""
     load: Load = reachable
     options: dict[str, Any] = {}
-    """The provider's own fields, as they stand in its request; None takes a field out of it."""
+    """The provider's own request fields; None removes a field."""
     attempt: int = 1
-    """Which try of this call it is."""
-    note: Callable[[str], None] = _unheard
-    """Called by the model with each thing that the history had to leave out, and why."""
+    """The number of this try of the call, from 1."""
+    note: Callable[[str], None] = _ignore
+    """Called with each thing that the history left out, and why."""
 
 
 class Model(Protocol):
-    """A model of some provider: it turns a request into the raw events of its API.
+    """Turns a request into the raw events of a provider's API.
 
-    It makes one try and knows no patience: timeouts between events, retries and what is shown of
-    them are the caller's (`tailrace.runtime.calling`). Where several hosts speak one API, it also
-    has a `host`: what one of them sealed or named, no other can read (`host_of`).
+    It makes one try. Timeouts between events and retries are the caller's (`runtime.model_call`).
+    A model may have a `host` (`host_of`): ids and sealed reasoning are valid at that host only.
     """
 
     @property
     def name(self) -> str:
-        """The model's name, as its provider knows it."""
+        """The model's name at its provider."""
         ...
 
     @property
     def api(self) -> Api:
-        """Whose events they are, and so who reads them."""
+        """The API whose events it returns."""
         ...
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
-        """The answer's events as they arrive, undecoded; an empty list is a sign of life.
+        """The answer's events as they arrive, not decoded; an empty list is a heartbeat.
 
-        Raises `ProviderError`, in words without any secret.
+        Raises `ProviderError` with a message that holds no secret.
         """
         ...
 
     def cost(self, usage: Usage) -> float | None:
-        """What a call that used so much costs, in US dollars; None if nobody knows."""
+        """The cost of a call in US dollars; None if the price is unknown."""
         ...
 
     async def close(self) -> None:
-        """Let go of its connections."""
+        """Close its connections."""
         ...
 
 
 def host_of(model: Model) -> str | None:
-    """Where a model is asked, as `api.openai.com`; None if it does not say."""
+    """The host that a model calls, such as `api.openai.com`; None if unknown."""
     host = getattr(model, "host", None)
     return host if isinstance(host, str) and host else None

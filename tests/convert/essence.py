@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def of_ui(view: Json) -> Json:
-    """What `vercel-ui` carries of a view."""
+    """What `vercel-ui` carries of a view: the items of the root."""
     view = _tame(view)
     shown = _task(view["output"])
     shown["status"] = view["status"]
@@ -23,10 +23,6 @@ def of_ui(view: Json) -> Json:
     shown["requests"] = [(one["kind"], one.get("message")) for one in view.get("requests", ())]
     shown["output"] = view.get("structured_output")
     shown["usage"] = {k: v for k, v in view.get("usage", {}).items() if k != "calls"}
-    shown["steps"] = [(one["name"], one["depth"]) for one in view.get("steps", ())]
-    shown["notices"] = [one["message"] for one in view.get("notices", ())]
-    about = ("agent", "status", "reason", "structured_output")
-    shown["tasks"] = [[task.get(name) for name in about] for task in view.get("tasks", ())]
     for name in ("task_id", "thread_id", "previous_run_id", "agent", "model", "created_at"):
         shown[name] = view.get(name)
     return shown
@@ -55,15 +51,11 @@ def _task(items: list[Json]) -> Json:
 
 
 def _result(item: Json) -> tuple[Any, ...]:
-    """A result: its own blocks, and what each sub-agent did."""
+    """A result: its own blocks, without what sub-agents did."""
     if item.get("status", "completed") != "completed":
         return "failed", item.get("error", {}).get("message", "The tool was interrupted.")
     own = [_block(one, numbered=True) for one in item["block_list"] if "task_id" not in one]
-    inner: dict[str, list[Json]] = {}
-    for one in item["block_list"]:
-        if "task_id" in one:
-            inner.setdefault(one["task_id"], []).append(one)
-    return own, sorted(json.dumps(_task(items), sort_keys=True) for items in inner.values())
+    return (own,)
 
 
 def _block(block: Json, *, numbered: bool = False) -> tuple[Any, ...]:

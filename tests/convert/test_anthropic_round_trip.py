@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.core.codec import encode_event
-from tailrace.testing.wire import is_log
+from tailrace.testing.wire_kit import is_log
 from tests.convert.streams import converted
 from tests.traces import TRACES, Trace
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.testing.wire import is_log
+from tailrace.testing.wire_kit import is_log
 from tests.convert.streams import RECORDINGS, converted, ids, read, source_of
 from tests.traces import FOLDER, TRACES, Trace
 from tests.wire.chat_checker import ChatReader

@@ -84,9 +84,9 @@ def test_a_pipe_and_a_file_give_the_same() -> None:
     assert (announced.returncode, announced.stdout) == (0, whole)
 
 
-def test_the_example_in_the_readme_runs() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [(source, arguments)] = re.findall(r"\n\$ echo '(.*)' \| tailrace convert (.*)\n", readme)
+def test_the_example_in_the_docs_runs() -> None:
+    page = (ROOT / "docs" / "convert.md").read_text(encoding="utf-8")
+    [(source, arguments)] = re.findall(r"\n\$ echo '(.*)' \| tailrace convert (.*)\n", page)
     done = convert(*arguments.split(), stdin=source.encode())
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Hello!" in done.stdout
@@ -104,14 +104,14 @@ def test_help_lists_every_format_and_says_what_cannot_be_read() -> None:
         assert name in before.partition("Formats to convert from:")[2]
     for name in target_names():
         assert name in after
-    assert "only written" in after
+    assert "only be written" in after
 
 
 def test_mistakes_are_one_clear_sentence_and_exit_2(tmp_path: Path) -> None:
     for arguments, words in (
         (["--from", "morse", "--to", "task"], "'morse' cannot be read"),
         (["--from", "task", "--to", "morse"], "'morse' cannot be written"),
-        (["--from", "json", "--to", "task"], "only written"),
+        (["--from", "json", "--to", "task"], "only be written"),
         (["--from", "task", "--to", "json", str(tmp_path / "none")], "No such file"),
         (["--from", "task", "--to", "json", str(tmp_path)], "directory"),
         (["--from", "task"], "--to"),
@@ -128,9 +128,9 @@ def test_a_cut_or_broken_stream_is_ended_and_exits_1(to: str) -> None:
     for source, words in (
         (as_sse([PIECE % "Hi"]), b"ended before the answer did"),
         (as_sse([PIECE % "Hi"]), b"(after event 1 of the stream)"),
-        (as_sse([PIECE % "Hi", "{never"]), b"sent no event"),
+        (as_sse([PIECE % "Hi", "{never"]), b"not a JSON object"),
         (as_sse([PIECE % "Hi", "{never", PIECE % "Hi"]), b"(in event 2 of the stream)"),
-        (b"Hello.\n", b"(nothing in the stream is an event)"),
+        (b"Hello.\n", b"(the stream has no events)"),
     ):
         done = convert("--from", "openai-chat", "--to", to, stdin=source)
         assert done.returncode == 1

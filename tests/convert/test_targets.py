@@ -11,9 +11,10 @@ import pytest
 from tailrace.convert import Transcoder, target_names
 from tailrace.core.errors import MalformedEvent, StreamCut, StreamError, StreamTooLarge
 from tests.convert.streams import RECORDINGS, as_sse, converted, ended, ids, read, source_of
+from tests.effort import sample
 from tests.ingest.streams import cut_points, lines, somewhere
 
-every_recording = pytest.mark.parametrize("recording", RECORDINGS, ids=ids)
+every_recording = pytest.mark.parametrize("recording", sample(RECORDINGS, 30), ids=ids)
 
 
 def test_every_target_has_a_strict_reader() -> None:

@@ -14,7 +14,7 @@ from tailrace.core.errors import MalformedEvent, StreamCut
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
-from tailrace.testing.wire import as_recorded, encoded, is_log
+from tailrace.testing.wire_kit import as_recorded, encoded, is_log
 from tailrace.wire import task
 from tailrace.wire.base import FramesLines
 from tailrace.wire.formats import FORMATS

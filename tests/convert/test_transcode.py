@@ -108,5 +108,5 @@ def test_formats_that_cannot_be_are_refused_at_once_with_those_that_can() -> Non
     for name in source_names():
         assert name in str(refused.value)
     for name in set(target_names()) - set(source_names()):
-        with pytest.raises(UnknownFormat, match="only written"):
+        with pytest.raises(UnknownFormat, match="only be written"):
             transcode([], name, "task")

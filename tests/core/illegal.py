@@ -34,7 +34,7 @@ from tailrace.core.items import (
     ToolResult,
     UrlCitation,
 )
-from tailrace.testing.runs import Run
+from tailrace.testing.strategies import Run
 from tests.core.naive_rules import NaiveRules
 
 # --- pieces that the examples are put together from ----------------------------------------------
@@ -475,6 +475,9 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
             [*BEGUN, ev.StructuredOutputDone(task_id=R, value=None)],
             ev.StructuredOutputDone(task_id=R, value=None),
         ),
+    ],
+    "agent-other": [
+        ([*BEGUN, ev.AgentSwitched(task_id=R, agent="b")], ev.AgentSwitched(task_id=R, agent="b")),
     ],
     "attempt-next": [
         (BEGUN, ev.TaskAttempt(task_id=R, attempt=1, reason="worker_lost")),

@@ -85,6 +85,8 @@ SHAPES: dict[str, Dict] = {
     "notice": {"message": REQUIRED, "level": "info", "call_id": None, "data": None},
     "progress": {"message": None, "current": None, "total": None},
     "structured_output": {"value": REQUIRED, "name": None},
+    "switch": {"agent": REQUIRED, "reason": None},
+    "compacted": {"summary": REQUIRED, "run_id": REQUIRED},
     "import": {
         "reference_id": REQUIRED,
         "source_task_id": REQUIRED,
@@ -307,6 +309,8 @@ class NaiveState:
             "attempt": None,
             "items": {},  # by output_index
             "structured_output": None,
+            "switches": [],
+            "compacted": None,
             "usages": [],
             "error": None,
             "reason": None,
@@ -510,6 +514,19 @@ class NaiveState:
         task["structured_output"] = shaped("structured_output", event)
         return True
 
+    def switched(self, task: Dict, event: Dict) -> bool:
+        speaks = [task["created"].get("agent")] + [one["agent"] for one in task["switches"]]
+        switch = shaped("switch", event)
+        switch["output_index"] = max([-1, *task["items"]]) + 1
+        if speaks[-1] is not None:
+            switch["from"] = speaks[-1]
+        task["switches"].append(switch)
+        return True
+
+    def compacted(self, task: Dict, event: Dict) -> bool:
+        task["compacted"] = shaped("compacted", event)
+        return True
+
     def step_started(self, task: Dict, event: Dict) -> bool:
         steps = task["steps"]
         if event["step_index"] in steps:
@@ -603,6 +620,8 @@ class NaiveState:
         shown.update(copy.deepcopy(task["created"]))
         if task["attempt"] is not None:
             shown["attempt"] = task["attempt"]
+        if task["switches"]:
+            shown["agent"] = task["switches"][-1]["agent"]
         if task["structured_output"] is not None:
             shown["structured_output"] = copy.deepcopy(task["structured_output"])
         if task["usages"]:
@@ -613,7 +632,7 @@ class NaiveState:
             shown["reason"] = task["reason"]
         if task["steps"]:
             shown["steps"] = copy.deepcopy([step for _, step in sorted(task["steps"].items())])
-        for name in ("requests", "notices", "progress", "imports"):
+        for name in ("requests", "notices", "progress", "imports", "switches", "compacted"):
             if task[name]:
                 shown[name] = copy.deepcopy(task[name])
         if whole:
@@ -733,6 +752,8 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(TERMINAL, NaiveState.ended),
     "task.usage": NaiveState.usage,
     "task.structured_output.done": NaiveState.structured_output,
+    "task.agent.switched": NaiveState.switched,
+    "task.history.compacted": NaiveState.compacted,
     "task.step.started": NaiveState.step_started,
     "task.step.finished": NaiveState.step_finished,
     "task.notice": NaiveState.notice,

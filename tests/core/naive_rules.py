@@ -96,6 +96,8 @@ class NaiveRules:
             return {"index-next"}
         if kind == "task.step.finished" and event["step_index"] not in task["open_steps"][-1:]:
             return {"step-innermost"}
+        if kind == "task.agent.switched" and event["agent"] == task["agent"]:
+            return {"agent-other"}
         if kind == "task.structured_output.done" and task["has_output"]:
             return {"output-once"}
         if kind == "task.input_required":
@@ -304,6 +306,8 @@ class NaiveRules:
             task["steps"] += 1
         elif kind == "task.step.finished":
             task["open_steps"].pop()
+        elif kind == "task.agent.switched":
+            task["agent"] = event["agent"]
         elif kind == "task.structured_output.done":
             task["has_output"] = True
         elif kind == "task.input_required":
@@ -327,6 +331,7 @@ class NaiveRules:
             "open_steps": [],
             "steps": 0,
             "has_output": False,
+            "agent": event.get("agent"),
             "attempt": 1,
             "known": set(range(1, event.get("reference_start", 1))),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core import codec
@@ -29,7 +29,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.rules import spare
 from tailrace.core.view import client_view
-from tailrace.testing.runs import Run, legal_runs
+from tailrace.testing.strategies import Run, legal_runs
 
 R = "run_1"
 
@@ -133,6 +133,26 @@ def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent(
     assert "output" in child
 
 
+def test_a_sub_agent_that_has_ended_is_not_ended_again() -> None:
+    state = State()
+    call = ToolCall(id="fc", call_id="call_1", name="helper")
+    events: list[ev.Event] = [
+        ev.TaskCreated(task_id=R),
+        ev.TaskInProgress(task_id=R),
+        ev.OutputItemAdded(task_id=R, output_index=0, item=call),
+        ev.ArgumentsDone(task_id=R, item_id="fc", output_index=0, arguments="{}"),
+        ev.OutputItemDone(task_id=R, output_index=0, item=call),
+        ev.OutputItemAdded(task_id=R, output_index=1, item=ToolResult(id="fco", call_id="call_1")),
+        ev.TaskCreated(task_id="call_1", parent_task_id=R, call_id="call_1"),
+        ev.TaskInProgress(task_id="call_1"),
+        ev.TaskCompleted(task_id="call_1"),
+    ]
+    for number, event in enumerate(events, 1):
+        state.apply(ev.recorded(event, number))
+    end(state, ev.TaskCancelled(task_id=R))
+    assert client_view(state, "call_1")["status"] == "completed"
+
+
 # --- whatever was accepted can be closed ---------------------------------------------------------
 
 MESSAGE: dict[str, Any] = {"task_id": R, "item_id": "msg", "output_index": 0}
@@ -204,7 +224,6 @@ def small_events(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_events")
-@settings(max_examples=60)
 @given(st.data())
 def test_whatever_was_accepted_can_be_closed(data: st.DataObject) -> None:
     state = opened()
@@ -256,7 +275,7 @@ SMALL_NOTE = RawAnnotation(raw=0)
 
 def test_a_value_is_refused_that_a_later_event_would_hold_too_deep() -> None:
     state = opened()
-    with pytest.raises(InvalidValue, match="flatten"):
+    with pytest.raises(InvalidValue, match="Flatten"):
         write(state, annotation(0, RawAnnotation(raw=nested(codec.MAX_DEPTH - 5))))
     write(state, annotation(0, RawAnnotation(raw=nested(codec.MAX_DEPTH - 6))))
     end(state, ev.TaskCancelled(task_id=R))

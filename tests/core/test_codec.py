@@ -27,7 +27,7 @@ from tailrace.core.errors import (
     UnsupportedProtocol,
 )
 from tailrace.core.fold import State
-from tailrace.core.lines import Lines
+from tailrace.core.log_lines import Lines
 
 
 def notice(data: Any) -> ev.Notice:
@@ -41,6 +41,7 @@ def raw_notice(data: str) -> bytes:
 def test_an_event_comes_back_as_it_went() -> None:
     event = notice({"rows": [1, 2.5, None, True, "é🧥"]})
     assert decode_event(encode_event(event)) == event
+    assert event.type == "task.notice"
 
 
 def test_defaults_stay_off_the_wire() -> None:
@@ -88,11 +89,11 @@ def test_deep_nesting_is_refused_both_ways() -> None:
     deep: Any = "x"
     for _ in range(150):
         deep = [deep]
-    with pytest.raises(InvalidValue, match="100 deep"):
+    with pytest.raises(InvalidValue, match="100 levels deep"):
         encode_event(notice(deep))
-    with pytest.raises(MalformedEvent, match="100 deep"):
+    with pytest.raises(MalformedEvent, match="100 levels deep"):
         decode_event(raw_notice("[" * 150 + "]" * 150))
-    with pytest.raises(MalformedEvent, match="100 deep"):
+    with pytest.raises(MalformedEvent, match="100 levels deep"):
         decode_event(raw_notice("[" * 100_000 + "]" * 100_000))
     objects: Any = 1
     for _ in range(5000):
@@ -212,7 +213,7 @@ def test_an_unknown_event_is_kept_with_its_bytes() -> None:
 
 
 def test_an_unknown_event_is_held_to_the_limits_of_json() -> None:
-    with pytest.raises(MalformedEvent, match="100 deep"):
+    with pytest.raises(MalformedEvent, match="100 levels deep"):
         decode_event(b'{"type":"x","task_id":"t","z":' + b"[" * 150 + b"]" * 150 + b"}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core import events as ev
@@ -19,7 +19,7 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import fork, restore, save, saved
 from tailrace.core.transitions import FOLD
 from tailrace.core.view import client_view, whole_object
-from tailrace.testing.runs import Run, legal_runs
+from tailrace.testing.strategies import Run, legal_runs
 from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL
 from tests.core.naive import NaiveState
 from tests.traces import FOLDER, TRACES, Trace
@@ -163,7 +163,6 @@ def test_duplicates_change_nothing(run: Run, data: st.DataObject) -> None:
     assert save(state, private=True) == save(folded(run), private=True)
 
 
-@settings(max_examples=200)
 @given(legal_runs(), st.data())
 def test_a_reader_survives_any_order_and_agrees_with_the_other(
     run: Run, data: st.DataObject
@@ -311,6 +310,7 @@ def test_a_golden_trace_can_be_saved_at_every_event(trace: Trace) -> None:
     assert whole_object(state) == trace.whole
 
 
+@pytest.mark.growth
 def test_a_million_deltas_fold_and_save() -> None:
     state = State()
     for n, event in enumerate(begun(), 1):

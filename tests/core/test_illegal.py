@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core.events import Event
-from tailrace.testing.runs import Run, legal_runs
+from tailrace.testing.strategies import Run, legal_runs
 from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL, mutations
 from tests.core.naive_rules import NaiveRules
 

@@ -283,6 +283,7 @@ def test_the_default_limit_is_generous_but_there() -> None:
         Parser().feed(b"x" * (32 << 20) + b"x")
 
 
+@pytest.mark.growth
 def test_time_is_linear_in_one_long_line_and_in_single_bytes() -> None:
     # Quadratic reading would take minutes; the bound is loose because machines are slow at times.
     started = time.perf_counter()

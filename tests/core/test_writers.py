@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tailrace.core import codec
 from tailrace.core import events as ev
-from tailrace.core.errors import InvalidValue, StreamTooLarge
+from tailrace.core.errors import InvalidValue, NotDrained, StreamTooLarge
 from tailrace.core.items import (
     Data,
     ErrorInfo,
@@ -56,6 +57,34 @@ def test_a_piece_that_is_not_a_string_is_refused_and_leaves_the_text_as_it_was(p
     for writer in (call, thinking, message):
         writer.finish()
     assert shown(book)[0]["block_list"][0]["text"] == "Hello"
+
+
+def test_a_web_page_is_cited_for_the_text_before_it_or_for_a_text_of_its_own() -> None:
+    book = Notebook()
+    message = MessageWriter(book)
+    message.cite("https://a.example", text="Sunny")
+    message.text(" today [")
+    message.cite("https://b.example", "Weather")
+    message.cite("https://c.example", text="in Paris.")
+    message.next_block()
+    with pytest.raises(InvalidValue, match=r"No text to cite 'https://d\.example' for"):
+        message.cite("https://d.example")
+    message.finish()
+    [text] = shown(book)[0]["block_list"]
+    assert text["text"] == "Sunny today [in Paris."
+    assert [(note["start_index"], note["end_index"]) for note in text["annotations"]] == [
+        (0, 5),
+        (5, 13),
+        (13, 22),
+    ]
+    assert text["annotations"][1]["title"] == "Weather"
+
+
+def test_a_text_that_is_cited_already_is_not_cited_again() -> None:
+    message = MessageWriter(Notebook())
+    message.cite("https://a.example", text="Sunny.")
+    with pytest.raises(InvalidValue, match="pass `text=`"):
+        message.cite("https://b.example")
 
 
 def test_a_whole_text_adds_what_is_missing() -> None:
@@ -162,6 +191,87 @@ def test_a_call_whose_arguments_or_id_are_long_can_be_closed() -> None:
     assert len(item["arguments"]) == 100_000
     done = [event for event, _ in book.take() if isinstance(event, ev.OutputItemDone)]
     assert done[0].item.arguments is None  # type: ignore[union-attr]
+
+
+class FullSink(Notebook):
+    """A sink that refuses every event while it is `full`."""
+
+    full = False
+
+    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
+        if self.full:
+            raise NotDrained("The sink is full.")
+        super().emit(event, private)
+
+
+def test_a_piece_that_the_sink_refuses_leaves_the_writer_at_the_state() -> None:
+    book = FullSink(reference_start=2)
+    thinking, message = ReasoningWriter(book), MessageWriter(book)
+    call = ArgumentsWriter(book, "look", call_id="call_1")
+    refusal, image = message.refusal_block(), message.image_block()
+    thinking.summary("a")
+    message.text("See [^")
+    text = message.text_block()
+    text.add("b")
+    writes: list[Callable[[], object]] = [
+        lambda: thinking.summary("x"),
+        lambda: message.text("1] x"),
+        lambda: text.annotate(UrlCitation(url="u", start_index=0, end_index=1)),
+        lambda: refusal.add("x"),
+        lambda: image.partial("https://a.example/x"),
+        lambda: image.done("https://a.example/x"),
+        lambda: call.arguments("x"),
+        call.arguments_done,
+        call.finish,
+        thinking.next_part,
+        thinking.finish,
+        message.next_block,
+        message.finish,
+    ]
+    for write in writes:
+        book.full = True
+        with pytest.raises(NotDrained):
+            write()
+        book.full = False
+    message.text("")
+    call.arguments("{}")
+    for writer in (call, thinking, message):
+        writer.finish()
+    items = shown(book)
+    assert items[0]["summary"] == [{"type": "text", "text": "a"}]
+    assert [one.get("text") for one in items[1]["block_list"]] == [None, None, "See [^", "b"]
+    assert items[2]["arguments"] == "{}"
+
+
+def test_a_marker_goes_on_after_a_piece_that_the_sink_refused() -> None:
+    book = FullSink(reference_start=2)
+    message = MessageWriter(book)
+    message.text("See [^")
+    book.full = True
+    with pytest.raises(NotDrained):
+        message.text("9] and ")
+    book.full = False
+    message.text("1].")
+    message.finish()
+    [item] = shown(book)
+    [block] = item["block_list"]
+    assert block["text"] == "See [^1]."
+    assert [one["start_index"] for one in block["annotations"]] == [4]
+
+
+def test_a_result_that_the_sink_refuses_to_close_is_closed_later() -> None:
+    book = FullSink()
+    result = ResultWriter(book, finished_call(book).call_id)
+    error = ErrorInfo(code="late", message="Too late.")
+    closes: list[Callable[[], None]] = [result.finish, lambda: result.fail(error)]
+    for close in closes:
+        book.full = True
+        with pytest.raises(NotDrained):
+            close()
+        book.full = False
+        assert result.is_open
+    result.fail(error)
+    assert shown(book)[1]["status"] == "failed"
 
 
 # --- items ---------------------------------------------------------------------------------------

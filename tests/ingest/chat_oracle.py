@@ -77,28 +77,26 @@ _KNOWN = {
 }
 
 
-def unknown(events: list[str]) -> list[tuple[str, str, Any]]:
-    """The fields that the API does not have, each time that one says something else."""
-    found: list[tuple[str, str, Any]] = []
-    for chunk in map(json.loads, events):
-        levels = [("chunk", chunk)]
-        for choice in chunk.get("choices") or ():
-            levels += [("choice", choice), ("delta", choice.get("delta") or {})]
-        for level, fields in levels:
-            strange = {name: fields[name] for name in fields.keys() - _KNOWN[level]}
-            found += [(level, name, one) for name, one in strange.items() if one is not None]
-    return _once(found)
+def unknown(events: list[str]) -> list[tuple[str, str]]:
+    """The names of the fields that the API does not have, with their level."""
+    return _once([found for event in events for found in _unknown_of(json.loads(event))])
 
 
-def is_kept(whole: Json, level: str, name: str, value: Any) -> bool:
-    """Whether such a field is in what was kept raw: alone, among others, or as a piece of it."""
-    raw = whole.get("private", {}).get("raw", {})
-    last = raw.get(level, {}).get(name)
-    if level == "delta" and isinstance(value, str):
-        return value in (last or "")
-    if level == "delta" and isinstance(value, list):
-        return all(one in (last or ()) for one in value)
-    return value == last or value in raw.get("changes", {}).get(level, {}).get(name, ())
+def _unknown_of(chunk: Json) -> list[tuple[str, str]]:
+    levels = [("chunk", chunk)]
+    for choice in chunk.get("choices") or ():
+        levels += [("choice", choice), ("delta", choice.get("delta") or {})]
+    return [
+        (level, name)
+        for level, fields in levels
+        for name in fields.keys() - _KNOWN[level]
+        if fields[name] not in (None, [], {})
+    ]
+
+
+def is_kept(chunks: list[Json], found: tuple[str, str]) -> bool:
+    """Whether a chunk with such a field was kept."""
+    return any(found in _unknown_of(chunk) for chunk in chunks)
 
 
 def _said(choice: Json) -> Json:

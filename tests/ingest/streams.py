@@ -17,6 +17,7 @@ from tailrace.core.events import RawEvent
 from tailrace.core.fold import State
 from tailrace.core.view import client_view, whole_object
 from tailrace.ingest.base import Ingest, Notebook, Outcome
+from tests.effort import CUTS, SOAK, sample
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 RECORDINGS = Path(os.environ.get("TAILRACE_RECORDINGS", _BESIDE))
@@ -66,7 +67,16 @@ def items(book: Notebook) -> list[dict[str, Any]]:
 
 def raw_types(book: Notebook) -> list[str]:
     """The types of the events that were kept raw."""
-    return [event.event_type for event, _ in book.take() if isinstance(event, RawEvent)]
+    return [kind for kind, _ in kept_raw(book)]
+
+
+def kept_raw(book: Notebook) -> list[tuple[str, Any]]:
+    """The types and the JSON of the events that were kept raw."""
+    return [
+        (event.event_type, private.raw)
+        for event, private in book.take()
+        if isinstance(event, RawEvent) and private is not None
+    ]
 
 
 def check_breaks_nothing(make: Make, events: list[Any]) -> None:
@@ -120,16 +130,20 @@ def somewhere(seed: int, size: int) -> int:
 
 
 def cut_after_each(make: Make, events: list[str]) -> Iterator[tuple[int, Notebook, Outcome]]:
-    """The task as it ends if the stream is cut before its first event, and after each of them.
+    """The task as it ends if the stream is cut before its first event, and after later ones.
 
     The stream is read once. What is ended each time is a copy, without the events that were
     written so far: so all the cuts cost little more than the stream.
     """
     book = Notebook()
     ingest = make(book)
-    for count in range(len(events) + 1):
+    places = range(len(events) + 1)
+    cuts = set(places if SOAK else [*sample(cut_points(events), CUTS), len(events)])
+    for count in places:
         if count:
             ingest.feed(events[count - 1])
+        if count not in cuts:
+            continue
         book.take()
         ended, cut = copy.deepcopy((book, ingest))
         outcome = cut.end()

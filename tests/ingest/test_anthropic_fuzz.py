@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core.errors import StreamError
-from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook
 from tests.ingest.streams import FIXTURES, check_readable, lines, shown
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome
 from tests.ingest.anthropic_oracle import told_by
 from tests.ingest.streams import check_cut_everywhere, ingested

@@ -1,4 +1,4 @@
-"""Fields of Anthropic's events that nobody knows: kept wherever they stand, and once."""
+"""Unknown fields of Anthropic's events: the event is kept whole, once per set of names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from tailrace.core import events as ev
 from tailrace.core.view import client_view
-from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Ingest, Notebook
-from tailrace.ingest.stamps import Stamps
-from tests.ingest.streams import lines, recordings, shown
+from tailrace.ingest.unknown import UnknownFields
+from tests.ingest.streams import lines, raw_types, recordings, shown
 from tests.ingest.test_anthropic_cases import HELLO, START, STOP, begun, block, more, stopped
 
 Json = dict[str, Any]
@@ -96,51 +96,41 @@ def stamp(event: Json) -> Json:
 # --- which, and how often ------------------------------------------------------------------------
 
 
-def test_the_rest_says_what_it_was_about() -> None:
-    odd = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}
-    odd["delta"]["token"] = 17  # type: ignore[index]
-    assert leftovers(
+def test_an_event_with_unknown_fields_is_kept_whole() -> None:
+    odd: Json = more(0, "text_delta", text="a", token=17)
+    events: list[Json] = [
         {**START, "trace": "t"},
         {"type": "ping", "cost": None, "at": 5},
         {**begun(0, type="text", text="", lang="en"), "seq": 2},
         {**odd, "seq": 3},
         {**stopped(0), "seq": 4},
-    ) == [
-        {"type": "message_start", "trace": "t"},
-        {"type": "ping", "at": 5},
-        {"type": "content_block_start", "index": 0, "seq": 2},
-        {
-            "type": "content_block_delta",
-            "index": 0,
-            "delta": {"type": "text_delta", "token": 17},
-            "seq": 3,
-        },
-        {"type": "content_block_stop", "index": 0, "seq": 4},
     ]
+    assert leftovers(*events) == events
 
 
-def test_what_each_delta_says_is_kept_once_a_block_until_it_changes() -> None:
-    def stamped(index: int, host: str) -> Json:
-        return {**more(index, "text_delta", text="a"), "host": host}
+def test_a_set_of_unknown_names_is_kept_once_for_each_type_of_event() -> None:
+    def stamped(**stamp: Any) -> Json:
+        return {**more(0, "text_delta", text="a"), **stamp}
 
-    first = block(0, *[stamped(0, "a")] * 5, *[stamped(0, "b")] * 5, type="text")
-    second = block(1, *[stamped(1, "b")] * 5, type="text")
-    again = block(0, *[stamped(0, "b")] * 5, type="text")
-    kept = leftovers(START, *first, *second, *again)
-    assert [(one["index"], one["host"]) for one in kept] == [(0, "a"), (0, "b"), (1, "b"), (0, "b")]
+    first, other, both = stamped(host="a"), stamped(zone=1), stamped(host="a", zone=1)
+    pieces = [first, stamped(host="b"), other, both, first, stamped(zone=2), both]
+    stop = {**stopped(0), "host": "a"}
+    assert leftovers(START, begun(0, type="text"), *pieces, stop) == [first, other, both, stop]
 
 
-def test_of_a_thousand_places_the_first_are_forgotten() -> None:
-    stamps = Stamps()
-    places = [*range(1000), 999, 0]
-    assert sum(stamps.is_new("news", place, {"x": 1}) for place in places) == 1001
+def test_of_very_many_sets_of_names_the_first_are_forgotten() -> None:
+    book = Notebook()
+    unknown = UnknownFields(book, "x")
+    for name in [*range(1000), 999, 0, 1000, 0]:
+        unknown.keep("news", [str(name)], {"type": "news"})
+    assert len(raw_types(book)) == 1002
 
 
 def test_bedrocks_padding_is_no_news() -> None:
     padded = [{**more(0, "text_delta", text="a"), "p": "abcdefghij"[:n]} for n in range(9)]
     assert leftovers(START, *block(0, *padded, type="text")) == []
     odd = {**more(0, "text_delta", text="a"), "p": "pad"}
-    assert [one["p"] for one in leftovers(START, *block(0, odd, type="text"))] == ["pad"]
+    assert leftovers(START, *block(0, odd, type="text")) == [odd]
 
 
 def test_tokens_of_hidden_thinking_are_added_up() -> None:
@@ -157,7 +147,7 @@ def test_tokens_of_hidden_thinking_are_added_up() -> None:
 def test_tokens_that_cannot_be_added_up_are_kept(count: Any) -> None:
     piece = more(0, "thinking_delta", thinking="", estimated_tokens=count)
     (kept,) = leftovers(START, *block(0, piece, type="thinking"))
-    assert kept["delta"] == {"type": "thinking_delta", "estimated_tokens": count}
+    assert kept == piece
 
 
 def test_more_tokens_than_can_be_added_up_are_the_most() -> None:
@@ -171,25 +161,17 @@ def test_more_tokens_than_can_be_added_up_are_the_most() -> None:
 
 
 def test_the_end_of_a_message_may_say_things_twice_or_in_odd_ways() -> None:
-    change = {
-        "type": "message_delta",
-        "id": "evt_1",
-        "usage": "much",
-        "container": {"id": "outer"},
-        "model": "claude-x",
-        "delta": {"type": "end", "stop_reason": "end_turn", "container": {"id": "inner"}},
-    }
-    assert leftovers(START, {**change, "delta": {**change["delta"], "model": "claude-x"}}) == [  # type: ignore[dict-item]
-        {
-            "type": "message_delta",
-            "id": "evt_1",
-            "usage": "much",
-            "container": {"id": "outer"},
-            "delta": {"type": "end"},
-        }
-    ]
-    usage = {"type": "message_delta", "usage": {"output_tokens": 1}, "delta": ["end"]}
-    assert leftovers(START, usage) == [{"type": "message_delta", "delta": ["end"]}]
+    delta = {"stop_reason": "end_turn", "model": "claude-x"}
+    plain = {"type": "message_delta", "model": "claude-x", "delta": delta}
+    assert leftovers(START, plain) == []
+    for odd in (
+        {**plain, "id": "evt_1"},
+        {**plain, "usage": "much"},
+        {**plain, "model": "claude-y"},
+        {**plain, "delta": {**delta, "type": "end"}},
+        {**plain, "delta": ["end"], "usage": {"output_tokens": 1}},
+    ):
+        assert leftovers(START, odd) == [odd]
 
 
 def test_the_last_event_may_tell_how_the_message_ended() -> None:
@@ -203,11 +185,8 @@ def test_the_last_event_may_tell_how_the_message_ended() -> None:
 @pytest.mark.parametrize("content", ["Hi", {"0": "Hi"}, 5])
 def test_a_message_of_an_odd_shape_is_kept(content: Any) -> None:
     message = {"id": "m", "content": content, "usage": [1]}
-    odd = {"content": content, "usage": [1]}
-    assert leftovers({"type": "message_start", "message": message}) == [
-        {"type": "message_start", "message": odd}
-    ]
-    assert leftovers({"type": "message", **message}) == [{"type": "message", **odd}]
+    for odd in ({"type": "message_start", "message": message}, {"type": "message", **message}):
+        assert leftovers(odd) == [odd]
 
 
 def test_a_message_that_starts_again_may_say_more() -> None:
@@ -240,6 +219,7 @@ def test_what_a_cut_block_said_beside_its_content_is_kept(start: Json) -> None:
     assert (raw[0] if isinstance(raw, list) else raw)["region"] == "eu"
 
 
+@pytest.mark.growth
 def test_stamps_on_each_delta_cost_what_the_stream_costs() -> None:
     def seconds(count: int) -> float:
         events = [

@@ -12,10 +12,10 @@ from tailrace.core.errors import IllegalEvent, MalformedEvent, StreamTooLarge
 from tailrace.core.events import Private
 from tailrace.core.items import ErrorInfo, RawItem
 from tailrace.core.writers import ArgumentsWriter, MessageWriter
-from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome, read_json, server_tools
-from tailrace.ingest.openai_chat import OpenAIChat
-from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ingest.openai_chat.reader import OpenAIChat
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tests.ingest import streams
 
 

@@ -18,19 +18,22 @@ import pytest
 
 from tailrace.core.events import Private, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
-from tailrace.core.history import Api, History, history
 from tailrace.core.items import Message, TextPart, ToolCall
 from tailrace.core.state import TextNode
 from tailrace.core.writers import ResultWriter
-from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.history import Api, History, history
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome
-from tailrace.ingest.openai_chat import OpenAIChat
-from tailrace.ingest.openai_responses import OpenAIResponses
-from tailrace.testing.providers import Issued
-from tests.core.conversations import APIS
-from tests.core.test_history_properties import MODES, refused
+from tailrace.ingest.openai_chat.reader import OpenAIChat
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
+from tailrace.testing.provider_rules import Issued
+from tests.effort import sample
+from tests.history.conversations import APIS
+from tests.history.test_history_properties import MODES, refused
 from tests.ingest.anthropic_oracle import told_by
 from tests.ingest.streams import Make, cut_points, lines, recordings
+
+pytestmark = pytest.mark.long
 
 Json = dict[str, Any]
 
@@ -208,8 +211,7 @@ def test_what_a_provider_said_before_it_was_cut_off_can_be_told_too(path: Path) 
     api, make = FOLDERS[path.parent.name]
     events = lines(path)
     issued = account(api, events)
-    points = cut_points(events)
-    for count in points[:: max(1, len(points) // 12)]:
+    for count in sample(cut_points(events), 6):
         check(ended(make, events[:count]), api, issued)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.ingest import streams
+from tests.ingest.streams import kept_raw
 from tests.ingest.test_openai_responses import (
     Json,
     added,
@@ -14,7 +15,6 @@ from tests.ingest.test_openai_responses import (
     completed,
     done,
     event,
-    kept_raw,
     message,
     output,
     read,

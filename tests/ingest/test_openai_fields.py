@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import typing
-from typing import Any
 
 import pytest
 from openai.types.responses import ResponseStreamEvent
 
 from tailrace.core import events as ev
 from tailrace.ingest.base import Notebook
-from tailrace.ingest.openai_events import FIELDS
-from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ingest.openai_responses.events import FIELDS
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tests.ingest import streams
+from tests.ingest.streams import kept_raw
 from tests.ingest.test_openai_responses import (
     Json,
     added,
@@ -21,7 +21,6 @@ from tests.ingest.test_openai_responses import (
     completed,
     done,
     event,
-    kept_raw,
     message,
     output,
     read,
@@ -38,39 +37,41 @@ PART = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}
 SUMMARY = {"type": "summary_text", "text": "So."}
 URL = {"type": "url_citation", "url": "https://a.b", "start_index": 0, "end_index": 2}
 
-# Each event with what is told of it elsewhere, and with what of it names its place.
-UNDERSTOOD: list[tuple[Json, set[str]]] = [
-    (event("created", response={"id": "resp_1"}), {"response"}),
-    (event("queued", response={"id": "resp_1"}), {"response"}),
-    (event("in_progress", response={"id": "resp_1"}), {"response"}),
-    (added(0, message()), {"item"}),
-    (event("content_part.added", **MSG, part={**PART, "text": ""}), {"part"}),
-    (text("Hi", content_index=0, logprobs=[]), {"delta", "logprobs"}),
-    (event("output_text.annotation.added", **MSG, annotation_index=0, annotation=URL),
-     {"annotation", "annotation_index"}),
-    (event("output_text.done", **MSG, text="Hi", logprobs=[]), {"text", "logprobs"}),
-    (event("content_part.done", **MSG, part=PART), {"part"}),
-    (done(0, message("Hi")), {"item"}),
-    (event("refusal.delta", item_id="msg_2", output_index=5, delta="No"), {"delta"}),
-    (event("refusal.done", item_id="msg_2", output_index=5, refusal="No"), {"refusal"}),
-    (event("reasoning_summary_part.added", **THOUGHT, summary_index=0, part=SUMMARY), {"part"}),
-    (event("reasoning_summary_text.delta", **THOUGHT, summary_index=0, delta="So."), {"delta"}),
-    (event("reasoning_summary_text.done", **THOUGHT, summary_index=0, text="So."), {"text"}),
-    (event("reasoning_summary_part.done", **THOUGHT, summary_index=0, part=SUMMARY), {"part"}),
-    (event("reasoning_text.delta", **THOUGHT, content_index=0, delta="Hm."), {"delta"}),
-    (event("reasoning_text.done", **THOUGHT, content_index=0, text="Hm."), {"text"}),
-    (event("web_search_call.searching", **SEARCH), set()),
-    (added(3, call("")), {"item"}),
-    (event("function_call_arguments.delta", **CALL, delta="{}"), {"delta"}),
-    (event("function_call_arguments.done", **CALL, arguments="{}", name="weather"),
-     {"arguments", "name"}),
-    (event("image_generation_call.partial_image", **IMAGE, partial_image_b64="iVBOR",
-           partial_image_index=0, output_format="png", size="auto", quality="low",
-           background="opaque"),
-     {"partial_image_b64", "partial_image_index", "output_format", "size", "quality",
-      "background"}),
-    ({"type": "keepalive"}, set()),
-]  # fmt: skip
+UNDERSTOOD: list[Json] = [
+    event("created", response={"id": "resp_1"}),
+    event("queued", response={"id": "resp_1"}),
+    event("in_progress", response={"id": "resp_1"}),
+    added(0, message()),
+    event("content_part.added", **MSG, part={**PART, "text": ""}),
+    text("Hi", content_index=0, logprobs=[]),
+    event("output_text.annotation.added", **MSG, annotation_index=0, annotation=URL),
+    event("output_text.done", **MSG, text="Hi", logprobs=[]),
+    event("content_part.done", **MSG, part=PART),
+    done(0, message("Hi")),
+    event("refusal.delta", item_id="msg_2", output_index=5, delta="No"),
+    event("refusal.done", item_id="msg_2", output_index=5, refusal="No"),
+    event("reasoning_summary_part.added", **THOUGHT, summary_index=0, part=SUMMARY),
+    event("reasoning_summary_text.delta", **THOUGHT, summary_index=0, delta="So."),
+    event("reasoning_summary_text.done", **THOUGHT, summary_index=0, text="So."),
+    event("reasoning_summary_part.done", **THOUGHT, summary_index=0, part=SUMMARY),
+    event("reasoning_text.delta", **THOUGHT, content_index=0, delta="Hm."),
+    event("reasoning_text.done", **THOUGHT, content_index=0, text="Hm."),
+    event("web_search_call.searching", **SEARCH),
+    added(3, call("")),
+    event("function_call_arguments.delta", **CALL, delta="{}"),
+    event("function_call_arguments.done", **CALL, arguments="{}", name="weather"),
+    event(
+        "image_generation_call.partial_image",
+        **IMAGE,
+        partial_image_b64="iVBOR",
+        partial_image_index=0,
+        output_format="png",
+        size="auto",
+        quality="low",
+        background="opaque",
+    ),
+    {"type": "keepalive"},
+]
 
 
 def without_ids(book: Notebook) -> list[Json]:
@@ -79,25 +80,18 @@ def without_ids(book: Notebook) -> list[Json]:
 
 
 def test_a_stream_of_known_fields_leaves_nothing_over() -> None:
-    events = [{**one, "sequence_number": n} for n, (one, _) in enumerate(UNDERSTOOD)]
+    events = [{**one, "sequence_number": n} for n, one in enumerate(UNDERSTOOD)]
     book, _ = read(*[{**one, "obfuscation": "x7"} for one in events])
     assert kept_raw(book) == []
 
 
 @pytest.mark.parametrize("at", range(len(UNDERSTOOD)))
-def test_unknown_fields_of_any_event_are_kept_without_what_was_taken(at: int) -> None:
-    events = [one for one, _ in UNDERSTOOD]
+def test_an_event_with_unknown_fields_is_kept_whole(at: int) -> None:
+    events = list(UNDERSTOOD)
     plain, _ = read(*events)
-    known, taken = UNDERSTOOD[at]
-    events[at] = {**known, "mood": "good", "sequence_number": 7, "nothing": None}
+    events[at] = {**events[at], "mood": "good", "sequence_number": 7, "nothing": None}
     book, _ = read(*events)
-    [(kind, raw)] = kept_raw(book)
-    assert kind == known["type"]
-    place = {name: value for name, value in known.items() if name not in taken}
-    for name in ("item", "response"):
-        if name in taken:
-            place[name] = {"id": known[name]["id"]}
-    assert raw == {**place, "mood": "good"}
+    assert kept_raw(book) == [(events[at]["type"], events[at])]
     assert without_ids(book) == without_ids(plain)
 
 
@@ -113,26 +107,26 @@ def test_every_field_that_the_sdk_names_has_a_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "left"),
+    "part",
     [
-        ({**PART, "mood": "good"}, {"mood": "good"}),
-        ({**PART, "logprobs": [{"token": "Hi"}]}, {"logprobs": [{"token": "Hi"}]}),
-        ({"type": "refusal", "refusal": "No", "annotations": [URL]}, {"annotations": [URL]}),
-        ({"type": "reasoning_text", "text": "Hm.", "logprobs": [1]}, {"logprobs": [1]}),
+        {**PART, "mood": "good"},
+        {**PART, "logprobs": [{"token": "Hi"}]},
+        {"type": "refusal", "refusal": "No", "annotations": [URL]},
+        {"type": "reasoning_text", "text": "Hm.", "logprobs": [1]},
     ],
 )
-def test_unknown_fields_of_a_part_are_kept(part: Json, left: Json) -> None:
+def test_an_event_whose_part_has_unknown_fields_is_kept(part: Json) -> None:
     place = {"item_id": "it_1", "output_index": 0, "content_index": 0}
-    book, _ = read(event("content_part.added", **place, part=part))
-    kept = {"type": "response.content_part.added", **place, "part": left}
-    assert kept_raw(book) == [("response.content_part.added", kept)]
+    one = event("content_part.added", **place, part=part)
+    book, _ = read(one)
+    assert kept_raw(book) == [(one["type"], one)]
 
 
 def test_unknown_fields_of_a_delta_that_is_an_object_are_kept() -> None:
     delta = {"type": "text", "text": "Hm.", "signature": "s"}
-    book, _ = read(event("reasoning.delta", **THOUGHT, delta=delta))
-    kept = {"type": "response.reasoning.delta", **THOUGHT, "delta": {"signature": "s"}}
-    assert kept_raw(book) == [("response.reasoning.delta", kept)]
+    one = event("reasoning.delta", **THOUGHT, delta=delta)
+    book, _ = read(one)
+    assert kept_raw(book) == [(one["type"], one)]
 
 
 # --- probabilities and citations -----------------------------------------------------------------
@@ -154,7 +148,7 @@ def test_probabilities_that_only_the_end_of_a_text_has_are_kept(where: str) -> N
     assert texts(junk) == ["Hi"]
     no = {"type": "refusal", "refusal": "No", "logprobs": [one]}
     book, _ = read(event("content_part.done", **MSG, part=no))
-    assert [raw["part"] for _, raw in kept_raw(book)] == [{"logprobs": [one]}]
+    assert [raw["part"] for _, raw in kept_raw(book)] == [no]
 
 
 def test_citations_that_only_the_end_of_a_text_has_are_shown() -> None:
@@ -162,42 +156,18 @@ def test_citations_that_only_the_end_of_a_text_has_are_shown() -> None:
     assert [one["url"] for one in cut["block_list"][0]["annotations"]] == ["https://a.b"]
 
 
-# --- stamps --------------------------------------------------------------------------------------
+# --- how often -----------------------------------------------------------------------------------
 
 
-def stamped(piece: str, stamp: Any, **place: Any) -> Json:
-    return text(piece, **place, content_index=0, stamp=stamp)
-
-
-def stamps(*events: Json) -> list[tuple[Any, Any]]:
-    book, _ = read(*events)
-    return [(raw["output_index"], raw["stamp"]) for _, raw in kept_raw(book)]
-
-
-def test_deltas_that_are_all_stamped_alike_leave_one_stamp() -> None:
-    book, _ = read(*[stamped(piece, {"by": "proxy"}) for piece in "Hello"])
-    assert texts(streams.shown(book)["output"][0]) == ["Hello"]
-    [(kind, raw)] = kept_raw(book)
-    assert (kind, raw["stamp"]) == ("response.output_text.delta", {"by": "proxy"})
-    assert "delta" not in raw
-
-
-def test_a_stamp_that_changes_is_kept_each_time() -> None:
-    assert stamps(*map(stamped, "abcd", (1, 1, 2, 1))) == [(0, 1), (0, 2), (0, 1)]
-
-
-def test_each_item_has_stamps_of_its_own() -> None:
-    two = [
-        stamped("x", f"at {index}", item_id=f"msg_{index}", index=index)
-        for _ in range(3)
+def test_deltas_with_the_same_unknown_names_are_kept_once() -> None:
+    events = [
+        text(piece, item_id=f"msg_{index}", index=index, content_index=0, stamp=at)
+        for at, piece in enumerate("Hello")
         for index in (0, 1)
     ]
-    assert stamps(*two) == [(0, "at 0"), (1, "at 1")]
-
-
-def test_stamps_of_many_items_are_forgotten_rather_than_gathered() -> None:
-    once = [stamped("x", 1, item_id=f"msg_{n}", index=n) for n in range(300)]
-    assert len(stamps(*once, *once[-10:], once[0])) == 301
+    book, _ = read(*events)
+    assert [texts(one) for one in streams.shown(book)["output"]] == [["Hello"], ["Hello"]]
+    assert kept_raw(book) == [("response.output_text.delta", events[0])]
 
 
 def test_a_stream_that_stamps_its_deltas_is_read_as_any_other() -> None:

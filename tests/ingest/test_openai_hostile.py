@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tailrace.core.errors import StreamError
 from tailrace.ingest.base import Notebook, Outcome
-from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tests.ingest import streams
 
 Json = dict[str, Any]
@@ -100,7 +100,7 @@ def _mutated(draw: st.DrawFn) -> list[Json]:
     return events
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(_mutated())
 def test_a_stream_that_was_tampered_with_ends_legally(events: list[Json]) -> None:
     book, _ = ended(events)
@@ -173,7 +173,7 @@ _event = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(_event, max_size=14))
 def test_any_mixture_of_events_ends_legally(events: list[Json]) -> None:
     book, _ = ended(events)
@@ -181,7 +181,6 @@ def test_any_mixture_of_events_ends_legally(events: list[Json]) -> None:
     streams.check_readable(book)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40) | st.text(max_size=40) | _junk.map(json.dumps))
 def test_anything_is_an_event_or_refused(data: bytes | str) -> None:
     book = Notebook()
@@ -281,6 +280,7 @@ _MANY = (
 )
 
 
+@pytest.mark.growth
 @pytest.mark.parametrize("make", _MANY)
 def test_time_grows_with_the_stream_and_no_faster(make: Any) -> None:
     def seconds(count: int) -> float:

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.core import events as ev
 from tests.ingest import streams
+from tests.ingest.streams import kept_raw
 from tests.ingest.test_openai_responses import (
     Json,
     added,
@@ -16,7 +17,6 @@ from tests.ingest.test_openai_responses import (
     completed,
     done,
     event,
-    kept_raw,
     message,
     output,
     read,

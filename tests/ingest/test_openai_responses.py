@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent, StreamTooLarge
 from tailrace.core.items import InputRequest
 from tailrace.ingest.base import Notebook, Outcome
-from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tests.ingest import streams
+from tests.ingest.streams import kept_raw
 
 Json = dict[str, Any]
 
@@ -69,14 +69,6 @@ def output(*events: Json, **options: Any) -> list[Json]:
 
 def texts(item: Json) -> list[str]:
     return [block.get("text", block.get("refusal")) for block in item["block_list"]]
-
-
-def kept_raw(book: Notebook) -> list[tuple[str, Any]]:
-    return [
-        (one.event_type, private.raw)
-        for one, private in book.take()
-        if isinstance(one, ev.RawEvent) and private is not None
-    ]
 
 
 # --- the document --------------------------------------------------------------------------------

@@ -365,7 +365,7 @@ def spoilt(draw: st.DrawFn) -> list[Json]:
     return events
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(spoilt())
 def test_no_stream_breaks_the_reader(events: list[Json]) -> None:
     check_breaks_nothing(RunEvents, events)

@@ -11,11 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.core.errors import MalformedEvent
-from tailrace.core.items import Usage
 from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook, Outcome
-from tailrace.ingest.vercel_ui import VercelUi, message_facts
-from tailrace.ingest.vercel_values import without
+from tailrace.ingest.vercel_ui.reader import VercelUi, message_facts
 from tests.ingest.streams import (
     check_breaks_nothing,
     check_readable,
@@ -640,276 +638,51 @@ def test_a_part_that_begins_as_before_and_goes_on_otherwise_is_another_part() ->
     assert unfinished[0] == message("The sky")
 
 
-# --- sub-agents, steps and what passes by --------------------------------------------------------
-
-
-def task(status: str = "queued", ident: str = "c", **fields: Any) -> Json:
-    data = {"task_id": ident, "task_index": 1, "parent_task_id": "run_1", "call_id": "c"}
-    return {"type": "data-task", "id": ident, "data": {**data, "status": status, **fields}}
-
-
-def item(kind: str, index: int = 0, ident: str = "c", **fields: Any) -> Json:
-    data = {"task_id": ident, "type": kind, "id": f"{kind}_{index}", **fields}
-    return {"type": "data-task-item", "id": f"{ident}/{index}", "data": data}
-
+# --- parts of our own streams --------------------------------------------------------------------
 
 SERVER: Json = {"providerExecuted": True}
-BEGUN: list[Json] = [OURS, *call(**SERVER), task(), task("in_progress")]
 
 
-def test_a_sub_agent_is_built_again_under_its_call() -> None:
-    said = [{"type": "text", "text": "It is so.[^1][^7] 😀"}]
-    said[0]["annotations"] = [  # type: ignore[assignment]
-        {"type": "reference_to_block", "reference_id": 1, "start_index": 9, "end_index": 13},
-        {"type": "reference_to_block", "reference_id": 7, "start_index": 13, "end_index": 17},
-        {"type": "file_citation", "file_id": "f"},
-    ]
-    blocks: list[Any] = [
-        *said,
-        {"type": "refusal", "refusal": "No."},
-        {"type": "image", "image_url": {"url": "/i"}, "id": 4},
-        {"type": "file", "url": "/f", "id": 5},
-    ]
-    fact, plain = {"type": "text", "text": "fact", "id": 1}, {"type": "text", "text": "fact"}
-    call_fields: Json = {"call_id": "d", "name": "look", "arguments": "{}"}
-    usage = {"calls": 2, "input_tokens": 3, "output_tokens": 4}
-    over: Json = {"agent": "a", "model": "m", "usage": usage, "structured_output": {"value": 1}}
-    shown = view(
-        OURS,
-        *call(**SERVER),
-        {
-            **item("tool_result", ident="run_1", call_id="c", status="in_progress"),
-            "transient": True,
-        },
-        task(agent="a", model="m"),
-        task("in_progress"),
-        item("reasoning", summary=[{"type": "text", "text": "hm"}], status="in_progress"),
-        item("reasoning", summary=[{"type": "text", "text": "hm"}]),
-        item("reasoning", 1, reasoning_text=[{"type": "text", "text": "raw"}], status="incomplete"),
-        item("tool_call", 2, **call_fields),
-        item("tool_result", 3, call_id="d", block_list=[fact, {**fact, "id": 0}, plain]),
-        {"type": "data-delta", "id": "1/4/0", "transient": True, "data": "It"},
-        {"type": "data-block", "id": "1/4/1", "transient": True, "data": {}},
-        item("message", 4, role="assistant", block_list=blocks),
-        item("message", 4, role="assistant", block_list=blocks),
-        item("raw", 5, raw={"a": 1}, source="x"),
-        task("completed", **over),
-        task("completed"),
-        item("message", 6, role="assistant"),
-        gave([{"type": "text", "text": "own"}, {"type": "task", "task_id": "c"}]),
-        FINISH,
-    )
-    child = shown["tasks"][0]
-    assert (child["agent"], child["model"], child["status"]) == ("a", "m", "completed")
-    assert child["structured_output"] == {"value": 1}
-    assert child["usage"] == {**usage, "calls": 1, "model": "m"}
-    inner = [one for one in shown["output"][1]["block_list"] if "task_id" in one]
-    assert [one["type"] for one in inner] == [
-        "reasoning",
-        "reasoning",
-        "tool_call",
-        "tool_result",
-        "message",
-        "raw",
-    ]
-    assert inner[1]["status"] == "incomplete"
-    assert inner[3]["block_list"] == [fact, plain]
-    notes = inner[4]["block_list"][0]["annotations"]
-    assert [one["type"] for one in notes] == ["reference_to_block", "raw", "file_citation"]
-    assert [one.get("id") for one in inner[4]["block_list"]] == [None] * 4
-    assert shown["output"][1]["block_list"][-1] == {"type": "text", "text": "own"}
+def test_a_stream_of_ours_gives_the_items_of_the_root() -> None:
+    def part(kind: str, **fields: Any) -> Json:
+        return {"type": f"data-{kind}", "id": "c/0", "data": {"task_id": "c"}, **fields}
+
+    parts = [part(kind) for kind in ("task", "task-item", "step")]
+    parts += [part(kind, transient=True) for kind in ("delta", "block", "notice", "progress")]
+    blocks = [{"type": "text", "text": "own"}, {"type": "task", "task_id": "c"}]
+    shown = view(OURS, *call(**SERVER), *parts, gave(blocks), FINISH)
+    assert [one["type"] for one in shown["output"]] == ["tool_call", "tool_result"]
+    assert shown["output"][1]["block_list"] == blocks[:1]
+    assert not shown.keys() & {"tasks", "steps", "notices", "progress"}
+    assert raw_of(OURS, *parts, FINISH) == []
 
 
-def test_the_root_cites_what_its_sub_agent_found() -> None:
+def test_a_citation_of_a_sub_agents_block_is_kept_raw() -> None:
     start, delta, end = text("m/0", "So.[^3]")
-    about: Json = {"reference_id": 3, "task_id": "c", "output_index": 1, "block_index": 0}
-
-    def cited(**other: Any) -> Any:
-        source = {"type": "source", "sourceType": "document", "id": "c/1/0"}
-        source["providerMetadata"] = {"tailrace": {**about, **other}}  # type: ignore[assignment]
-        citation = {"source": source, "startIndex": 3, "endIndex": 7}
-        shown = view(
-            *BEGUN,
-            item("tool_call", call_id="d", name="look", arguments="{}"),
-            item(
-                "tool_result", 1, call_id="d", block_list=[{"type": "text", "text": "f", "id": 1}]
-            ),
-            task("completed"),
-            gave([{"type": "task", "task_id": "c"}]),
-            start,
-            delta,
-            {**end, "citations": [citation, citation]},
-            FINISH,
-        )
-        return shown.get("imports"), shown["output"][-1]["block_list"][0]["annotations"]
-
-    imports, notes = cited()
-    assert imports == [{"reference_id": 3, "source_task_id": "c", "source_reference_id": 1}]
-    assert [one["type"] for one in notes] == ["reference_to_block"] * 2
-    for other in ({"task_id": "x"}, {"block_index": 9}, {"block_index": None}, {"output_index": 9}):
-        imports, notes = cited(**other)
-        assert imports is None
-        assert notes[0]["type"] == "raw"
-    assert cited(reference_id=0)[0] is None
+    source: Json = {"type": "source", "sourceType": "document", "id": "c/1/0"}
+    source["providerMetadata"] = {"tailrace": {"reference_id": 3, "task_id": "c"}}
+    end["citations"] = [{"source": source, "startIndex": 3, "endIndex": 7}]
+    assert notes(OURS, start, delta, end)[0][0]["type"] == "raw"
 
 
-def test_sub_agents_end_as_they_say_or_with_the_message() -> None:
-    def child(*chunks: Any) -> Json:
-        shown: Json = view(*BEGUN, *chunks)["tasks"][0]
-        return {name: shown.get(name) for name in ("status", "reason", "error")}
-
-    none = {"reason": None, "error": None}
-    assert child(task("incomplete")) == {**none, "status": "incomplete", "reason": "incomplete"}
-    error = {"code": "x", "message": "y"}
-    assert child(task("failed", error=error)) == {**none, "status": "failed", "error": error}
-    assert child(task("failed"))["error"] == {"code": "error", "message": ""}
-    assert child(task("cancelled", reason="stop"))["reason"] == "stop"
-    assert child(task("cancelled")) == {**none, "status": "cancelled"}
-    assert child(FINISH)["reason"] == "Its parent ended."
-    open_result = [
-        item("tool_call", call_id="d", name="look", arguments="{}"),
-        task(ident="d", parent_task_id="c", call_id="d"),
+def test_a_citation_whose_marker_stands_in_the_text_is_written_once() -> None:
+    fact = {"type": "text", "text": "fact", "id": 1}
+    start, delta, end = text("m/0", "So.[^1]")
+    source: Json = {"type": "source", "sourceType": "document", "id": "c/1/0"}
+    source["providerMetadata"] = {"tailrace": {"reference_id": 1}}
+    end["citations"] = [
+        {"source": source, "startIndex": 3, "endIndex": 7},
+        {"source": source, "startIndex": 0, "endIndex": 2},
     ]
-    shown = view(*BEGUN, *open_result, FINISH)
-    assert [one["status"] for one in shown["tasks"]] == ["cancelled"] * 2
-    assert shown["output"][1]["error"]["code"] == "interrupted"
+    found = notes(OURS, *call(**SERVER), gave([fact]), start, delta, end)[0]
+    assert [one["type"] for one in found] == ["reference_to_block"] * 2
+    assert [one["start_index"] for one in found] == [3, 0]
 
 
-def test_a_result_is_closed_when_its_last_sub_agent_has_ended() -> None:
-    two = [*BEGUN, task(ident="c/2")]
-    answer = gave([{"type": "task", "task_id": "c"}, {"type": "task", "task_id": "c/2"}])
-    shown = view(*two, answer, task("completed", ident="c/2"), task("completed"), FINISH)
-    assert shown["output"][1].get("status", "completed") == "completed"
-    assert [one["task_id"] for one in shown["tasks"]] == ["c", "c/2"]
-    never = gave([{"type": "task", "task_id": "never"}])
-    assert output(OURS, *call(**SERVER), never, FINISH)[1] == result()
-    failed = {"type": "tool-output-error", "toolCallId": "c", "errorText": "no"}
-    shown = view(*BEGUN, failed, task("cancelled"), FINISH)
-    assert shown["output"][1]["error"]["message"] == "no"
-
-
-def test_a_sub_agent_below_a_sub_agent() -> None:
-    inner = {"ident": "d", "parent_task_id": "c", "call_id": "d"}
-    looked = item("tool_call", call_id="d", name="ask", arguments="{}")
-    answer = item("tool_result", 1, call_id="d", block_list=[])
-    said = item("message", ident="d", role="assistant", block_list=[{"type": "text", "text": "x"}])
-
-    def statuses(*chunks: Any) -> list[tuple[str, str]]:
-        shown = view(*chunks, FINISH)
-        return [(one["task_id"], one["status"]) for one in shown["tasks"]]
-
-    both = [("c", "completed"), ("d", "completed")]
-    live = [*BEGUN, looked, task(**inner), said, task("completed", **inner), answer]
-    assert statuses(*live, task("completed")) == both
-    # The result comes before its sub-agent ends; the parent says that it is over before that.
-    early = [*BEGUN, looked, task(**inner), answer, answer, task("completed"), said]
-    assert statuses(*early, task("completed", **inner)) == both
-    # Joined late: what is over is told before what it holds.
-    done = gave([{"type": "task", "task_id": "c"}])
-    told = [OURS, *call(**SERVER), done, task("completed"), looked, answer]
-    assert statuses(*told, task("completed", **inner), said) == both
-    joined = [OURS, *call(**SERVER), task("in_progress"), looked, answer]
-    joined += [task("in_progress", **inner), said, task("completed", **inner)]
-    more = item("message", 2, role="assistant", block_list=[])
-    assert statuses(*joined, more, task("completed")) == both
-
-
-def test_what_has_no_place_among_the_sub_agents_is_kept_raw() -> None:
-    orphans = [
-        task(ident="x", call_id="unknown"),
-        task(ident="x", call_id=None),
-        task(ident="x", parent_task_id="unknown"),
-        {"type": "data-task", "id": "x", "data": {"task_id": 7}},
-        {"type": "data-task", "id": "x", "data": None},
-        item("message", ident="unknown", role="assistant"),
-        item("message", 9, role=7),
-        {"type": "data-step", "id": "x", "data": {"task_id": "unknown"}},
-        {"type": "data-step", "id": "x", "data": {"task_id": "run_1", "step_index": True}},
-        {"type": "data-notice", "id": "x", "data": {"task_id": "run_1"}},
-        {"type": "data-progress", "id": "x", "data": {"task_id": "unknown"}},
-        {"type": "data-progress", "id": "x", "data": {"task_id": "run_1", "call_id": "unknown"}},
-        {"type": "data-output", "id": "x", "data": {}},
-    ]
-    assert raw_of(*BEGUN, *orphans, FINISH) == [one["type"] for one in orphans]
-    assert raw_of(OURS, *streamed("{", **SERVER), task(), FINISH) == ["data-task"]
-    assert raw_of(OURS, *call(**SERVER), gave("x"), task(), FINISH) == ["data-task"]
-    ended_child = [*BEGUN, task("completed"), task(ident="d", parent_task_id="c", call_id="d")]
-    assert raw_of(*ended_child, FINISH) == ["data-task"]
-
-
-def test_a_call_cannot_take_the_name_of_a_task_that_is_there() -> None:
-    same = {"ident": "x", "call_id": "run_1"}
-    calls = call("run_1", **SERVER)
-    assert raw_of(OURS, *calls, task(**same), FINISH) == ["data-task"]
-
-
-def test_the_cut_items_of_a_sub_agent_are_superseded_when_the_step_is_reset() -> None:
-    half = item("message", role="assistant", block_list=[], status="incomplete")
-    done = item("tool_call", 1, call_id="d", name="look", arguments="{", status="incomplete")
-    twice = item("tool_call", 2, call_id="e", name="look", arguments="{}")
-    again = {**twice, "id": "c/3"}
-    lost = item("tool_result", 4, call_id="e", status="incomplete")
-    late = item("tool_result", 5, call_id="d")
-    shown = view(*BEGUN, half, done, RESET, twice, again, lost, {**lost, "id": "c/9"}, late, FINISH)
-    inner = shown["output"][1]["block_list"]
-    assert [one["type"] for one in inner] == ["tool_call", "tool_result"]
-    assert inner[1]["error"]["code"] == "interrupted"
-
-
-def test_steps_notices_progress_and_the_output_of_ours() -> None:
-    def step(index: int, name: str, status: str, depth: Any = 0, task_id: str = "run_1") -> Json:
-        data = {"task_id": task_id, "step_index": index, "name": name, "depth": depth}
-        return {
-            "type": "data-step",
-            "id": "s",
-            "transient": True,
-            "data": {**data, "status": status},
-        }
-
-    def passing(kind: str, **data: Any) -> Json:
-        data = {"task_id": "run_1", **data}
-        return {
-            "type": f"data-{kind}",
-            "id": str(data.get("id", "")),
-            "transient": True,
-            "data": data,
-        }
-
-    shown = view(
-        *BEGUN,
-        step(0, "outer", "in_progress"),
-        step(1, "inner", "in_progress", None),
-        step(2, "in child", "in_progress", 0, "c"),
-        step(0, "outer", "completed"),
-        step(0, "outer", "completed"),
-        step(3, "over", "completed"),
-        step(4, "inside", "completed", 1),
-        step(5, "next", "completed"),
-        {**passing("notice", message="hi", level="warning"), "id": "n"},
-        {**passing("notice", message="hi"), "id": "n"},
-        passing("notice", message="in child", task_id="c"),
-        passing("progress", current=1, total=2, message="half"),
-        passing("progress", call_id="c", current="?", total=None),
-        item("tool_call", call_id="d", name="look", arguments="{}"),
-        passing("progress", call_id="d", task_id="c", current=3),
-        {"type": "data-output", "id": "o", "data": {"value": None, "name": "n"}},
-        task("completed"),
-        gave([{"type": "task", "task_id": "c"}]),
-        FINISH,
-    )
-    assert [(one["name"], one["depth"]) for one in shown["steps"]] == [
-        ("outer", 0),
-        ("inner", 1),
-        ("over", 0),
-        ("inside", 1),
-        ("next", 0),
-    ]
-    assert shown["tasks"][0]["steps"][0]["name"] == "in child"
-    assert shown["notices"] == [{"message": "hi", "level": "warning"}]
-    assert shown["tasks"][0]["notices"] == [{"message": "in child"}]
-    assert shown["progress"] == {"message": "half", "current": 1, "total": 2}
-    assert shown["structured_output"] == {"value": None, "name": "n"}
-    assert shown["output"][1]["block_list"][0]["progress"] == {"current": 3}
+def test_the_structured_output_of_ours_is_read() -> None:
+    part = {"type": "data-output", "id": "o", "data": {"value": None, "name": "n"}}
+    assert view(OURS, part, FINISH)["structured_output"] == {"value": None, "name": "n"}
+    assert raw_of(OURS, {**part, "data": {}}, FINISH) == ["data-output"]
 
 
 # --- whole streams -------------------------------------------------------------------------------
@@ -1027,14 +800,7 @@ def spoilt(draw: st.DrawFn) -> list[Json]:
     return chunks
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(spoilt())
 def test_no_stream_breaks_the_reader(chunks: list[Json]) -> None:
     check_breaks_nothing(VercelUi, chunks)
-
-
-def test_the_usage_of_sub_agents_is_taken_out_of_the_sum_unless_it_is_more_than_the_sum() -> None:
-    total = Usage(input_tokens=10, output_tokens=4, cost=0.5)
-    child = Usage(input_tokens=3, cost=0.2)
-    assert without(total, [child]) == Usage(input_tokens=7, output_tokens=4, cost=0.3)
-    assert without(total, [Usage(input_tokens=11)]) == total

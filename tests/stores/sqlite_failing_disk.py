@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from tailrace.core.errors import StorageError
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._store import batch, created, numbers, written
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.store_kit.setup import batch, created, numbers, written
 
 
 async def main(path: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._store import batch, new_run
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.store_kit.setup import batch, new_run
 
 
 async def main(path: str, run_id: str, count: int) -> None:

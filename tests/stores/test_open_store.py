@@ -9,8 +9,8 @@ import pytest
 
 from tailrace.core.errors import CallerError, StorageError
 from tailrace.stores import open_store
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._store import created
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.store_kit.setup import created
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ async def test_a_store_in_memory_leaves_no_file(
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("", "write sqlite:///file.db"),
-        ("mysql://host/name", "no store for mysql://"),
-        ("redis://host", "no store for redis://"),
-        ("sqlite://file.db", "write sqlite:///file.db"),
-        ("sqlite:file.db", "write sqlite:///file.db"),
+        ("", "Write sqlite:///file.db"),
+        ("mysql://host/name", "No store for mysql://"),
+        ("redis://host", "No store for redis://"),
+        ("sqlite://file.db", "Write sqlite:///file.db"),
+        ("sqlite:file.db", "Write sqlite:///file.db"),
         ("sqlite:///file.db?sync=full", "synchronous=full"),
-        ("sqlite3:///file.db", "no store for sqlite3://"),
+        ("sqlite3:///file.db", "No store for sqlite3://"),
     ],
 )
 async def test_a_bad_url_says_what_a_good_one_is(url: str, says: str) -> None:

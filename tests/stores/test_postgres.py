@@ -27,10 +27,10 @@ from tailrace.core.errors import (
 )
 from tailrace.core.events import Notice, TaskCreated, recorded
 from tailrace.ports import Batch, NewRun, RunInfo, Store
-from tailrace.stores.postgres import PostgresStore
-from tailrace.stores.postgres_pool import split_url
-from tailrace.stores.postgres_schema import MIGRATIONS, migrate
-from tailrace.testing.log import EventLogKit, Opener
+from tailrace.stores.postgres.pool import split_url
+from tailrace.stores.postgres.schema import MIGRATIONS, migrate
+from tailrace.stores.postgres.store import PostgresStore
+from tailrace.testing.store_kit import EventLogKit, Opener
 from tests.services import Postgres
 
 LEASE = 60.0
@@ -567,7 +567,7 @@ async def test_a_user_without_rights_is_told_which_it_needs(postgres: Postgres) 
     store = await PostgresStore.open(f"{url}?schema=guests")
     await made(store, new("r"))
     await store.close()
-    with pytest.raises(StorageError, match="refuses to let us in"):
+    with pytest.raises(StorageError, match="refuses the login"):
         await PostgresStore.open(database.replace("postgres@", "stranger@"))
 
 
@@ -717,5 +717,5 @@ async def test_text_that_the_database_cannot_hold_is_the_callers_mistake(
 async def test_a_failing_statement_is_a_storage_error(store: PostgresStore, outsider: Any) -> None:
     await made(store, new("r"))
     await outsider.execute("drop table letters")
-    with pytest.raises(StorageError, match="could not do it"):
+    with pytest.raises(StorageError, match="reports an error"):
         await store.post("r", "cancel", b"")

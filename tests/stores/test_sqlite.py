@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.ports import Store
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing.log import EventLogKit, Opener
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.store_kit import EventLogKit, Opener
 
 
 class Clock:

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import StorageBusy, StorageError
-from tailrace.stores import sqlite_queue, sqlite_schema, sqlite_threads
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.stores.sqlite_batches import pack, plan, put_pack
-from tailrace.testing._store import batch, created, new_run, numbers, written
+from tailrace.stores.sqlite import connections, queue, schema
+from tailrace.stores.sqlite.batches import pack, plan, put_pack
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
 
 DEADLINE = 30.0
 
@@ -134,7 +134,7 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
 async def test_a_reader_is_brought_so_many_bytes_at_a_time(
     store: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.stores.sqlite_batches.READ_BYTES", 5_000)
+    monkeypatch.setattr("tailrace.stores.sqlite.batches.READ_BYTES", 5_000)
     await created(store, "r")
     for seq in range(2, 12):
         await written(store, batch("r", seq, text="x" * 2_000))
@@ -169,7 +169,7 @@ async def test_the_wal_is_carried_over_beside_the_writer(store: SqliteLog, path:
 async def test_a_wal_that_grows_too_large_starts_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_threads, "WAL_LIMIT", 6_000_000)
+    monkeypatch.setattr(connections, "WAL_LIMIT", 6_000_000)
     store = await SqliteLog.open(path)
     # A reader that stays keeps the WAL from starting again by itself.
     reader = apsw.Connection(str(path))
@@ -205,7 +205,7 @@ async def test_a_checkpoint_that_fails_stops_nobody(
         failed.set()
         raise failure
 
-    monkeypatch.setattr(sqlite_threads.Checkpointer, "_checkpoint", fail)
+    monkeypatch.setattr(connections.Checkpointer, "_checkpoint", fail)
     await fill(store, 6)
     assert await asyncio.to_thread(failed.wait, DEADLINE)
     monkeypatch.undo()
@@ -273,7 +273,7 @@ async def test_a_killed_writer_leaves_a_dense_log_with_all_it_was_told(path: Pat
 async def test_a_file_that_stays_busy_is_one_clear_error(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_schema, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.05)
     store = await SqliteLog.open(path)
     await created(store, "r")
     other = apsw.Connection(str(path))
@@ -302,7 +302,7 @@ async def test_a_lease_of_another_boot_has_ended(path: Path) -> None:
 async def test_a_lease_without_a_boot_id_goes_by_the_clock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_queue, "_BOOT_ID", Path("/nowhere"))
+    monkeypatch.setattr(queue, "_BOOT_ID", Path("/nowhere"))
     monkeypatch.delattr("time.CLOCK_BOOTTIME", raising=False)
     store = await SqliteLog.open(path)
     await created(store, "r")

@@ -14,9 +14,9 @@ import apsw
 import pytest
 
 from tailrace.core.errors import CallerError, StorageError
-from tailrace.stores import sqlite_schema
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._store import batch, created, ended, public, written
+from tailrace.stores.sqlite import schema
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.store_kit.setup import batch, created, ended, public, written
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ async def test_a_store_that_opens_halfway_leaves_nothing_open(
 ) -> None:
     opened: list[apsw.Connection] = []
 
-    def connect(name: str, synchronous: sqlite_schema.Synchronous) -> apsw.Connection:
+    def connect(name: str, synchronous: schema.Synchronous) -> apsw.Connection:
         if len(opened) == calls:
             raise StorageError("too many open files")
-        opened.append(sqlite_schema.connect(name, synchronous))
+        opened.append(schema.connect(name, synchronous))
         return opened[-1]
 
-    monkeypatch.setattr("tailrace.stores.sqlite.connect", connect)
+    monkeypatch.setattr("tailrace.stores.sqlite.store.connect", connect)
     with pytest.raises(StorageError, match="too many"):
         await SqliteLog.open(path)
     names = {thread.name for thread in threading.enumerate()}
@@ -68,7 +68,7 @@ async def test_a_store_that_opens_halfway_leaves_nothing_open(
 async def test_a_file_that_stays_locked_is_one_clear_error(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_schema, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.05)
     other = apsw.Connection(str(path))
     other.execute("begin exclusive")
     other.execute("create table x (y)")
@@ -159,14 +159,14 @@ async def test_a_file_of_the_first_version_becomes_todays(path: Path, said: int)
     store = await SqliteLog.open(path)
     await check_migrated(store)
     await store.close()
-    assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION,)]
+    assert execute(path, "pragma user_version") == [(schema.VERSION,)]
 
 
-@pytest.mark.parametrize("version", range(1, sqlite_schema.VERSION))
+@pytest.mark.parametrize("version", range(1, schema.VERSION))
 async def test_a_file_left_at_any_version_becomes_todays(path: Path, version: int) -> None:
     version_1(path)
     db = apsw.Connection(str(path))
-    sqlite_schema.migrate(db, version)
+    schema.migrate(db, version)
     digest = hashlib.sha256(b"old").hexdigest()
     if version > 1:
         db.execute("insert into blobs values (?, 'text/plain', ?)", (digest, b"old"))
@@ -181,7 +181,7 @@ async def test_a_file_left_at_any_version_becomes_todays(path: Path, version: in
         assert await store.collect_blobs(-1) == 0
         assert await store.blob(digest) == (b"old", "text/plain")
     await store.close()
-    assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION,)]
+    assert execute(path, "pragma user_version") == [(schema.VERSION,)]
 
 
 async def test_processes_that_race_to_migrate_do_it_once(path: Path) -> None:
@@ -196,9 +196,7 @@ async def test_a_migration_that_fails_leaves_the_old_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version_1(path)
-    monkeypatch.setattr(
-        sqlite_schema, "MIGRATIONS", (*sqlite_schema.MIGRATIONS[:1], "drop table runs; oops")
-    )
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS[:1], "drop table runs; oops"))
     with pytest.raises(StorageError, match="could not be opened"):
         await SqliteLog.open(path)
     assert execute(path, "pragma user_version") == [(0,)]
@@ -213,7 +211,7 @@ async def test_a_file_of_a_newer_version_is_one_clear_error(path: Path) -> None:
     store = await SqliteLog.open(path)
     await ended(store, "r")
     await store.close()
-    execute(path, f"pragma user_version = {sqlite_schema.VERSION + 1}")
+    execute(path, f"pragma user_version = {schema.VERSION + 1}")
     with pytest.raises(StorageError, match="Install a newer Tailrace"):
         await SqliteLog.open(path)
-    assert execute(path, "pragma user_version") == [(sqlite_schema.VERSION + 1,)]
+    assert execute(path, "pragma user_version") == [(schema.VERSION + 1,)]

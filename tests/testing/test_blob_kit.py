@@ -9,8 +9,8 @@ import pytest
 
 from tailrace.core.errors import NotFound
 from tailrace.ports import Batch, NewRun, Store
-from tailrace.testing._store import Opener
-from tailrace.testing._store_blobs import BlobTests
+from tailrace.testing.store_kit.blobs import BlobTests
+from tailrace.testing.store_kit.setup import Opener
 
 
 class MemoryBlobs:
@@ -18,10 +18,12 @@ class MemoryBlobs:
 
     def __init__(self) -> None:
         self.users: dict[str, set[str]] = {}
+        self.owners: dict[str, str] = {}
         self.blobs: dict[str, tuple[bytes, str]] = {}
 
     async def create(self, run: NewRun) -> NewRun:
         self.users[run.run_id] = set()
+        self.owners[run.run_id] = run.owner
         return run
 
     async def append(self, batches: list[Batch]) -> list[None]:
@@ -45,8 +47,9 @@ class MemoryBlobs:
         used.update(one for one in sha256s if one in self.blobs)
         return set(sha256s) - set(self.blobs)
 
-    async def blob(self, sha256: str) -> tuple[bytes, str] | None:
-        return self.blobs.get(sha256)
+    async def blob(self, sha256: str, *, owner: str | None = None) -> tuple[bytes, str] | None:
+        owners = {self.owners[run] for run, used in self.users.items() if sha256 in used}
+        return self.blobs.get(sha256) if owner is None or owner in owners else None
 
     async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
         used = set().union(*self.users.values()) if self.users else set()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.testing.providers import (
+from tailrace.testing.provider_rules import (
     ErrorBody,
     Issued,
     check_anthropic_messages,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, seed, settings
 
 from tailrace.core.events import KNOWN, Event
-from tailrace.testing.runs import Run, legal_runs
+from tailrace.testing.strategies import Run, legal_runs
 from tests.core.naive import ENDED, NaiveState
 from tests.core.naive_rules import NaiveRules
 
@@ -92,7 +92,7 @@ def test_a_run_has_at_least_its_beginning_and_its_end() -> None:
 
 
 def test_without_hypothesis_the_import_says_what_to_install() -> None:
-    code = "import sys; sys.modules['hypothesis'] = None; import tailrace.testing.runs"
+    code = "import sys; sys.modules['hypothesis'] = None; import tailrace.testing.strategies"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )

@@ -20,11 +20,11 @@ from tailrace.core.view import whole_object
 from tailrace.ingest.base import Notebook
 from tailrace.models.recording import record
 from tailrace.ports import Request
-from tailrace.runtime.calling import call_model
+from tailrace.runtime.model_call import call_model
 from tailrace.runtime.scripts import call, cut, fail, garbage, say, silence, think, wait
-from tailrace.testing._rules_anthropic_fields import MESSAGES
-from tailrace.testing._rules_fields import CHAT, RESPONSES
-from tailrace.testing.simulator import Recorded, Simulator, recorded_calls
+from tailrace.testing.provider_rules.anthropic_fields import MESSAGES
+from tailrace.testing.provider_rules.openai_fields import CHAT, RESPONSES
+from tailrace.testing.simulator import RecordedAnswer, Simulator, recorded_calls
 from tests.ingest.streams import recordings
 from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, weather_talk
 from tests.node import run_node
@@ -329,7 +329,7 @@ HI: Any = [{"role": "user", "content": "Hi"}]
 async def test_a_recording_is_the_same_whether_it_is_streamed_or_not(api: str) -> None:
     for path in recordings(FOLDERS[api])[:6]:
         said = []
-        async with Simulator(Recorded.read(path)) as provider:
+        async with Simulator(RecordedAnswer.read(path)) as provider:
             for streamed in (True, False):
                 model = model_at(provider, api)
                 book = Notebook()
@@ -383,11 +383,11 @@ async def test_a_recording_fails_as_it_did_and_takes_its_time(tmp_path: Path) ->
 async def test_the_sdks_read_a_recording_that_is_not_streamed() -> None:
     script: Any = [think("Hm."), say("Let me see."), call("get_weather", city="Paris")]
 
-    async def streamed(path: str, body: Any) -> Recorded:
+    async def streamed(path: str, body: Any) -> RecordedAnswer:
         async with Simulator(script) as provider:
             text = (await asked(provider, path, {**body, "stream": True})).text
         lines = [line.removeprefix("data: ") for line in text.split("\n")]
-        return Recorded(tuple(line for line in lines if line.startswith(("{", "["))))
+        return RecordedAnswer(tuple(line for line in lines if line.startswith(("{", "["))))
 
     async with (
         Simulator(await streamed(*MESSAGE)) as provider,

@@ -1,4 +1,4 @@
-"""How readers learn of new events: one file, one bus."""
+"""Buses: how readers learn of new events, in the process or over Redis; chosen by URL."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ from tailrace.ports import Bus, Mirror
 REDIS = ("redis", "rediss", "unix")
 
 
-async def open_bus(url: str | None = None) -> Bus:
-    """The bus that a URL names; without one, the bus inside this process.
-
-    Redis is only imported when it is asked for.
-    """
-    # The URL is not repeated in the message: it may hold a password.
+def check_bus_url(url: str | None) -> str:
+    """The scheme of a bus's URL, or `CallerError`. Without a URL it is `local`."""
     scheme = (url or "local:").partition(":")[0]
-    if scheme == "local":
+    if scheme not in ("local", *REDIS):
+        # The message does not repeat the URL, which may hold a password.
+        raise CallerError(
+            "Unknown bus URL in `bus`. Use local:, redis://host:port, rediss://host:port or "
+            "unix://path."
+        )
+    return scheme
+
+
+async def open_bus(url: str | None = None) -> Bus:
+    """Open the bus that a URL names; without a URL, the bus inside this process.
+
+    Redis is imported only if the URL asks for it.
+    """
+    if check_bus_url(url) == "local":
         from tailrace.buses.local import LocalBus
 
         return LocalBus()
-    if scheme in REDIS:
-        from tailrace.buses.redis import RedisBus
+    from tailrace.buses.redis.bus import RedisBus
 
-        return await RedisBus.open(url or "")
-    raise CallerError(
-        "This URL names no bus: use local:, redis://host:port, rediss://host:port or unix://path."
-    )
+    return await RedisBus.open(url or "")
 
 
 def mirror_of(bus: Bus) -> Mirror | None:
-    """What shows this process's runs to outsiders, if the bus's URL asked for it."""
+    """The bus's mirror, if its URL asked for it (`?mirror=true`)."""
     mirror: Mirror | None = getattr(bus, "mirror", None)
     return mirror

@@ -1,8 +1,8 @@
-"""The bus inside one process: one ring for each followed run, a cursor for each of its readers.
+"""The bus inside one process: a ring per followed run, a cursor per reader.
 
-A run's readers share what was published: nothing is copied for the thousandth of them. A ring lets
-go of what everybody has read, and of the oldest when it is full: a reader that was still there is
-told to look at the log.
+The readers of a run share the published events. A ring drops events that all readers have taken,
+and the oldest events when it is full. A reader that fell behind gets an empty list and reads the
+log.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tailrace.core.events import Recorded
 from tailrace.ports import Subscription
 
 MAX_QUEUED = 10_000
-"""Events that may wait for one run's slowest reader; past that it is sent to the log."""
+"""Most events that wait for a run's slowest reader; beyond that it must read the log."""
 
 MAX_BYTES = 16 * 1024 * 1024
-"""The same in bytes: one event may be as large as thousands of others."""
+"""Most bytes that wait: one event may be as large as thousands of others."""
 
 
 class LocalSubscription:
-    """One reader's place in the ring of its run."""
+    """A reader's place in the ring of its run."""
 
     def __init__(self, bus: LocalBus, run_id: str, ring: Ring) -> None:
         self._bus = bus
@@ -34,18 +34,18 @@ class LocalSubscription:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to tell this reader."""
+        """Whether there is nothing new for this reader."""
         return self.cursor == self._ring.end and self._misses == self._ring.misses
 
     async def get(self, wait: float) -> list[Recorded]:
-        """What was published since the last call, waiting for it if need be.
+        """The events since the last call; waits for them if there are none.
 
-        The list is shared with the other readers: look, don't touch.
+        The list is shared with other readers and must not be changed.
         """
         ring = self._ring
         if self.idle and not self._closed:
             loop = asyncio.get_running_loop()
-            # A bare timer: `asyncio.timeout` would cost more than the rest of the wake-up.
+            # A plain timer: `asyncio.timeout` costs more than the rest of the wake-up.
             ring.waiting[self] = woken = loop.create_future()
             timer = loop.call_later(wait, _finish, woken)
             try:
@@ -62,13 +62,13 @@ class LocalSubscription:
         return events
 
     def listen(self, heard: Callable[[list[Recorded]], None]) -> None:
-        """Call `heard` at each publishing: for a reader that keeps a ring of its own."""
+        """Call `heard` with each published list, for a reader with a ring of its own."""
         if not self._closed:
             self._ring.leave(self.cursor)
             self._ring.listeners[self] = heard
 
     def close(self) -> None:
-        """Stop listening; a call of `get` that still waits returns."""
+        """Unsubscribe. A waiting `get` returns."""
         if not self._closed:
             self._closed = True
             if self._ring.listeners.pop(self, None) is None:
@@ -84,10 +84,10 @@ def _finish(woken: asyncio.Future[None]) -> None:
 
 
 class Ring:
-    """The newest events of one run, as lists in the order in which they were published.
+    """The newest events of a run, as lists in the order of publishing.
 
-    Lists are counted from the beginning of the ring's life: `first` is the oldest that is kept,
-    `end` the one that comes next. A cursor is such a number, so falling behind is `cursor < first`.
+    Lists are numbered from 0: `first` is the oldest list in the ring, `end` the next list to come.
+    A cursor is such a number. A reader has fallen behind if `cursor < first`.
     """
 
     def __init__(self) -> None:
@@ -104,12 +104,12 @@ class Ring:
         self._joined: tuple[int, int, list[Recorded]] = (0, 0, [])
 
     def join(self) -> int:
-        """A new reader's cursor: it gets what is published from now on."""
+        """The cursor of a new reader, which gets events from now on."""
         self._readers_at[self.end] += 1
         return self.end
 
     def leave(self, cursor: int) -> None:
-        """Take a reader from its place; what nobody waits for any more is let go."""
+        """Remove a reader, and drop the lists that no reader waits for."""
         if cursor < self._first:
             return
         self._readers_at[cursor] -= 1
@@ -119,10 +119,10 @@ class Ring:
             self._forget_oldest()
 
     def take(self, cursor: int) -> tuple[list[Recorded], int]:
-        """Everything from a cursor on, and the cursor after it; nothing if it fell behind."""
+        """The events from a cursor on and the next cursor; no events if it fell behind."""
         events: list[Recorded] = []
         if self._first <= cursor < self.end:
-            # The others that were woken want the same: join the lists once for all of them.
+            # Other woken readers want the same events: join the lists once.
             start, end, events = self._joined
             if (start, end) != (cursor, self.end):
                 events = self._join_from(cursor)
@@ -134,7 +134,7 @@ class Ring:
         return events, moved
 
     def put(self, events: list[Recorded]) -> None:
-        """Tell the listeners, add the events and wake the readers."""
+        """Call the listeners, add the events and wake the readers."""
         for heard in list(self.listeners.values()):
             heard(events)
         if len(self.listeners) == len(self.readers):
@@ -149,9 +149,9 @@ class Ring:
         self._wake()
 
     def miss(self) -> None:
-        """Tell every reader to look at the log: something may have passed unheard.
+        """Make every reader read the log, because events may have been lost.
 
-        What is here stays: it reaches them afterwards.
+        The events in the ring stay and reach the readers afterwards.
         """
         for heard in list(self.listeners.values()):
             heard([])
@@ -179,32 +179,32 @@ class Ring:
 
 
 class LocalBus:
-    """Hands published events to the readers of this process."""
+    """Passes published events to the readers of this process."""
 
     def __init__(self) -> None:
         self._readers: dict[str, Ring] = {}
 
     def __len__(self) -> int:
-        """How many runs are followed."""
+        """The number of followed runs."""
         return len(self._readers)
 
     def __contains__(self, run_id: object) -> bool:
         return run_id in self._readers
 
     def publish(self, run_id: str, events: list[Recorded]) -> None:
-        """Give the events to every reader of the run."""
+        """Give events to every reader of the run."""
         ring = self._readers.get(run_id)
         if ring is not None and events:
             ring.put(events)
 
     def miss(self, run_id: str | None = None) -> None:
-        """Tell the readers of a run, or of all, to look at the log."""
+        """Make the readers of a run, or of all runs, read the log."""
         for one in list(self._readers) if run_id is None else [run_id]:
             if (ring := self._readers.get(one)) is not None:
                 ring.miss()
 
     def subscribe(self, run_id: str) -> Subscription:
-        """A new reader."""
+        """Subscribe a new reader to a run."""
         ring = self._readers.get(run_id)
         if ring is None:
             ring = self._readers[run_id] = Ring()
@@ -213,7 +213,7 @@ class LocalBus:
         return reader
 
     def drop(self, run_id: str, reader: LocalSubscription) -> None:
-        """Forget a reader, and the run when it was the last."""
+        """Remove a reader, and the run after its last reader."""
         ring = self._readers.get(run_id)
         if ring is not None:
             ring.readers.discard(reader)
@@ -221,10 +221,10 @@ class LocalBus:
                 del self._readers[run_id]
 
     async def check(self) -> None:
-        """Nothing can be away inside one process."""
+        """Do nothing: inside one process nothing can be away."""
 
     async def close(self) -> None:
-        """Let every reader go; those that wait return."""
+        """Unsubscribe every reader. A waiting `get` returns."""
         for ring in list(self._readers.values()):
             for reader in list(ring.readers):
                 reader.close()

@@ -11,15 +11,15 @@ from tailrace.core.errors import CallerError
 
 INTERRUPTED = 128 + signal.SIGINT
 READER_GONE = 128 + signal.SIGPIPE
-"""What a shell calls the exit of a command that died so."""
+"""The exit codes of a shell for these signals."""
 
 _CHUNK = 64 * 1024
 
 
 def pump(transcoder: Transcoder, source: int, target: int) -> int:
-    """Convert until the source ends, each piece as it comes; the exit code of the command.
+    """Convert until the source ends; return the exit code of the command.
 
-    Ctrl-C ends the target properly. A reader who has left has seen enough.
+    Ctrl-C gives the target a proper end. A closed pipe stops the command.
     """
     code = 0
     interrupts = _Interrupts()
@@ -38,7 +38,7 @@ def pump(transcoder: Transcoder, source: int, target: int) -> int:
 
 
 def _write(target: int, frames: bytes) -> None:
-    """Past every buffer: nothing waits for more, and nothing is left over when a reader leaves."""
+    """Write without a buffer, so that readers get each event at once."""
     left = memoryview(frames)
     try:
         while left:

@@ -1,4 +1,4 @@
-"""What a stream says, as the events of one run."""
+"""Streams as sources: bytes of any format to the events of a run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from tailrace.convert.pieces import STOP, Piece
+from tailrace.convert.framing import STOP, SourceEvent
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_INTEGER, decode_event
-from tailrace.core.errors import (
-    InvalidCursor,
-    MalformedEvent,
-    StreamCut,
-    StreamError,
-)
+from tailrace.core.errors import InvalidCursor, MalformedEvent, StreamCut, StreamError
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor
 from tailrace.core.snapshot import restore
@@ -26,53 +21,53 @@ from tailrace.wire import task
 _CUT = "The stream ended before the answer did."
 _FRAMES = ("task.snapshot", "task.gap")
 _LONGEST_HEAD = 400
-"""How far into a frame its type is looked for; a snapshot may be larger than any event."""
+"""How far into a frame to search for its type; a snapshot may be larger than any event."""
 
 
 class Opening(NamedTuple):
-    """A state to begin with instead of events; `gap` says why a reader is told to start again."""
+    """A state instead of events; `gap` is the reason why a reader has to start again."""
 
     state: State
     epoch: int
     gap: str | None
 
 
-Told = ev.Recorded | Opening
+Readable = ev.Recorded | Opening
 
 
 class Source(Protocol):
-    """Reads one stream, piece by piece."""
+    """Reads a stream, event by event."""
 
     error: StreamError | None
-    """Why the stream was not read to a proper end, known once it is over."""
+    """Why the stream has no proper end; set when it is over."""
 
     @property
     def state(self) -> State:
         """The run so far."""
         ...
 
-    def feed(self, piece: Piece) -> Iterator[Told]:
-        """What a piece says; `StreamError` if it is none."""
+    def feed(self, piece: SourceEvent) -> Iterator[Readable]:
+        """Read an event; raise `StreamError` if it is invalid."""
         ...
 
     def stop(self) -> None:
-        """The stream says `[DONE]`; its end follows."""
+        """Note `[DONE]`; the end follows."""
         ...
 
-    def end(self, error: StreamError | None) -> Iterator[Told]:
-        """What the end of the stream, or the error that ended it, says."""
+    def end(self, error: StreamError | None) -> Iterator[Readable]:
+        """The last events, at the end of the stream or after an error."""
         ...
 
 
 def _whoever_reads(_name: str) -> Executor:
-    """Who carries out a call: nobody does here, so it is the target's reader that may."""
+    """The executor of a call: the client, because a converter runs no tools."""
     return "client"
 
 
 class ProviderSource:
-    """A model call's stream as a run of its own: begun before it, ended as its outcome says.
+    """The stream of a model call as a run, which ends by the outcome of the call.
 
-    A call that waits for approvals leaves the run waiting for them.
+    The run waits if the call waits for approvals.
     """
 
     def __init__(
@@ -82,7 +77,7 @@ class ProviderSource:
         *,
         facts_of: Callable[[str], dict[str, Any]] | None = None,
     ) -> None:
-        """`facts_of` the first event are what the run begins with, its id (`task_id`) included."""
+        """`facts_of` reads the facts of the run, such as its `task_id`, from the first event."""
         self._make = make
         self._run_id = run_id
         self._facts_of = facts_of or _facts
@@ -94,17 +89,17 @@ class ProviderSource:
         """The run so far."""
         return self._begin()[0].state
 
-    def feed(self, piece: Piece) -> Iterator[Told]:
-        """What the next event of the provider brings."""
+    def feed(self, piece: SourceEvent) -> Iterator[Readable]:
+        """Read the next event of the provider."""
         book, ingest = self._begin(piece.data)
         ingest.feed(piece.data)
         yield from _written(book)
 
     def stop(self) -> None:
-        """Nothing: a provider says how its answer ended before that."""
+        """Ignore it: the provider has ended its answer before."""
 
-    def end(self, error: StreamError | None) -> Iterator[Told]:
-        """The run's end. What a provider said to the end stands, whatever followed it."""
+    def end(self, error: StreamError | None) -> Iterator[Readable]:
+        """End the run. A complete answer stays complete, whatever follows it."""
         self.error = error
         book, ingest = self._begin()
         self._conclude(book, ingest.end())
@@ -123,7 +118,7 @@ class ProviderSource:
             book.conclude(outcome)
 
     def _begin(self, first: str = "") -> tuple[Notebook, Ingest]:
-        """With the first event, because it mostly says who answers, and when it began to."""
+        """Begin the run with the first event, which mostly has the model and the time."""
         if self._begun is None:
             try:
                 facts = self._facts_of(first)
@@ -137,23 +132,23 @@ class ProviderSource:
 class MessageSource(ProviderSource):
     """A stream whose own end may be no more than `[DONE]`: a UI message, or chat completions.
 
-    Backends that write its chunks by hand often leave out `finish`, and their clients do not mind.
-    Some servers of chat completions send no `finish_reason`.
+    Hand-written backends often leave out `finish`, and their clients accept that. Some servers of
+    chat completions send no `finish_reason`.
     """
 
     def stop(self) -> None:
-        """Tell the reader, who knows whether something is missing."""
+        """Pass it to the ingest, which knows whether something is missing."""
         self._begin()[1].feed(STOP)
 
 
-def _written(book: Notebook) -> Iterator[Told]:
-    """What was written, without its bytes: only a target that shows them needs them."""
+def _written(book: Notebook) -> Iterator[Readable]:
+    """The written events, without their bytes: few targets need them."""
     for event, _ in book.take():
         yield ev.Recorded(event, b"")
 
 
 def _facts(first: str) -> dict[str, Any]:
-    """The model and the time that a provider's first event names, wherever it has them."""
+    """The model and the time in a provider's first event."""
     event = read_json(first)
     facts: dict[str, Any] = {}
     for holder in (event, event.get("response"), event.get("message")):
@@ -168,10 +163,10 @@ def _facts(first: str) -> dict[str, Any]:
 
 
 class TaskSource:
-    """Our own stream, or a foreign one of our events, by the reader's rules (PROTOCOL.md, 4).
+    """A stream of our own events, by the rules for readers (PROTOCOL.md, section 4).
 
-    Events keep their bytes. Those without a number get the next one, because most targets' frames
-    carry it; what comes twice is left out.
+    Events keep their bytes. An event without a number gets the next number, because most targets
+    need it. Repeated events are left out.
     """
 
     def __init__(self, _run_id: str) -> None:
@@ -181,11 +176,11 @@ class TaskSource:
         self._gap: str | None = None
         self.error: StreamError | None = None
 
-    def feed(self, piece: Piece) -> Iterator[Told]:
-        """One event, or a frame that stands for many."""
+    def feed(self, piece: SourceEvent) -> Iterator[Readable]:
+        """Read an event, or a frame that stands for many."""
         return iter(self._read(piece))
 
-    def _read(self, piece: Piece) -> list[Told]:
+    def _read(self, piece: SourceEvent) -> list[Readable]:
         raw = piece.data.encode("utf-8", "replace")
         self._note_epoch(piece.id)
         if any(name.encode() in raw[:_LONGEST_HEAD] for name in _FRAMES):
@@ -208,10 +203,10 @@ class TaskSource:
         return [ev.Recorded(event, raw, self._epoch)]
 
     def stop(self) -> None:
-        """Nothing: what a run's log does not say has not happened."""
+        """Ignore it: only the events of the log count."""
 
-    def end(self, error: StreamError | None) -> Iterator[Told]:
-        """Nothing is added to a run that is somebody else's."""
+    def end(self, error: StreamError | None) -> Iterator[Readable]:
+        """End without events: the run of another server is not changed."""
         root = self.state.root
         is_open = root is None or not (root.ended or root.status == "input_required")
         if is_open and not silently_done(self.state):
@@ -225,7 +220,7 @@ class TaskSource:
         except InvalidCursor:
             self._epoch = 1
 
-    def _frame(self, frame: dict[str, Any]) -> list[Told]:
+    def _frame(self, frame: dict[str, Any]) -> list[Readable]:
         if frame["type"] == "task.gap":
             self._gap = str(frame.get("reason"))
             return []
@@ -243,7 +238,9 @@ class TaskSource:
             and root.ended
             and root.task_id != event.task_id
         ):
-            raise MalformedEvent("Another run begins here; convert one run at a time.")
+            raise MalformedEvent(
+                f"The stream has a second run ({event.task_id!r}); convert one run at a time."
+            )
 
 
 def silently_done(state: State) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from tailrace.convert.sources import Opening, Told, silently_done
+from tailrace.convert.sources import Opening, Readable, silently_done
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import StreamCut, StreamError
@@ -14,34 +14,34 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.view import client_view
 from tailrace.wire import task
-from tailrace.wire.base import Encoder, Format, Frame, FramesLines, TellsGaps
+from tailrace.wire.base import Encoder, Format, Frame, FramesLines, ReportsGaps
 
 
 class Target(Protocol):
-    """Writes one stream."""
+    """Writes a stream."""
 
-    def tell(self, one: Told) -> bytes:
-        """What a reader is sent of an event; `StreamTooLarge` if it is more than one may hold."""
+    def tell(self, one: Readable) -> bytes:
+        """The bytes of an event; raises `StreamTooLarge` if a frame is too large."""
         ...
 
     def end(self, state: State, error: StreamError | None) -> bytes:
-        """What ends the stream where the run itself did not, or was broken."""
+        """The bytes that end the stream if the run did not end it."""
         ...
 
 
 class WireTarget:
-    """One of the wire formats."""
+    """Writes a wire format."""
 
     def __init__(self, wire: Format) -> None:
         self._wire = wire
         self._encoder: Encoder = wire.at(State())
         self._before = wire.preamble()
-        # Asked once: to look whether an object keeps a protocol costs more than an event does.
+        # Checked once: the check costs more than an event.
         self._shows_lines = isinstance(wire, FramesLines)
         self._has_told = False
         self._last = 0
 
-    def tell(self, one: Told) -> bytes:
+    def tell(self, one: Readable) -> bytes:
         """The event's frames."""
         if isinstance(one, Opening):
             frames = self._open(one)
@@ -53,9 +53,9 @@ class WireTarget:
         return self._joined(frames)
 
     def end(self, state: State, error: StreamError | None) -> bytes:
-        """The format's own end; or the run's, for readers who would come back with a cursor.
+        """The format's own end, or the end of the run in formats that can be resumed.
 
-        Here is nobody to come back to. But a format that shows the log's own bytes is not given
+        A converter cannot be resumed. But a format that shows the log's own bytes is not given
         events that the log does not have.
         """
         root = state.root
@@ -75,12 +75,12 @@ class WireTarget:
         else:
             info = ErrorInfo(code=error.code, message=str(error))
             last = ev.TaskFailed(task_id=root.task_id, sequence_number=number, error=info)
-        # To a reader it closes whatever is open (PROTOCOL.md, section 4, rule 7).
+        # Readers close open items with it (PROTOCOL.md, section 4, rule 7).
         frames += self._encode(ev.Recorded(last, b""))
         return self._joined(frames)
 
     def _complete(self, tasks: list[str]) -> list[Frame]:
-        """The ends of tasks that told none."""
+        """The ends of tasks without lifecycle events."""
         frames: list[Frame] = []
         for number, task_id in enumerate(tasks, self._last + 1):
             end = ev.TaskCompleted(task_id=task_id, sequence_number=number)
@@ -95,14 +95,14 @@ class WireTarget:
     def _open(self, opening: Opening) -> list[Frame]:
         wire, state = self._wire, opening.state
         frames: list[Frame] = []
-        if isinstance(wire, TellsGaps):
+        if isinstance(wire, ReportsGaps):
             if opening.gap is not None:
                 frames.append(wire.gap(state, opening.epoch, opening.gap))
             self._encoder, opened = wire.open(state, opening.epoch)
         elif self._has_told:
             raise StreamCut(
-                f"A part of the run is missing here, and {wire.name} cannot say so; "
-                "convert a stream that begins with its first event."
+                f"A part of the run is missing, and format {wire.name!r} cannot show a gap; "
+                "convert a stream that begins with the first event."
             )
         else:
             self._encoder, opened = wire.open(state)
@@ -114,7 +114,7 @@ class WireTarget:
 
 
 class LinesTarget(WireTarget):
-    """`jsonl`: the native format without its frames, one JSON a line."""
+    """`jsonl`: the native format without frames, a JSON object per line."""
 
     def __init__(self) -> None:
         super().__init__(task.FORMAT)
@@ -126,10 +126,10 @@ class LinesTarget(WireTarget):
 class ObjectTarget:
     """`json`: the final object, as clients may see it."""
 
-    def tell(self, one: Told) -> bytes:  # noqa: ARG002  # it is the state that is shown
-        """Nothing yet."""
+    def tell(self, one: Readable) -> bytes:  # noqa: ARG002  # the state is shown
+        """No bytes: the object comes at the end."""
         return b""
 
     def end(self, state: State, error: StreamError | None) -> bytes:  # noqa: ARG002
-        """The object as far as it came."""
+        """The object so far."""
         return msgspec.json.format(msgspec.json.encode(client_view(state)), indent=2) + b"\n"

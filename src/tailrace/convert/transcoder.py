@@ -1,4 +1,4 @@
-"""A source and a target, put together: `Transcoder` is pure, `transcode` goes through a stream."""
+"""A source joined to a target: `Transcoder` is pure, `transcode` reads a stream."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from functools import partial
 
-from tailrace.convert.pieces import STOP, Piece, Pieces
-from tailrace.convert.sources import MessageSource, ProviderSource, Source, TaskSource, Told
+from tailrace.convert.framing import STOP, SourceEvent, SourceFraming
+from tailrace.convert.sources import MessageSource, ProviderSource, Readable, Source, TaskSource
 from tailrace.convert.targets import LinesTarget, ObjectTarget, Target, WireTarget
 from tailrace.core.errors import StreamError, StreamTooLarge, UnknownFormat
 from tailrace.core.fold import State
-from tailrace.ingest.anthropic_messages import AnthropicMessages
-from tailrace.ingest.openai_chat import OpenAIChat
-from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
+from tailrace.ingest.openai_chat.reader import OpenAIChat
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tailrace.ingest.run_events import RunEvents, run_facts
-from tailrace.ingest.vercel_ui import VercelUi, message_facts
+from tailrace.ingest.vercel_ui.reader import VercelUi, message_facts
 from tailrace.wire.formats import FORMATS
 
 _SOURCES: Mapping[str, Callable[[str], Source]] = {
@@ -31,56 +31,58 @@ _FOR_PEOPLE: Mapping[str, Callable[[], Target]] = {"jsonl": LinesTarget, "json":
 
 
 def source_names() -> list[str]:
-    """What can be read."""
+    """The names of the formats that can be read."""
     return list(_SOURCES)
 
 
 def target_names() -> list[str]:
-    """What can be written."""
+    """The names of the formats that can be written."""
     return [*FORMATS, *_FOR_PEOPLE]
 
 
 class Transcoder:
-    """Bytes of one format in, bytes of another out: no clock, no I/O, no waiting.
+    """Converts bytes of a format to bytes of another, without a clock or I/O.
 
         transcoder = Transcoder("openai-chat", "vercel-ui", run_id="run_7")
         for chunk in chunks:
             send(transcoder.feed(chunk))
         send(transcoder.end())
 
-    `run_id` names the run that a stream without a name becomes, such as a provider's. `jsonl` says
-    that the source is JSON lines also where its first byte does not.
+    `run_id` is the id of the run if the stream has no id, such as a provider's. `jsonl` reads JSON
+    lines whatever the first byte is.
 
-    A source that is cut or broken is no exception: the target ends as its readers expect, saying
-    so, and `error` tells. What is held is the answer as folded so far, never the stream.
+    A source that is cut or broken raises nothing: the target ends as its readers expect, and
+    `error` has the reason. Memory holds the folded answer, never the stream.
     """
 
     def __init__(self, from_: str, to: str, *, run_id: str = "run_1", jsonl: bool = False) -> None:
-        """`UnknownFormat` when there is nothing to read or write of that name."""
+        """Raise `UnknownFormat` if a format cannot be read or written."""
         if from_ not in _SOURCES:
             raise UnknownFormat(_unreadable(from_))
         if to not in FORMATS and to not in _FOR_PEOPLE:
-            raise UnknownFormat(f"{to!r} cannot be written; there is {_listed(target_names())}.")
+            raise UnknownFormat(
+                f"Format {to!r} cannot be written; choose {_listed(target_names())}."
+            )
         self._source = _SOURCES[from_](run_id)
         self._target = _FOR_PEOPLE[to]() if to in _FOR_PEOPLE else WireTarget(FORMATS[to])
-        self._pieces = Pieces(jsonl=jsonl)
-        self._state = State()  # the run as the target has heard of it
+        self._pieces = SourceFraming(jsonl=jsonl)
+        self._state = State()  # the run as the target has written it
         self.is_over = False
-        """Whether the target is at its end: what else the source may say is not read."""
+        """Whether the target has ended; the rest of the source is not read."""
         self.error: StreamError | None = None
-        """Why the source was not read to a proper end, once that is so."""
+        """Why the source has no proper end, once it is over."""
         self.events = 0
-        """How many events of the source were read; `error`, if any, is about the last of them."""
+        """How many events of the source were read; `error` is about the last of them."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What this chunk of the source brings, at once."""
+        """Read a chunk of the source; return the bytes of the target."""
         return self._take(lambda: self._pieces.feed(chunk))
 
     def end(self) -> bytes:
-        """The source is over: what ends the target, unless it has ended."""
+        """End the source; return the bytes that end the target."""
         return self._take(self._pieces.rest, is_last=True)
 
-    def _take(self, cut: Callable[[], list[Piece]], *, is_last: bool = False) -> bytes:
+    def _take(self, cut: Callable[[], list[SourceEvent]], *, is_last: bool = False) -> bytes:
         out: list[bytes] = []
         if self.is_over:
             return b""
@@ -101,7 +103,7 @@ class Transcoder:
             self._finish(error, out)
         return b"".join(out)
 
-    def _tell(self, one: Told, out: list[bytes]) -> None:
+    def _tell(self, one: Readable, out: list[bytes]) -> None:
         out.append(self._target.tell(one))
         self._state = self._source.state
 
@@ -111,7 +113,7 @@ class Transcoder:
             try:
                 self._tell(one, out)
             except StreamTooLarge as large:
-                # Readers do without it: whatever it closes is closed by the events after it.
+                # Readers do not need it: later events close the same items.
                 error = error or large
         self.error = error or self._source.error
         out.append(self._target.end(self._state, self.error))
@@ -125,13 +127,13 @@ def transcode(
     run_id: str | None = None,
     jsonl: bool = False,
 ) -> AsyncGenerator[bytes, None]:
-    """A stream in another format, piece by piece as it comes.
+    """Convert a stream to another format, chunk by chunk.
 
-    A source that is cut or broken ends the target as its readers expect; use a `Transcoder` to
-    learn of it. If `stream` itself raises, the target is ended first and the exception goes on.
-    Whoever opened the stream closes it.
+    A source that is cut or broken ends the target as its readers expect; a `Transcoder` has the
+    reason in `error`. If `stream` itself raises, the target ends first and the exception follows.
+    The caller closes the stream.
     """
-    # Ids differ from call to call: pages tell messages apart by them.
+    # Ids are unique: pages distinguish messages by them.
     run_id = run_id or f"run_{secrets.token_hex(8)}"
     return _through(Transcoder(from_, to, run_id=run_id, jsonl=jsonl), stream)
 
@@ -160,11 +162,11 @@ async def _one_by_one(stream: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
 
 
 def _unreadable(name: str) -> str:
-    known = f"there is {_listed(source_names())}"
+    known = f"choose {_listed(source_names())}"
     if name in target_names():
-        return f"{name!r} is only written: it does not say enough to be read back; {known}."
-    return f"{name!r} cannot be read; {known}."
+        return f"Format {name!r} can only be written; {known}."
+    return f"Format {name!r} cannot be read; {known}."
 
 
 def _listed(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,8 +1,8 @@
-"""Markers in text: finding `[^n]` while it streams, and keeping others from forging it.
+"""Citation markers: find `[^n]` in streaming text, and escape markers that tools forge.
 
 A marker is `[^`, one to nine ASCII digits without a leading zero, `]`. The scanner, `renumber` and
-`cited` share that grammar; what merely looks like a marker is wider (`defuse`), because a model
-reads more generously than a program.
+`cited` share that grammar. `defuse` escapes more, because a model also accepts what only looks like
+a marker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_UNFINISHED = len("[^123456789")
 
 
 class Scanned(msgspec.Struct, frozen=True, gc=False):
-    """What may be shown now, and the citations that it completes."""
+    """Text that may be shown now, and the citations that it completes."""
 
     text: str
     annotations: tuple[ReferenceToBlock, ...] = ()
@@ -33,11 +33,11 @@ _NOTHING = Scanned("")
 
 
 class CitationScanner:
-    """Turns markers into annotations while their text streams, wherever it is cut.
+    """Turns markers into annotations while their text streams.
 
-    Only an unfinished marker is held back, at most eleven characters, so that an annotation always
-    comes with the delta that completes its marker. All texts together are exactly the input.
-    `known` says whether the task's pool issued a number; any other marker is plain text.
+    Only an unfinished marker, at most eleven characters, is held back. So an annotation follows the
+    delta that completes its marker. The returned texts together are exactly the input. A marker
+    whose number is not `known` is plain text.
     """
 
     __slots__ = ("_known", "_offset", "_pending")
@@ -48,19 +48,28 @@ class CitationScanner:
         self._pending = ""
 
     @property
+    def place(self) -> tuple[int, str]:
+        """`offset` and `pending`. Set it to undo a `feed` whose text was refused."""
+        return self._offset, self._pending
+
+    @place.setter
+    def place(self, place: tuple[int, str]) -> None:
+        self._offset, self._pending = place
+
+    @property
     def offset(self) -> int:
-        """How many code points were given out, which is where `pending` begins."""
+        """Code points returned so far; `pending` begins there."""
         return self._offset
 
     @property
     def pending(self) -> str:
-        """The unfinished marker that is held back, or nothing."""
+        """The unfinished marker that is held back, or an empty string."""
         return self._pending
 
     def feed(self, delta: str) -> Scanned:
         """Take the next piece of the text."""
         if not self._pending and "[" not in delta:
-            # Nearly every delta: nothing begins here and nothing goes on.
+            # Nearly every delta has no part of a marker.
             self._offset += len(delta)
             return Scanned(delta)
         text = self._pending + delta
@@ -83,7 +92,7 @@ class CitationScanner:
         return Scanned(text, found)
 
     def finish(self) -> Scanned:
-        """The text ends here: what was held back is plain text."""
+        """The text has ended: return what was held back as plain text."""
         if not self._pending:
             return _NOTHING
         rest, self._pending = self._pending, ""
@@ -92,14 +101,14 @@ class CitationScanner:
 
 
 def cited(text: str) -> Iterator[int]:
-    """The number of every marker, in order, whether or not anybody issued it."""
+    """The number of every marker, in order, issued or not."""
     return (int(match[1]) for match in _MARKER.finditer(text))
 
 
 # --- forged markers ------------------------------------------------------------------------------
 
-# Where Unicode keeps the characters that NFKC folds to ASCII letters, digits and signs. Looking
-# through all of Unicode would take half a second; a test does, and finds no others.
+# The ranges of Unicode that NFKC folds to ASCII letters, digits and signs. A search through all of
+# Unicode takes half a second; a test does it and finds no others.
 _LOOKALIKES = (
     range(0x2FF),
     range(0x1D00, 0x1DC0),
@@ -111,30 +120,31 @@ _LOOKALIKES = (
     range(0x1F100, 0x1F200),
     range(0x1CCD6, 0x1CCFA),  # outlined letters, since Unicode 16
 )
-# Characters that show nothing (Unicode's Default_Ignorable_Code_Point, the ones in use).
+# Invisible characters (Unicode's Default_Ignorable_Code_Point, as far as they are in use).
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 )
-_DASHES = "\u2010-\u2015\u2043\u2212"  # not the hyphen by NFKC, but to every reader's eye
+_DASHES = (
+    "\u2010-\u2015\u2043\u2212"  # NFKC does not fold them to the hyphen, but they look like it
+)
 _LESS = "<\ufe64\uff1c"
 _BRACKET = "[\ufe47\uff3b"
 
 
 def defuse(text: str) -> str:
-    """Text of somebody else, such that no model can take anything in it for one of our markers.
+    """Escape foreign text, so that a model finds none of our markers in it.
 
-    A backslash goes behind the first character of whatever looks like `<referencable-item`,
-    `</referencable-item` or `[^1`: in any case, as any character that NFKC folds to these, with
-    spaces or invisible characters in between. The rest of a marker does not matter: it may be
-    missing, or stand in the next part. Where backslashes stand there already, one more is added, so
-    `restore` gets back exactly what came in.
+    A backslash is added after the first character of text that looks like `<referencable-item`,
+    `</referencable-item` or `[^1`: in any letter case, with lookalike characters, with spaces or
+    invisible characters in between. The rest of a marker may be missing, or be in the next part.
+    Existing backslashes get another, so `restore` returns exactly the input.
     """
     return renumber(text, {})
 
 
 def restore(text: str) -> str:
-    """The text that `defuse` was given."""
+    """Undo `defuse`."""
     if not _suspicious(text):
         return text
     tag, marker = _forgeries()
@@ -143,10 +153,9 @@ def restore(text: str) -> str:
 
 
 def renumber(text: str, numbers: Mapping[int, int]) -> str:
-    """A text written against one pool, for readers of another: `[^n]` becomes `[^numbers[n]]`.
+    """Translate a text from one pool to another: `[^n]` becomes `[^numbers[n]]`.
 
-    Everything else that looks like a marker is defused: left alone, a number that `numbers` does
-    not have would cite whatever the other pool happens to have under it.
+    Other markers are defused. Their number could mean something else in the other pool.
     """
     if not _suspicious(text):
         return text
@@ -168,16 +177,16 @@ def _suspicious(text: str) -> bool:
 
 @cache
 def _forgeries() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What looks like a tag, and what looks like a marker: made when the first text needs them.
+    """Patterns for forged tags and forged markers, compiled at first use.
 
-    Each match starts at a character that can't occur in the rest of it, and no quantifier gives
-    back what it took: one pass over the text, whatever it holds.
+    A match starts at a character that cannot occur in the rest of it, and all quantifiers are
+    possessive: any text takes one pass.
     """
     alike: dict[str, str] = {}
     for block in _LOOKALIKES:
         for character in map(chr, block):
             folded = unicodedata.normalize("NFKC", character).casefold()
-            # One character may stand for several digits, such as a circled 10.
+            # A character may fold to several digits, such as a circled 10.
             folded = "1" if folded[:1] in set("0123456789") else folded
             alike[folded] = alike.get(folded, "") + character
 
@@ -185,7 +194,7 @@ def _forgeries() -> tuple[re.Pattern[str], re.Pattern[str]]:
     gap = rf"[\s{_INVISIBLE}]*+"
     dash = rf"{gap}[_{_DASHES}{re.escape(alike['-'])}]{gap}"
     letters = {letter: f"[{re.escape(alike[letter])}]" for letter in "abcefilmnrt"}
-    # Our own spelling, and the dictionary's, which a model would not tell apart.
+    # Our spelling and the dictionary's: a model accepts both.
     before = unseen.join(letters[letter] for letter in "referenc")
     between = f"{unseen}(?:{letters['e']}{unseen})?+"
     able, item = (unseen.join(letters[letter] for letter in word) for word in ("able", "item"))
@@ -205,12 +214,12 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 
 def to_utf16(text: str, offsets: Iterable[int]) -> list[int]:
-    """Code-point offsets as JavaScript counts them; one pass over the text for all of them."""
+    """Code-point offsets as UTF-16 offsets, as JavaScript counts; one pass over the text."""
     astral = [match.start() for match in _ASTRAL.finditer(text)]
     return [offset + bisect_left(astral, offset) for offset in offsets]
 
 
 def from_utf16(text: str, offsets: Iterable[int]) -> list[int]:
-    """The way back. An offset inside a surrogate pair becomes the start of its character."""
+    """UTF-16 offsets as code-point offsets. Inside a surrogate pair, its start is used."""
     astral = [match.start() + before for before, match in enumerate(_ASTRAL.finditer(text))]
     return [offset - bisect_left(astral, offset) for offset in offsets]

@@ -1,7 +1,7 @@
-"""How a run that stops early is ended legally: what is open is closed, children before parents.
+"""The events that end a run early: open parts, items and steps are closed, children first.
 
-The partial answer is kept, marked `incomplete`; nothing dangles, so every reader's state and the
-next turn's history stay valid.
+The partial answer stays, marked `incomplete`, so that every reader's state and the next turn's
+history are valid.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
 def ending(task: TaskNode, last: ev.Event) -> Iterator[ev.Event]:
     """The events that close everything open in a task and below it, then `last`.
 
-    The state must be folded along: each event is legal once the ones before it were applied.
+    Apply each event before taking the next: an event is legal only after the events before it.
     """
     yield from closing(task)
     yield last
 
 
 def closing(task: TaskNode) -> Iterator[ev.Event]:
-    """The events that leave nothing open in a task, nor in the children below it."""
+    """The events that close everything open in a task and its children."""
     for child in task.children:
         if not child.ended:
             yield from ending(
@@ -42,10 +42,10 @@ def closing(task: TaskNode) -> Iterator[ev.Event]:
 
 
 def close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
-    """The events that end an open item as far as it came: its parts, then the item.
+    """The events that close the open parts of an item, then the item.
 
-    A log of an older version may hold a part that no event can repeat. It stays open: the end of
-    its item closes it.
+    A log of an older version may have a part that is too large to repeat. The end of its item
+    closes it.
     """
     yield from (event for event in _close_parts(task, node) if _can_be_written(event))
     item = msgspec.structs.replace(node.item, status="incomplete")

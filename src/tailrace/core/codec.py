@@ -1,8 +1,8 @@
-"""Events to JSON bytes and back, and what may not pass.
+"""Encode events as JSON, decode them, and refuse what PROTOCOL.md forbids.
 
-The bytes of an event are made once, by its writer; the log, the bus and the native stream carry
-them as they are. Reading is strict about JSON and about known events, and keeps what it does not
-know: see PROTOCOL.md, sections 4 (rule 9) and 11.
+An event is encoded once, by its writer; the log, the bus and the native stream carry these bytes.
+Decoding is strict about JSON and known events, and keeps unknown events: see PROTOCOL.md, sections
+4 (rule 9) and 11.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from tailrace.core.events import (
     KNOWN,
     AnnotationAdded,
     AnyEvent,
-    ArgumentsDelta,
     DataDone,
     Event,
     FileDone,
@@ -36,42 +35,39 @@ from tailrace.core.events import (
     OutputItemDone,
     Private,
     Progress,
-    ReasoningTextDelta,
     Recorded,
-    RefusalDelta,
     StructuredOutputDone,
-    SummaryTextDelta,
     TaskCreated,
     TaskFailed,
     TaskInputReceived,
     TaskInputRequired,
     TaskUsage,
-    TextDelta,
     TextDone,
     Unknown,
 )
 from tailrace.core.items import Item, RawItem, ToolResult
-from tailrace.core.lines import Lines
+from tailrace.core.log_lines import Lines
+from tailrace.core.parts import DELTAS
 
 PROTOCOL = 1
 """The version of PROTOCOL.md that is read and written here."""
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""What one event's public JSON may weigh. Larger things go out of line, as blobs."""
+"""Most bytes of an event's public JSON. Store larger content as a blob."""
 
 MAX_OPEN_BYTES = MAX_EVENT_BYTES - 512 * 1024
-"""What an open item or part may weigh: the event that closes it repeats it, with names beside it.
+"""Most bytes of an open item or part: the event that closes it repeats it and adds names.
 
-So whatever is open can be closed. The bound is enforced where content is added."""
+The bound is enforced where content is added, so that everything open can be closed."""
 
 MAX_ID_LENGTH = 16 * 1024
-"""Code points of an id: every event of a task or an item repeats its id."""
+"""Most code points of an id: every event of a task or an item repeats its id."""
 
 MAX_DEPTH = 100
-"""How deep JSON may nest: far below any parser's own limit, so that all languages agree."""
+"""Deepest nesting of JSON: far below the limit of any parser, so that all languages agree."""
 
 MAX_INTEGER = 2**53 - 1
-"""The largest integer that every JSON reader keeps exact."""
+"""The largest integer that every JSON parser reads exactly."""
 
 _encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 decode_known: Callable[[bytes], Event] = msgspec.json.Decoder(reduce(or_, KNOWN)).decode
@@ -80,10 +76,11 @@ _ITEM_EVENTS: dict[str, type[OutputItemAdded | OutputItemDone]] = {
     "task.output_item.added": OutputItemAdded,
     "task.output_item.done": OutputItemDone,
 }
-# As an integer: looking for one byte is ten times as fast as looking for the escape.
+# As an integer: a search for a byte is ten times as fast as a search for the escape.
 BACKSLASH = ord("\\")
 _STATUSES = ("completed", "in_progress", "incomplete", "failed")
-# Events with a field of any JSON or a float: only they can hold NaN, huge integers or deep nesting.
+# Events with a field of any JSON or a float: only these can hold NaN, huge integers or deep
+# nesting.
 _LOOSE = frozenset(
     (
         TaskCreated,
@@ -102,22 +99,19 @@ _LOOSE = frozenset(
         FileDone,
     )
 )
-# Those of them that mostly hold texts, and the names of the fields where they hold more.
+# Events of these that mostly hold text, and the names of their fields with any JSON.
 _MOSTLY_TEXT = frozenset((OutputItemAdded, OutputItemDone, TextDone))
 _LOOSE_FIELDS = (b'"raw"', b'"data"', b'"size"', b'"retry_after"', b'"index"')
-# The most frequent events: a look at `delta` replaces the check of all their types.
-_DELTAS = frozenset((SummaryTextDelta, ReasoningTextDelta, ArgumentsDelta, TextDelta, RefusalDelta))
 # Events whose content is repeated by the event that closes the item or part.
 _OPENING = (OutputItemAdded, ImageAdded, ImageDelta)
-# How many levels deeper `output_item.done` holds a value than these events do.
+# How many levels deeper a value is in `output_item.done` than in these events.
 _DEEPER: dict[type[Any], int] = {AnnotationAdded: 4, TextDone: 2, DataDone: 2}
 
 
 def _needs_a_look(kind: type[Any], raw: bytes) -> bool:
-    """Whether an event may hold what JSON, a database or another language cannot.
+    """Whether an event may hold a value that `check_value` refuses.
 
-    Cheap, because it is asked for every event: a delta pays for one look at its class and one for
-    a backslash.
+    It must be cheap, because it is called for every event.
     """
     if kind in _LOOSE and (kind not in _MOSTLY_TEXT or any(name in raw for name in _LOOSE_FIELDS)):
         return True
@@ -125,36 +119,37 @@ def _needs_a_look(kind: type[Any], raw: bytes) -> bool:
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """The public JSON of an event, once and for all."""
+    """The public JSON of an event."""
     kind = event.__class__
     if kind is Unknown:
-        return event.raw  # type: ignore[union-attr]  # it is not ours to write anew
+        return event.raw  # type: ignore[union-attr]  # keep the bytes of an unknown event
     try:
         raw = _encode(event)
     except UnicodeEncodeError as error:
         raise InvalidValue(
-            "A string holds a lone surrogate, which is no Unicode text; replace it."
+            "The event has a string with a lone surrogate, which is not Unicode. Replace it."
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(f"The event holds a value that JSON cannot: {error}") from error
-    if kind is OutputItemDone and _says_only_its_status(event.item):  # type: ignore[union-attr]
+        raise InvalidValue(f"The event has a value that JSON cannot hold: {error}") from error
+    if kind is OutputItemDone and _needs_status(event.item):  # type: ignore[union-attr]
         raw = raw.removesuffix(b"}}") + b',"status":"completed"}}'
     if len(raw) > MAX_OPEN_BYTES:
         limit = MAX_OPEN_BYTES if kind in _OPENING else MAX_EVENT_BYTES
         if len(raw) > limit:
             raise StreamTooLarge(
-                f"The event {event.__struct_config__.tag} is {len(raw)} bytes of JSON; "
-                f"at most {limit} may pass. Store the content as a blob and send its URL."
+                f"The event {event.__struct_config__.tag} has {len(raw)} bytes of JSON; the limit "
+                f"is {limit}. Store the content as a blob and send its URL."
             )
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         check_value(msgspec.to_builtins(event), _DEEPER.get(kind, 0))
-    if kind not in _DELTAS or event.delta.__class__ is not str:  # type: ignore[union-attr]
+    # Deltas are the most frequent events: checking `delta` replaces the check of all fields.
+    if kind not in DELTAS or event.delta.__class__ is not str:  # type: ignore[union-attr]
         _check_types(event, raw)
     return raw
 
 
 def _check_types(event: AnyEvent, raw: bytes) -> None:
-    """Refuse a field of the wrong type: the log would keep an event that no reader can decode."""
+    """Refuse a field of the wrong type: no reader could decode the event."""
     try:
         decode_known(raw)
     except msgspec.ValidationError as error:
@@ -162,26 +157,30 @@ def _check_types(event: AnyEvent, raw: bytes) -> None:
             _decode_unknown(raw, error)
         except MalformedEvent:
             tag = event.__struct_config__.tag
-            raise InvalidValue(f"{tag} has a field of the wrong type: {_why(error)}.") from error
+            raise InvalidValue(
+                f"{tag} has a field of the wrong type: {_why(error)}. Correct it."
+            ) from error
 
 
-def _says_only_its_status(item: Item) -> bool:
-    """Whether a result's `done` repeats no block: then `status` stands there, though a default."""
+def _needs_status(item: Item) -> bool:
+    """Whether a result's `done` has no blocks: then it names its status, although a default."""
     return isinstance(item, ToolResult) and item.block_list is None and item.status == "completed"
 
 
 def encode_private(private: Private) -> bytes:
-    """The private part's JSON, under the same limits."""
+    """The JSON of a private part, under the same limits."""
     try:
         raw = _encode(private)
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(f"The private part holds a value that JSON cannot: {error}") from error
+        raise InvalidValue(
+            f"The private part has a value that JSON cannot hold: {error}"
+        ) from error
     check_value(msgspec.to_builtins(private))
     return raw
 
 
 def decode_event(raw: bytes) -> AnyEvent:
-    """The event that these bytes are; `Unknown` when this version has no name for it."""
+    """Decode an event; `Unknown` if this version does not know its type."""
     _check_size(raw)
     try:
         event = decode_known(raw)
@@ -193,7 +192,7 @@ def decode_event(raw: bytes) -> AnyEvent:
 
 
 def vetted(event: AnyEvent, raw: bytes) -> AnyEvent:
-    """What `decode_known` or `decode_event` read from these bytes, unless it may not pass."""
+    """The event that was decoded from these bytes, after the checks of `decode_event`."""
     _check_size(raw)
     return _looked_at(event, raw)
 
@@ -211,18 +210,18 @@ def _check_protocol(raw: bytes) -> None:
     protocol = msgspec.json.decode(raw).get("protocol")
     if protocol not in (None, PROTOCOL):
         raise UnsupportedProtocol(
-            f"The run is written in protocol {protocol}; this version reads protocol {PROTOCOL}. "
+            f"The run has protocol {protocol}; this version reads protocol {PROTOCOL}. "
             "Upgrade Tailrace."
         )
 
 
 def _check_size(raw: bytes) -> None:
     if len(raw) > MAX_EVENT_BYTES:
-        raise StreamTooLarge(f"An event of {len(raw)} bytes; at most {MAX_EVENT_BYTES} are read.")
+        raise StreamTooLarge(f"The event has {len(raw)} bytes; the limit is {MAX_EVENT_BYTES}.")
 
 
 def decode_lines(stretches: Iterable[Lines]) -> list[Recorded]:
-    """The events in some lines of a log."""
+    """Decode the events in lines of a log."""
     return [
         Recorded(decode_event(line), line, stretch.epoch)
         for stretch in stretches
@@ -231,7 +230,7 @@ def decode_lines(stretches: Iterable[Lines]) -> list[Recorded]:
 
 
 def decode_private(raw: bytes) -> Private:
-    """The private part of a logged event."""
+    """Decode the private part of an event."""
     try:
         return _private_decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -239,9 +238,9 @@ def decode_private(raw: bytes) -> Private:
 
 
 def check_value(value: Any, depth: int = 0) -> None:
-    """Refuse what does not survive JSON, a database or another language: NaN, NUL, 100 levels.
+    """Refuse values that JSON, a database or another language cannot hold: NaN, NUL, 100 levels.
 
-    `depth` is how deep the value itself stands.
+    `depth` is the depth of the value itself.
     """
     stack: list[tuple[Any, int]] = [(value, depth)]
     while stack:
@@ -250,11 +249,11 @@ def check_value(value: Any, depth: int = 0) -> None:
             _check_text(value)
         elif isinstance(value, float):
             if not math.isfinite(value):
-                raise InvalidValue("NaN and infinities have no JSON; send null or a string.")
+                raise InvalidValue("JSON has no NaN or infinity. Send null or a string.")
         elif isinstance(value, int):
             if not -MAX_INTEGER <= value <= MAX_INTEGER:
                 raise InvalidValue(
-                    "An integer beyond 2^53 - 1, which JavaScript cannot hold; send it as a string."
+                    f"JavaScript cannot hold the integer {value}. Send it as a string."
                 )
         elif isinstance(value, Mapping):
             _check_depth(depth)
@@ -268,13 +267,13 @@ def check_value(value: Any, depth: int = 0) -> None:
 
 def _check_text(text: str) -> None:
     if "\x00" in text:
-        raise InvalidValue("A string holds U+0000, which databases refuse; take it out.")
+        raise InvalidValue("A string has U+0000, which databases refuse. Remove it.")
 
 
 def _check_depth(depth: int) -> None:
     if depth >= MAX_DEPTH:
         raise InvalidValue(
-            f"JSON nested more than {MAX_DEPTH} deep; flatten it or send it as text."
+            f"JSON is nested more than {MAX_DEPTH} levels deep. Flatten it or send it as text."
         )
 
 
@@ -288,7 +287,7 @@ def _check_foreign(value: Any) -> None:
 def _decode_unknown(raw: bytes, error: msgspec.ValidationError) -> AnyEvent:
     """Keep an event of a newer version; refuse a broken event.
 
-    msgspec says what did not fit. A new `type`, or a new value of an enumeration such as
+    The error of msgspec names the field. A new `type`, or a new value of an enumeration such as
     `executor`, comes from a newer version.
     """
     is_newer = str(error).endswith(".type`") or str(error).startswith("Invalid enum value")
@@ -325,7 +324,7 @@ def _raw_item_event(cls: type[OutputItemAdded | OutputItemDone], loose: dict[str
 
 def _why(error: Exception) -> str:
     if isinstance(error, RecursionError):
-        return f"JSON nested more than {MAX_DEPTH} deep"
+        return f"JSON is nested more than {MAX_DEPTH} levels deep"
     if isinstance(error, UnicodeDecodeError):
         return "not UTF-8"
     return str(error).rstrip(".")

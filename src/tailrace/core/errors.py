@@ -1,130 +1,136 @@
-"""The tree of errors, split by whose fault it is.
+"""All errors, grouped by whose fault it is.
 
     TailraceError
-    ├── CallerError            the caller's mistake: mend the call
-    │   ├── InvalidCursor      a cursor that is no cursor
+    ├── CallerError            the caller's mistake: correct the call
+    │   ├── InvalidCursor      not a cursor of this format
     │   ├── InvalidFrame       a field that would forge a server-sent event
-    │   ├── InvalidToolOutput  a tool returned something that has no place in the protocol
-    │   ├── InvalidValue       a value that JSON, or another language, cannot hold
-    │   ├── NotDrained         an agent writes faster than the log, and never waits
-    │   ├── NotFound           no such run, or not yours
+    │   ├── InvalidToolOutput  a tool's return value has no place in the protocol
+    │   ├── InvalidValue       a value that JSON or another language cannot hold
+    │   ├── NotDrained         an agent emits faster than the log writes, and never waits
+    │   ├── NotFound           no such run, or another owner's
     │   └── UnknownFormat      no wire format of that name
     ├── StreamError            the bytes from outside are at fault
     │   ├── MalformedEvent     not JSON, or a known event with wrong fields
-    │   ├── MalformedJson      a text, such as a call's arguments, that can't become JSON any more
-    │   ├── StreamCut          it ended too early, or a part of it is missing
-    │   ├── StreamTooLarge     more than one event may hold
-    │   └── UnsupportedProtocol  a run in a newer version of the protocol
-    ├── ProviderError          a model's provider is at fault, or refuses the request
-    │   ├── RequestRefused     it does not take the request: mend it, trying again is no use
-    │   ├── StateLost          it forgot the response that the request goes on from
-    │   ├── KeyRefused         it does not take the key
-    │   ├── RateLimited        too much for now
-    │   ├── Overloaded         it has too much to do
-    │   ├── ProviderFailed     an error inside of it
-    │   ├── ProviderCut        the stream broke off
-    │   └── ProviderTimeout    it kept us waiting
+    │   ├── MalformedJson      a text, such as a call's arguments, that is not JSON
+    │   ├── StreamCut          a stream ended too early, or a part of it is missing
+    │   ├── StreamTooLarge     larger than an event may be
+    │   └── UnsupportedProtocol  a run of a newer version of the protocol
+    ├── ProviderError          a model's provider fails or refuses the request
+    │   ├── RequestRefused     the request is invalid: correct it, a retry does not help
+    │   ├── StateLost          the provider deleted the response that the request continues
+    │   ├── KeyRefused         the key is invalid
+    │   ├── RateLimited        the account's rate limit is reached
+    │   ├── Overloaded         the provider is overloaded
+    │   ├── ProviderFailed     an internal error of the provider
+    │   ├── ProviderCut        the stream was cut
+    │   └── ProviderTimeout    no answer in time
     │       ├── ConnectTimeout, FirstEventTimeout, IdleTimeout
     ├── IllegalEvent           our writer's bug: the event breaks a rule of PROTOCOL.md
-    ├── Stopping               this process takes no new runs: ask another one, or again soon
-    └── StorageError           the log is at fault: nothing was lost that was shown
-        ├── SeqConflict        somebody else wrote this place of the log
-        └── StorageBusy        busy, away or full for the moment: try again
+    ├── Stopping               this process stops and takes no new runs: try again
+    └── StorageError           the store fails; events that clients have seen are stored
+        ├── SeqConflict        another writer wrote this part of the log
+        └── StorageBusy        the store is busy, away or full: try again
 
-    Beside it, where they belong to one adapter or port: `tailrace.ports.Trimmed` (retention took
-    it) and `tailrace.buses.redis.BusUnavailable` (Redis refuses us, or does not answer).
+    Errors of one adapter or port: `tailrace.ports.Trimmed` (retention deleted the events) and
+    `tailrace.buses.redis.bus.BusUnavailable` (Redis refuses, or does not answer).
 
-The message says what to do next. It may be shown to a client, so it never holds a secret.
+A message says what to do next. Clients may see it, so it never holds a secret.
 """
 
 from __future__ import annotations
 
 
 class TailraceError(Exception):
-    """Base of everything that Tailrace raises on purpose; `code` is stable, for programs."""
+    """Base of all errors of Tailrace; `code` is stable, for programs."""
 
     code = "error"
 
 
 class CallerError(TailraceError):
-    """The caller can mend it; `param` is the field of the request that is wrong."""
+    """A mistake of the caller; `param` is the wrong field of the request."""
 
     code = "invalid_request"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        """Keep the field's name for programs."""
+        """`message` is for people, `param` for programs."""
         super().__init__(message)
         self.param = param
 
 
 class InvalidCursor(CallerError):
-    """Not a cursor of this format; never read as "from the start", which replays everything."""
+    """Not a cursor of this format. It is never read as "from the start"."""
 
     code = "invalid_cursor"
 
 
 class InvalidFrame(CallerError):
-    """A name, id or comment with a line break in it would forge a frame."""
+    """A name, id or comment with a line break, which would forge a frame."""
 
     code = "invalid_frame"
 
 
 class InvalidToolOutput(CallerError):
-    """A tool's return value that is neither a string, JSON, nor the two lists of the protocol."""
+    """A tool's return value is not a string, JSON, or the two lists of the protocol."""
 
     code = "invalid_tool_output"
 
 
 class InvalidValue(CallerError):
-    """A value that would not survive the way through JSON, a database and another language."""
+    """A value that JSON, a database or another language cannot hold."""
 
     code = "invalid_value"
 
 
 class NotDrained(CallerError):
-    """An agent emitted so much without `drain()` that its process would run out of memory."""
+    """An agent emitted too much without `drain()`; the process would run out of memory."""
 
     code = "not_drained"
 
 
 class NotFound(CallerError):
-    """No such thing; the same answer as for a thing that belongs to somebody else."""
+    """It does not exist, or belongs to another owner."""
 
     code = "not_found"
 
 
+class ThreadBusy(CallerError):
+    """Another run of the thread has not ended, and `busy_thread` is `reject`."""
+
+    code = "thread_busy"
+
+
 class UnknownFormat(CallerError):
-    """A wire format that is not spoken here."""
+    """No wire format of that name."""
 
     code = "unknown_format"
 
 
 class StreamError(TailraceError):
-    """Bytes from outside that cannot be read."""
+    """Invalid bytes from outside."""
 
     code = "invalid_stream"
 
 
 class MalformedEvent(StreamError):
-    """Bytes that are no JSON, or a known event whose fields are wrong."""
+    """Bytes that are not JSON, or a known event with wrong fields."""
 
     code = "malformed_event"
 
 
 class MalformedJson(StreamError):
-    """A text that is no JSON, whatever may still follow."""
+    """A text that is not JSON, and cannot become JSON."""
 
     code = "malformed_json"
 
 
 class StreamCut(StreamError):
-    """A stream that ended before what it tells did, or that misses a part."""
+    """A stream that ended too early, or misses a part."""
 
     code = "stream_cut"
 
 
 class StreamTooLarge(StreamError):
-    """One event larger than the limit: refused before it costs memory."""
+    """An event larger than the limit."""
 
     code = "too_large"
 
@@ -136,63 +142,63 @@ class UnsupportedProtocol(StreamError):
 
 
 class ProviderError(TailraceError):
-    """A model call that went wrong outside of us.
+    """A model call that failed at the provider.
 
-    `retry_after` are the seconds that the provider asks us to wait.
+    `retry_after` are the seconds to wait that the provider demands.
     """
 
     code = "provider_error"
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        """Keep what the provider said about when to come back."""
+        """`message` is for people, `retry_after` for the retry."""
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class RequestRefused(ProviderError):
-    """The provider does not take the request as it is."""
+    """The provider refuses the request."""
 
     code = "request_refused"
 
 
 class StateLost(ProviderError):
-    """The provider does not know (any more) what it was to remember: it has to be told again."""
+    """The provider deleted a stored response: send the whole conversation again."""
 
     code = "state_lost"
 
 
 class KeyRefused(ProviderError):
-    """The provider does not take the key, or the key may not do this."""
+    """The key is invalid, or lacks a permission."""
 
     code = "key_refused"
 
 
 class RateLimited(ProviderError):
-    """More than the account may have for now."""
+    """The account's rate limit is reached."""
 
     code = "rate_limited"
 
 
 class Overloaded(ProviderError):
-    """The provider has more to do than it can."""
+    """The provider is overloaded."""
 
     code = "overloaded"
 
 
 class ProviderFailed(ProviderError):
-    """An error inside of the provider."""
+    """An internal error of the provider."""
 
     code = "provider_failed"
 
 
 class ProviderCut(ProviderError):
-    """The connection could not be made, or broke off before the answer was whole."""
+    """No connection, or the connection was lost before the answer was complete."""
 
     code = "cut"
 
 
 class ProviderTimeout(ProviderError):
-    """The provider kept us waiting for longer than we do."""
+    """The provider did not answer in time."""
 
     code = "timeout"
 
@@ -210,7 +216,7 @@ class FirstEventTimeout(ProviderTimeout):
 
 
 class IdleTimeout(ProviderTimeout):
-    """An answer that stopped coming, with the connection still open."""
+    """The answer stopped while the connection was open."""
 
     code = "idle_timeout"
 
@@ -221,30 +227,30 @@ class IllegalEvent(TailraceError):
     code = "illegal_event"
 
     def __init__(self, rule: str, message: str) -> None:
-        """Keep the rule's name for programs, and say it to people."""
+        """The message begins with the rule's name."""
         super().__init__(f"{rule}: {message}")
         self.rule = rule
 
 
 class Stopping(TailraceError):
-    """The process stops and takes no new runs; try again, it or another one will answer."""
+    """The process stops and takes no new runs. Try again: another process will answer."""
 
     code = "stopping"
 
 
 class StorageError(TailraceError):
-    """The log could not be read or written."""
+    """The store could not read or write."""
 
     code = "storage"
 
 
 class StorageBusy(StorageError):
-    """The storage is busy, away or full, and nothing in it is damaged: ask again in a moment."""
+    """The store is busy, away or full, and not damaged. Try again in a moment."""
 
     code = "storage_busy"
 
 
 class SeqConflict(StorageError):
-    """The run's log does not end where the writer thinks: it has another writer."""
+    """The run's log does not end where the writer expects: another writer has the run."""
 
     code = "seq_conflict"

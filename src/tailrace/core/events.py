@@ -1,8 +1,8 @@
-"""Every event of a run, its tag beside its class.
+"""Every event of a run, with its tag.
 
-An event is a position and a piece, never the text so far. It carries no clock and mints no id:
-both are handed in by whoever writes it. `sequence_number` is 0 until the writer records the event;
-`recorded()` is the only place that sets it.
+An event has a position and a piece, never the text so far. It reads no clock and makes no id: the
+writer passes both. `sequence_number` is 0 until the writer records the event; only `recorded()`
+sets it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,15 @@ from tailrace.core.items import (
 
 
 class Event(Fact, frozen=True, kw_only=True, tag_field="type"):
-    """Base of all events: which task it belongs to, and its place in the run's log."""
+    """Base of all events: its task, and its place in the run's log."""
 
     task_id: str
     sequence_number: int = 0
+
+    @property
+    def type(self) -> str:
+        """The type on the wire, such as `task.text.delta`."""
+        return str(self.__struct_config__.tag)
 
 
 # --- the life of a task ------------------------------------------------------------------------
@@ -41,8 +46,8 @@ class Event(Fact, frozen=True, kw_only=True, tag_field="type"):
 class TaskCreated(Event, frozen=True, kw_only=True, tag="task.created"):
     """A task exists. The first event of a run creates its root, whose `task_id` is the run's id.
 
-    A child names its parent and the call that it answers; `reference_start` is the first number
-    that the task's reference pool may issue, because earlier turns own the ones below it.
+    A child names its parent and the call that it answers. `reference_start` is the first number
+    of the task's reference pool; earlier turns issued the numbers below it.
     """
 
     agent: str | None = None
@@ -63,10 +68,10 @@ class TaskInProgress(Event, frozen=True, kw_only=True, tag="task.in_progress"):
 
 
 class TaskAttempt(Event, frozen=True, kw_only=True, tag="task.attempt"):
-    """The task goes on after a lost worker or a broken provider stream.
+    """The task continues after a lost worker or a cut provider stream.
 
-    The items named in `superseded` are made again: they stay in the log, and leave the object and
-    the history. A broken stream's finished items are named as well as those that were cut short.
+    The items in `superseded` are made again: they stay in the log, and leave the object and the
+    history. They include the finished items of a cut stream.
     """
 
     attempt: int
@@ -81,7 +86,7 @@ class TaskInputRequired(Event, frozen=True, kw_only=True, tag="task.input_requir
 
 
 class TaskInputReceived(Event, frozen=True, kw_only=True, tag="task.input_received"):
-    """One request was answered; when the last one is, the task is in progress again."""
+    """A request is answered. After the last answer the task is in progress again."""
 
     request_id: str
     approved: bool | None = None
@@ -90,39 +95,53 @@ class TaskInputReceived(Event, frozen=True, kw_only=True, tag="task.input_receiv
 
 
 class TaskCompleted(Event, frozen=True, kw_only=True, tag="task.completed"):
-    """The task has its answer. Nothing of this task follows."""
+    """The task has its answer. No event of this task follows."""
 
 
 class TaskIncomplete(Event, frozen=True, kw_only=True, tag="task.incomplete"):
-    """The task ended short of an answer, e.g. `max_output_tokens`. Nothing of it follows."""
+    """The task ended without a full answer, e.g. `max_output_tokens`. No event of it follows."""
 
     reason: str
 
 
 class TaskFailed(Event, frozen=True, kw_only=True, tag="task.failed"):
-    """The task ended with an error. Nothing of it follows."""
+    """The task ended with an error. No event of it follows."""
 
     error: ErrorInfo
 
 
 class TaskCancelled(Event, frozen=True, kw_only=True, tag="task.cancelled"):
-    """Somebody stopped the task; what it had put out is kept. Nothing of it follows."""
+    """The task was cancelled; its output stays. No event of it follows."""
 
     reason: str | None = None
 
 
 class TaskUsage(Event, frozen=True, kw_only=True, tag="task.usage"):
-    """What one model call of this task used; the object shows the sum."""
+    """The usage of a model call of this task; the object shows the sum."""
 
     usage: Usage
     item_id: str | None = None
 
 
 class StructuredOutputDone(Event, frozen=True, kw_only=True, tag="task.structured_output.done"):
-    """The task's answer as a JSON value, when its agent declares an output type."""
+    """The task's answer as a JSON value, if its agent declares an output type."""
 
     value: Any
     name: str | None = None
+
+
+class AgentSwitched(Event, frozen=True, kw_only=True, tag="task.agent.switched"):
+    """Another agent speaks from here on, in the same task and the same conversation."""
+
+    agent: str
+    reason: str | None = None
+
+
+class HistoryCompacted(Event, frozen=True, kw_only=True, tag="task.history.compacted"):
+    """The model reads `summary` in place of the conversation up to the end of the run `run_id`."""
+
+    summary: str
+    run_id: str
 
 
 class StepStarted(Event, frozen=True, kw_only=True, tag="task.step.started"):
@@ -139,7 +158,7 @@ class StepFinished(Event, frozen=True, kw_only=True, tag="task.step.finished"):
 
 
 class Notice(Event, Worded, frozen=True, kw_only=True, tag="task.notice"):
-    """Something worth telling the person who watches; the model never sees it."""
+    """A message for the person who watches; the model never sees it."""
 
     message: str
     level: str = "info"
@@ -148,7 +167,7 @@ class Notice(Event, Worded, frozen=True, kw_only=True, tag="task.notice"):
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="task.progress"):
-    """How far a call, or the task itself, has come. Each one replaces the one before."""
+    """The progress of a call, or of the task. It replaces the progress before."""
 
     call_id: str | None = None
     message: str | None = None
@@ -157,14 +176,14 @@ class Progress(Event, frozen=True, kw_only=True, tag="task.progress"):
 
 
 class ToolCallStarted(Event, frozen=True, kw_only=True, tag="task.tool_call.started"):
-    """The tool of a finished call is about to run: durable before the tool's first line."""
+    """The tool of a finished call is about to run. The event is durable before the tool starts."""
 
     item_id: str
     output_index: int
 
 
 class ReferenceImported(Event, frozen=True, kw_only=True, tag="task.reference.imported"):
-    """A child's reference gets a number in this task's pool, so that it can be cited here."""
+    """A child's reference gets a number in this task's pool, so that this task can cite it."""
 
     reference_id: int
     source_task_id: str
@@ -172,7 +191,7 @@ class ReferenceImported(Event, frozen=True, kw_only=True, tag="task.reference.im
 
 
 class RawEvent(Event, frozen=True, kw_only=True, tag="task.raw"):
-    """A provider's event, or the fields of one, that have no name here: the private part."""
+    """An unknown event of a provider, or unknown fields of an event; in the private part."""
 
     source: str
     event_type: str
@@ -182,14 +201,14 @@ class RawEvent(Event, frozen=True, kw_only=True, tag="task.raw"):
 
 
 class OutputItemAdded(Event, frozen=True, kw_only=True, tag="task.output_item.added"):
-    """An item begins, empty; `output_index` counts from 0 per task, no holes."""
+    """An item begins, empty; `output_index` counts from 0 per task, without holes."""
 
     output_index: int
     item: Item
 
 
 class OutputItemDone(Event, frozen=True, kw_only=True, tag="task.output_item.done"):
-    """The item is final. A list that is left out is the one that the events before it made."""
+    """The item is final. An absent list is the list that the events before it made."""
 
     output_index: int
     item: Item
@@ -208,7 +227,7 @@ class SummaryItemAdded(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_s
 
 
 class SummaryTextDelta(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_summary_text.delta"):
-    """Characters to append to one open summary part."""
+    """Characters to append to an open summary part."""
 
     summary_index: int
     delta: str
@@ -229,7 +248,7 @@ class ReasoningTextAdded(_OfItem, frozen=True, kw_only=True, tag="task.reasoning
 
 
 class ReasoningTextDelta(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_text.delta"):
-    """Characters to append to one open part of the raw reasoning."""
+    """Characters to append to an open part of the raw reasoning."""
 
     text_index: int
     delta: str
@@ -243,13 +262,13 @@ class ReasoningTextDone(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_
 
 
 class ArgumentsDelta(_OfItem, frozen=True, kw_only=True, tag="task.tool_call_arguments.delta"):
-    """Characters to append to a call's arguments; may split anywhere, even inside an escape."""
+    """Characters to append to a call's arguments; a delta may end inside an escape."""
 
     delta: str
 
 
 class ArgumentsDone(_OfItem, frozen=True, kw_only=True, tag="task.tool_call_arguments.done"):
-    """A call's arguments are whole."""
+    """A call's arguments are complete."""
 
     arguments: str
 
@@ -265,24 +284,23 @@ class TextAdded(_OfBlock, frozen=True, kw_only=True, tag="task.text.added"):
 
 
 class TextDelta(_OfBlock, frozen=True, kw_only=True, tag="task.text.delta"):
-    """Characters to append to one open text block.
+    """Characters to append to an open text block.
 
-    A position and a piece, never the text so far: a reader that missed frames asks the log again
-    from its cursor instead of guessing.
+    It never repeats the text so far. A reader that missed events reads the log from its cursor.
     """
 
     delta: str
 
 
 class AnnotationAdded(_OfBlock, frozen=True, kw_only=True, tag="task.text.annotation.added"):
-    """A citation within the text that is already there, while more of it streams."""
+    """A citation in the text so far, while more text streams."""
 
     annotation_index: int
     annotation: Annotation
 
 
 class TextDone(_OfBlock, frozen=True, kw_only=True, tag="task.text.done"):
-    """A text block is final; alone, without `added`, it is a whole short block."""
+    """A text block is final; without `added`, it is a whole block."""
 
     item: Text
 
@@ -294,14 +312,14 @@ class ImageAdded(_OfBlock, frozen=True, kw_only=True, tag="task.image.added"):
 
 
 class ImageDelta(_OfBlock, frozen=True, kw_only=True, tag="task.image.delta"):
-    """A whole image, better than the one before, which it replaces."""
+    """A whole image that replaces the image before."""
 
     partial_image_index: int
     item: Image
 
 
 class ImageDone(_OfBlock, frozen=True, kw_only=True, tag="task.image.done"):
-    """The image is final; alone, without `added`, it is a whole block."""
+    """The image is final; without `added`, it is a whole block."""
 
     item: Image
 
@@ -313,13 +331,13 @@ class RefusalAdded(_OfBlock, frozen=True, kw_only=True, tag="task.refusal.added"
 
 
 class RefusalDelta(_OfBlock, frozen=True, kw_only=True, tag="task.refusal.delta"):
-    """Characters to append to one open refusal."""
+    """Characters to append to an open refusal."""
 
     delta: str
 
 
 class RefusalDone(_OfBlock, frozen=True, kw_only=True, tag="task.refusal.done"):
-    """A refusal is final; alone, without `added`, it is a whole block."""
+    """A refusal is final; without `added`, it is a whole block."""
 
     item: Refusal
 
@@ -337,10 +355,10 @@ class FileDone(_OfBlock, frozen=True, kw_only=True, tag="task.file.done"):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a newer version, or of somebody else's making, with its bytes.
+    """An event that this version does not know, with its bytes.
 
-    It keeps its place in the log and in the state, so old and new versions read each other's
-    logs; encoders skip it.
+    It stays in the log and in the state, so that old and new versions read each other's logs.
+    Encoders skip it.
     """
 
     task_id: str
@@ -361,6 +379,8 @@ KNOWN: tuple[type[Event], ...] = (
     TaskCancelled,
     TaskUsage,
     StructuredOutputDone,
+    AgentSwitched,
+    HistoryCompacted,
     StepStarted,
     StepFinished,
     Notice,
@@ -391,7 +411,7 @@ KNOWN: tuple[type[Event], ...] = (
     DataDone,
     FileDone,
 )
-"""Every event class; the schema, the codec and the fold's table are checked against it."""
+"""Every event class. Tests compare the schema, the codec and the fold's table with it."""
 
 AnyEvent: TypeAlias = Event | Unknown
 
@@ -399,11 +419,11 @@ TERMINAL = (TaskCompleted, TaskIncomplete, TaskFailed, TaskCancelled)
 
 
 class Private(Fact, frozen=True, kw_only=True):
-    """What clients must not see of an event: same number, logged beside it, in no wire format.
+    """The private part of an event: stored with the event, and in no wire format.
 
-    `content` is what the model reads of a tool's result; `provider` holds the provider's own ids;
-    `encrypted_content` and `signature` are its sealed reasoning; `options` is what a run was
-    started with and nobody may read back; `raw` is a foreign event or item, whole.
+    `content` is the model's view of a tool result. `provider` has the provider's ids.
+    `encrypted_content` and `signature` are its sealed reasoning. `options` are the run's private
+    options. `raw` is a foreign event or item.
     """
 
     content: list[ContentPart] | None = None
@@ -415,14 +435,14 @@ class Private(Fact, frozen=True, kw_only=True):
 
 
 def recorded(event: Event, sequence_number: int) -> Event:
-    """The same fact with its place in the log."""
+    """The same event with its place in the log."""
     return msgspec.structs.replace(event, sequence_number=sequence_number)
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
-    """An event as the log gives it back: the fact, its public bytes, and the epoch of its writer.
+    """An event of a log: the event, its public bytes, and the epoch of its writer.
 
-    The private part is not among it, so whatever speaks to clients cannot leak it.
+    It has no private part, so that code for clients cannot leak it.
     """
 
     event: AnyEvent
@@ -431,5 +451,5 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_end(recorded: Recorded, run_id: str) -> bool:
-    """Whether this is the run's last event: nothing may follow the end of its root task."""
+    """Whether this event ends the run: no event follows the end of its root task."""
     return isinstance(recorded.event, TERMINAL) and recorded.event.task_id == run_id

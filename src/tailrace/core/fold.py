@@ -1,9 +1,9 @@
-"""Events to state: the only place where state changes.
+"""The fold: events change the state here and nowhere else.
 
-`State.apply` is for our own writer: an event that breaks a rule of PROTOCOL.md, section 3, is
-refused with the rule's name, and the state stays as it was. `State.absorb` is for readers: it does
-what section 4 says for every stream there can be, and never fails. Both share one table of small
-functions, one per event; each returns whether the event fitted.
+`State.apply` is for our own writer. It refuses an event that breaks a rule of PROTOCOL.md, section
+3, names the rule, and leaves the state as it was. `State.absorb` is for readers: it follows section
+4 for any stream and never fails. Both use the same table with a function per event
+(`tailrace.core.transitions`).
 """
 
 from __future__ import annotations
@@ -23,38 +23,39 @@ from tailrace.core.codec import (
     vetted,
 )
 from tailrace.core.items import ToolResult
+from tailrace.core.parts import DELTAS
 from tailrace.core.state import TaskNode, note_numbers
-from tailrace.core.transitions import DELTAS, FOLD, part_of_delta
+from tailrace.core.transitions import FOLD, part_of_delta
 
 
 class State:
-    """A run as far as its events go.
+    """The state of a run after some events.
 
-    Empty when made; `tailrace.core.view` shows it and `tailrace.core.snapshot` saves it.
+    A new state is empty. `tailrace.core.view` shows it and `tailrace.core.snapshot` saves it.
     """
 
     __slots__ = ("_latest", "_spare", "position", "root", "sequence_number", "tasks", "unknown")
 
     def __init__(self) -> None:
-        """No event yet, so not even a task."""
+        """A state without events or tasks."""
         self.position = 0
         self.sequence_number = 0
         self.root: TaskNode | None = None
         self.tasks: dict[str, TaskNode] = {}
         self.unknown: list[ev.Unknown] = []
-        # The task of the event before: mostly that of the next one too, and comparing two ids
-        # is cheaper than hashing one.
+        # The task of the last event is mostly the task of the next. Comparing two ids is cheaper
+        # than hashing an id.
         self._latest: TaskNode | None = None
-        # Code points that fit into any part, so that most deltas need no look at theirs.
+        # Code points that fit into any part, so that most deltas need no check of their part.
         self._spare: int | None = None
 
     def apply(self, event: ev.AnyEvent, private: ev.Private | None = None) -> None:
-        """Fold the next event of our own log, or raise `IllegalEvent` with nothing changed."""
+        """Fold the next event of our own log, or raise `IllegalEvent` and change nothing."""
         cls = type(event)
         if event.sequence_number != self.sequence_number + 1:
             raise rules.wrong_number(self, event)
         if cls in DELTAS:
-            # Deltas are most of a run: try first, and look up the broken rule only on failure.
+            # Most events are deltas: try first, and find the broken rule only on failure.
             task = self.tasks.get(event.task_id)
             if self._spare is None:
                 self._spare = rules.spare(self)
@@ -67,7 +68,7 @@ class State:
         else:
             rules.check(self, event)
             if cls is ev.AnnotationAdded:
-                self._spare = 0  # annotations take room that is not counted here
+                self._spare = 0  # `_spare` does not count annotations
             self.absorb(event, private)
             return
         self.sequence_number += 1
@@ -75,14 +76,14 @@ class State:
             self._take_private(event, private)
 
     def absorb(self, event: ev.AnyEvent, private: ev.Private | None = None) -> bool:
-        """Fold an event from outside by the reader's rules; whether it was new and had a place."""
+        """Fold an event by the reader's rules; returns whether it changed the state."""
         number = event.sequence_number
         if number:
             if number <= self.sequence_number:
                 return False
             self.sequence_number = number
         self.position += 1
-        # Subscripts, here and in the deltas: they cost half of what `get` does.
+        # Subscripts, here and in the deltas: they cost half as much as `get`.
         try:
             task = self._latest
             if task is None or task.task_id != event.task_id:
@@ -97,10 +98,10 @@ class State:
         return fitted
 
     def absorb_lines(self, lines: Iterable[bytes]) -> None:
-        """Fold many events from their bytes: `absorb(decode_event(line))` for each.
+        """Fold many events: `absorb(decode_event(line))` for each line.
 
-        Most of a log are deltas of one part, one after the other. From the second on they only have
-        to name that part and the next number; everything else takes the ordinary way.
+        Most events are deltas that follow another delta of the same part. They are folded here
+        without `absorb`.
         """
         kind: type[Any] | None = None
         task_id = item_id = ""
@@ -141,12 +142,12 @@ class State:
             self._count_up_to(number)
 
     def _count_up_to(self, number: int) -> None:
-        """Take note of the deltas that went by since the last count; `number` is the next one's."""
+        """Count the deltas that were folded without `absorb`; `number` is the next seq."""
         self.position += number - 1 - self.sequence_number
         self.sequence_number = number - 1
 
     def _fold_rare(self, event: ev.AnyEvent) -> bool:
-        """Fold an event that has no name here, or whose task is not there yet."""
+        """Fold an unknown event, or an event whose task does not exist yet."""
         if isinstance(event, ev.Unknown):
             self.unknown.append(event)
             return True
@@ -170,7 +171,7 @@ class State:
         return True
 
     def _implied(self, task_id: str) -> TaskNode | None:
-        """The task that a foreign stream means when it never created one (section 4, rule 3)."""
+        """The task that a foreign stream implies without `task.created` (section 4, rule 3)."""
         if self.root is None:
             return self._add_task(task_id, None, {})
         containers = [

@@ -1,4 +1,4 @@
-"""The one rule for ids that come from outside: of threads, runs, responses and chats.
+"""The rule for ids that callers choose: of threads, runs, responses and chats.
 
 An id is a part of a URL, a key in every store, and repeated in every event of a thread's stream.
 """
@@ -15,14 +15,14 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f/\ud800-\udfff]")
 
 
 def is_id(value: str) -> bool:
-    """Whether a store may have something under this id (PROTOCOL.md, section 1)."""
+    """Whether the id is valid (PROTOCOL.md, section 1)."""
     allowed = 0 < len(value) <= MAX_ID_BYTES and not _FORBIDDEN.search(value)
-    # Every client and proxy takes these two out of a URL's path.
+    # Clients and proxies remove these two from a URL's path.
     return allowed and value not in (".", "..") and len(value.encode()) <= MAX_ID_BYTES
 
 
 def check_id(value: str, param: str) -> str:
-    """The same id, or `CallerError` with the name of its field."""
+    """The same id, or `CallerError` that names the field."""
     if not is_id(value):
         raise CallerError(
             f"`{param}` must have 1 to {MAX_ID_BYTES} bytes of UTF-8, without `/` and control "

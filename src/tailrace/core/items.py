@@ -1,11 +1,11 @@
-"""What a task puts out: items, the blocks and parts they hold, annotations, usage, errors.
+"""The values of the protocol: items, their blocks and parts, annotations, usage, errors.
 
-Everything here is a frozen fact with no behaviour. Two rules shape the classes:
+All are frozen and have no behaviour. Two rules:
 
-* a field that has its default value is left out of the JSON, so an item without a `status`
-  *is* completed and a block without an `id` is no member of the reference pool;
-* nothing secret has a field here. What only the model may see is a `Private` part
-  (`tailrace.core.events`), logged beside the event under the same number.
+* A field with its default value is left out of the JSON. So an item without `status` is completed,
+  and a block without `id` is not in the reference pool.
+* No field is secret. What only the model may see is in the event's `Private` part
+  (`tailrace.core.events`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import msgspec
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of every value of the protocol: immutable, and defaults stay off the wire."""
+    """Base of every value of the protocol: immutable, and JSON leaves defaults out."""
 
 
 @cache
 def _words(cls: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """The fields of a class that have a word as their default."""
+    """The fields of a class whose default is a string."""
     with_default = cls.__struct_fields__[-len(cls.__struct_defaults__) :]
     pairs = zip(with_default, cls.__struct_defaults__, strict=True)
     return tuple((name, default) for name, default in pairs if isinstance(default, str))
 
 
 class Worded(Fact, frozen=True, kw_only=True):
-    """A fact with words for defaults, such as `status`.
+    """A value with strings as defaults, such as `status`.
 
-    msgspec leaves out a default that *is* the default's object. A word that was read from JSON is
-    another object, so without this a value would be shown or not depending on where it came from.
+    msgspec leaves out a default only if it is the same object. A string that was decoded from JSON
+    is another object, so it is replaced by the default's object.
     """
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class ReferenceToBlock(Fact, frozen=True, kw_only=True, tag="reference_to_block"
 
 
 class UrlCitation(Worded, frozen=True, kw_only=True, tag="url_citation", tag_field="type"):
-    """A citation that the provider made itself (web search), offsets as above."""
+    """A citation by the provider (web search), with the same kind of offsets."""
 
     url: str
     start_index: int
@@ -66,7 +66,7 @@ class UrlCitation(Worded, frozen=True, kw_only=True, tag="url_citation", tag_fie
 
 
 class FileCitation(Worded, frozen=True, kw_only=True, tag="file_citation", tag_field="type"):
-    """A citation of a file that the provider holds (file search, containers)."""
+    """A citation of a file at the provider (file search, containers)."""
 
     file_id: str
     filename: str = ""
@@ -77,7 +77,7 @@ class FileCitation(Worded, frozen=True, kw_only=True, tag="file_citation", tag_f
 
 
 class RawAnnotation(Fact, frozen=True, kw_only=True, tag="raw", tag_field="type"):
-    """An annotation of a kind that this version has no name for, kept as it came."""
+    """An annotation of an unknown kind, unchanged."""
 
     raw: Any
 
@@ -89,13 +89,13 @@ Annotation = ReferenceToBlock | UrlCitation | FileCitation | RawAnnotation
 
 
 class ImageUrl(Fact, frozen=True, kw_only=True):
-    """Where an image is: a `data:` URL, or any URL that an `<img>` can load."""
+    """The URL of an image: a `data:` URL, or any URL that an `<img>` can load."""
 
     url: str
 
 
 class Text(Fact, frozen=True, kw_only=True, tag="text", tag_field="type"):
-    """A piece of text; also one part of a reasoning summary."""
+    """A text; also a part of a reasoning summary."""
 
     text: str
     id: int | None = None
@@ -103,14 +103,14 @@ class Text(Fact, frozen=True, kw_only=True, tag="text", tag_field="type"):
 
 
 class Image(Fact, frozen=True, kw_only=True, tag="image", tag_field="type"):
-    """A picture, whole."""
+    """A whole image."""
 
     image_url: ImageUrl
     id: int | None = None
 
 
 class Refusal(Fact, frozen=True, kw_only=True, tag="refusal", tag_field="type"):
-    """The model's own words for why it does not answer."""
+    """The model's explanation why it does not answer."""
 
     refusal: str
 
@@ -143,7 +143,7 @@ Block = Text | Image | Refusal | Data | File
 
 
 class TextPart(Fact, frozen=True, kw_only=True, tag="text", tag_field="type"):
-    """Text for the model; `tags` names who added it when the tool did not."""
+    """Text for the model; `tags` marks text that the tool did not return."""
 
     text: str
     id: int | str | None = None
@@ -174,14 +174,14 @@ ContentPart = TextPart | ImageUrlPart | FilePart
 # --- items -------------------------------------------------------------------------------------
 
 Status = Literal["completed", "in_progress", "incomplete", "failed"]
-"""An item's status. Absent from JSON means `completed`; `failed` is for a tool's result."""
+"""The status of an item. Absent means `completed`; `failed` is for tool results."""
 
 Executor = Literal["server", "client", "provider"]
-"""Who carries a call out: a tool of ours, the client that declared it, or the model's provider."""
+"""Who runs a call: the server's tool, the client that declared it, or the model's provider."""
 
 
 class ErrorInfo(Fact, frozen=True, kw_only=True):
-    """What went wrong, in words that may be shown to a client."""
+    """An error that clients may see."""
 
     code: str
     message: str
@@ -190,7 +190,7 @@ class ErrorInfo(Fact, frozen=True, kw_only=True):
 
 
 class Reasoning(Worded, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
-    """The model's thinking: a summary in parts, and the raw text where a provider gives it."""
+    """The model's thinking: a summary in parts, and the raw text if the provider sends it."""
 
     id: str
     summary: list[Text] | None = None
@@ -199,7 +199,7 @@ class Reasoning(Worded, frozen=True, kw_only=True, tag="reasoning", tag_field="t
 
 
 class ToolCall(Worded, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
-    """The model asks for a tool. `kind` is `function` or the provider's name of a built-in one."""
+    """The model calls a tool. `kind` is `function`, or the name of a provider's built-in tool."""
 
     id: str
     call_id: str
@@ -212,7 +212,7 @@ class ToolCall(Worded, frozen=True, kw_only=True, tag="tool_call", tag_field="ty
 
 
 class ToolResult(Worded, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
-    """What the call gave, as blocks for the client. A sub-agent's items show up among them."""
+    """The result of a call, as blocks for the client. A sub-agent's items are among them."""
 
     id: str
     call_id: str
@@ -222,7 +222,7 @@ class ToolResult(Worded, frozen=True, kw_only=True, tag="tool_result", tag_field
 
 
 class Message(Worded, frozen=True, kw_only=True, tag="message", tag_field="type"):
-    """What the agent says."""
+    """A message of the agent."""
 
     id: str
     role: str
@@ -232,7 +232,7 @@ class Message(Worded, frozen=True, kw_only=True, tag="message", tag_field="type"
 
 
 class RawItem(Worded, frozen=True, kw_only=True, tag="raw", tag_field="type"):
-    """An item of a kind that this version has no name for, kept as it came."""
+    """An item of an unknown kind, unchanged."""
 
     id: str
     raw: Any
@@ -247,10 +247,9 @@ Item = Reasoning | ToolCall | ToolResult | Message | RawItem
 
 
 class Usage(Fact, frozen=True, kw_only=True):
-    """What one model call used. The fold adds them up per task.
+    """The usage of a model call. The fold adds it up per task.
 
-    `input_tokens` includes those that were read from a cache or written to it, as OpenAI counts;
-    `output_tokens` includes those of the reasoning.
+    `input_tokens` includes cached tokens, as OpenAI counts; `output_tokens` includes reasoning.
     """
 
     model: str | None = None
@@ -266,7 +265,7 @@ class Usage(Fact, frozen=True, kw_only=True):
 
 
 class InputRequest(Fact, frozen=True, kw_only=True):
-    """What a paused task waits for: the approval of a call, or a value."""
+    """A request of a paused task: the approval of a call, or a value."""
 
     id: str
     kind: Literal["approval", "input"]

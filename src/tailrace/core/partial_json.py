@@ -1,4 +1,4 @@
-"""The value so far of a JSON text that still streams, such as a tool call's arguments.
+"""The value so far of JSON that still streams, such as a tool call's arguments.
 
     arguments = PartialJson()
     for piece in ('{"city": "Pa', 'ris", "days": 1', '0}'):
@@ -6,7 +6,7 @@
         print(arguments.value)
     # {'city': 'Pa'}, then {'city': 'Paris'}, then {'city': 'Paris', 'days': 10}
 
-Each character is read once, however the text is cut and however often the value is looked at.
+Each character is read once, for any pieces and any number of looks at the value.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _WORDS: dict[str, tuple[str, bool | None]] = {
 
 
 class PartialJson:
-    """Reads JSON in pieces, cut anywhere, and shows what is certain so far.
+    """Parses JSON in pieces, and shows the certain part of its value.
 
-    * An object has the keys whose value has begun; a key without one is left out.
-    * A string shows what has come of it, without an escape that is not finished.
-    * A number shows when something has ended it, since `1` may become `12`; `true`, `false` and
-      `null` show when they are whole.
-    * Of a key that comes twice the last value counts, as in most readers.
+    * An object shows the keys whose value has begun.
+    * A string shows the characters so far, without an unfinished escape.
+    * A number shows when it has ended, since `1` may become `12`. `true`, `false` and `null` show
+      when they are complete.
+    * For a duplicate key the last value counts, as in most parsers.
 
-    So what is shown only ever grows: in length, in keys, in the length of strings.
+    So the value only grows: lists and strings get longer, objects get keys.
 
-    It is as strict as the protocol: no NaN or infinities, no lone surrogates, at most 100 levels.
-    Integers are exact, whatever their size.
+    It is as strict as the protocol: no NaN or infinity, no lone surrogate, at most 100 levels.
+    Integers are exact.
     """
 
     __slots__ = (
@@ -73,13 +73,13 @@ class PartialJson:
 
     def __init__(self) -> None:
         self._root: list[Any] = []
-        # The containers that are open. The lowest one is ours: a list that takes one value.
+        # The open containers. The lowest is a list of our own for the root value.
         self._stack: list[Any] = [self._root]
         self._key = ""
-        self._pieces: list[str] = []  # of a string, since the value was last looked at
-        self._growing = False  # whether they belong to a value, and not to a key
+        self._pieces: list[str] = []  # of a string, since the last look at the value
+        self._growing = False  # whether they belong to a value, not to a key
         self._digits: list[str] = []
-        self._escape = ""  # the hexadecimal digits of an unfinished one
+        self._escape = ""  # the hexadecimal digits of an unfinished escape
         self._high = 0  # the first half of a surrogate pair
         self._word: bool | None = None
         self._rest = ""
@@ -88,9 +88,9 @@ class PartialJson:
         self._read: Callable[[PartialJson, str, int], int] = PartialJson._before_value
 
     def feed(self, piece: str) -> None:
-        """Read on; `MalformedJson` where the text is no JSON, and ever after.
+        """Parse the next piece. Raises `MalformedJson` at an error, and from then on.
 
-        The value is then what was certain before the place at fault.
+        The value then is the certain part before the error.
         """
         at, end = 0, len(piece)
         while at < end:
@@ -98,12 +98,11 @@ class PartialJson:
 
     @property
     def value(self) -> Any:
-        """What is certain so far; None while nothing is.
+        """The certain part of the value; None if there is none yet.
 
-        It is no copy: the same objects grow with each piece, so looking costs nothing that depends
-        on their size, and whoever wants to keep a state copies it. The string that grows is
-        brought up to date when somebody looks. CPython lengthens it in place as long as nobody else
-        holds it; if the caller kept it from the look before, it is copied.
+        It is not a copy: the same objects grow with each piece. Copy the value to keep it. The
+        growing string is updated at each look. CPython extends it in place unless the caller still
+        holds it.
         """
         if self._growing and self._pieces:
             self._lengthen()
@@ -111,18 +110,18 @@ class PartialJson:
 
     @property
     def complete(self) -> bool:
-        """Whether the value is whole; only white space may follow. A bare number needs `finish`."""
+        """Whether the value is complete. A bare number needs `finish`."""
         return self._read is PartialJson._after_value and len(self._stack) == 1
 
     def finish(self) -> Any:
-        """The text is over: its value, or `MalformedJson` if it is not whole."""
+        """End the text: returns its value, or raises `MalformedJson` if it is incomplete."""
         if self._read is PartialJson._in_number:
             self._end_number()
         if not self.complete:
             self._refuse(self._error or "the text ends before its value does")
         return self.value
 
-    # --- places: each takes the text and where it is, and gives where it got to ------------------
+    # --- parser states: each takes the piece and a position, and returns the next position ------
 
     def _before_value(self, piece: str, at: int) -> int:
         char = piece[at]
@@ -213,7 +212,7 @@ class PartialJson:
         return at + len(taken)
 
     def _before_low(self, piece: str, at: int) -> int:
-        """Behind the first half of a surrogate pair: only its second half may follow."""
+        """After the first half of a surrogate pair only the second half may follow."""
         if piece[at] != "\\":
             self._refuse("a lone surrogate")
         self._read = PartialJson._in_escape
@@ -239,7 +238,7 @@ class PartialJson:
     def _broken(self, _piece: str, _at: int) -> int:
         self._refuse(self._error)
 
-    # --- what the places share -------------------------------------------------------------------
+    # --- shared by the states ------------------------------------------------------------------
 
     def _space(self, piece: str, at: int, wanted: str) -> int:
         end = _SPACES(piece, at).end()  # type: ignore[union-attr]  # it matches nothing, too
@@ -280,7 +279,7 @@ class PartialJson:
         holder = self._stack[-1]
         place = self._key if type(holder) is dict else -1
         text = holder[place]
-        # CPython lengthens a string in place if the local variable is all that holds it.
+        # CPython extends a string in place if only the local variable holds it.
         holder[place] = ""
         text += "".join(self._pieces)
         holder[place] = text
@@ -308,11 +307,11 @@ class PartialJson:
         self._digits.clear()
         found = _NUMBER(text)
         if found is None:
-            self._refuse(f"{text[:40]!r} is no number")
+            self._refuse(f"{text[:40]!r} is not a number")
         value: int | float
         try:
             value = float(text) if found[1] or found[2] else int(text)
-        except ValueError:  # Python reads at most 4300 digits, because more take quadratic time
+        except ValueError:  # Python parses at most 4300 digits: more take quadratic time
             self._refuse("an integer of thousands of digits")
         if value in (math.inf, -math.inf):
             self._refuse("a number beyond the range of doubles")

@@ -1,8 +1,8 @@
-"""What tools return, and the numbers under which it can be cited.
+"""The reference pool: numbers under which a tool's output can be cited (PROTOCOL.md, section 7).
 
-A tool's output has two sides: parts for the model, blocks for the client. The pool joins them: it
-gives every reference a number that is stable along the conversation, wraps the parts for the model
-between marks that only we can make, and writes the number on the blocks. PROTOCOL.md, section 7.
+A tool's output has parts for the model and blocks for the client. The pool gives each reference a
+number that is stable in the conversation, wraps the parts between marks that tools cannot forge,
+and puts the number on the blocks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tailrace.core.items import (
 from tailrace.core.tool_output import ToolOutput, tool_output
 
 ADDED = "added_by_reference_manager"
-"""The tag of the openers and closers: parts that no tool returned."""
+"""The tag of openers and closers, which no tool returned."""
 
 _encode = msgspec.json.Encoder().encode
 _replace = msgspec.structs.replace
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """A tool's output in the pool: what the model reads, what the client gets, their numbers."""
+    """A tool's output with numbers: `content` for the model, `block_list` for the client."""
 
     content: list[ContentPart]
     block_list: list[Block]
@@ -38,10 +38,10 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """A child's answer in its parent's words.
+    """A child's answer with the numbers of its parent's pool.
 
-    `content` is what the parent's model reads. `imports` are the (parent's, child's) numbers that
-    `task.reference.imported` has to announce; `mapping` has all cited ones, child's to parent's.
+    `content` is for the parent's model. `imports` are the (parent's, child's) numbers to announce
+    by `task.reference.imported`; `mapping` has all cited numbers, child's to parent's.
     """
 
     content: list[ContentPart]
@@ -49,12 +49,12 @@ class Imported(msgspec.Struct, frozen=True):
     mapping: dict[int, int]
 
 
-class Pool:
-    """Gives out a task's reference numbers: the same content keeps its number for ever.
+class ReferencePool:
+    """Issues the reference numbers of a task. The same content always has the same number.
 
-    `start` is the task's `reference_start`: the numbers below it belong to earlier turns. `known`
-    are the contents (private parts) of this task's tool results so far, and `learn` takes those of
-    earlier turns: with them, content that comes again gets the number that it had.
+    `start` is the task's `reference_start`: earlier turns issued the numbers below it. `known` are
+    the contents (private parts) of the task's tool results so far; `learn` takes those of earlier
+    turns. Repeated content then gets the number that it had.
     """
 
     def __init__(self, start: int = 1, known: Iterable[Sequence[ContentPart]] = ()) -> None:
@@ -67,18 +67,17 @@ class Pool:
 
     @property
     def next(self) -> int:
-        """The number that new content would get: the `reference_start` of the turn after."""
+        """The next number, which is the `reference_start` of the next turn."""
         return self._next
 
     def knows(self, number: int) -> bool:
-        """Whether `number` can be cited here; what a `CitationScanner` asks."""
+        """Whether `number` can be cited in this task."""
         return 0 < number < self._start or number in self._issued
 
     def reserve(self, number: int) -> None:
         """Never issue `number`: the log has it already, on a block or an import.
 
-        For recovery: a worker may die after it showed a number and before the content behind it was
-        logged.
+        For recovery: a worker may die after the number was shown and before its content was logged.
         """
         self._issued.add(number)
         self._next = max(self._next, number + 1)
@@ -86,15 +85,15 @@ class Pool:
     def extend_from(self, content: Sequence[ContentPart]) -> None:
         """Learn the numbers of a content list that a pool of this conversation made."""
         for number, parts in _members(unwrap(content)).items():
-            if isinstance(number, int):  # a string is some tool's own id: never through a pool
+            if isinstance(number, int):  # a string is a tool's own id
                 self.reserve(number)
                 self._numbers.setdefault(_digest(parts), number)
 
     def learn(self, content: Sequence[ContentPart], below: int) -> None:
         """Learn the numbers of an earlier turn's content, as far as they are below `below`.
 
-        The turn issued the others after the conversation went on without it. Nobody can cite them
-        here, and none of them is issued again: a model that reads both would take one for another.
+        The turn issued the other numbers after the conversation branched. They cannot be cited here
+        and are not issued again: a model that reads both would confuse them.
         """
         for number, parts in _members(unwrap(content)).items():
             if isinstance(number, int):
@@ -104,7 +103,7 @@ class Pool:
                     self._next = max(self._next, number + 1)
 
     def number(self, parts: Sequence[ContentPart]) -> int:
-        """The number of the reference that consists of these parts; a new one for new content."""
+        """The number of the reference with these parts; a new number for new content."""
         digest = _digest(parts)
         number = self._numbers.get(digest)
         if number is None:
@@ -115,10 +114,10 @@ class Pool:
     def admit(self, output: ToolOutput) -> Admitted:
         """Give a tool's output its numbers.
 
-        Parts without a local id stay outside: the model reads them and can't cite them. So do
-        blocks whose id no part has, since nobody who reads the parts could mean them.
+        Parts without a local id get no number: the model reads them and cannot cite them. Blocks
+        whose id no part has get none either.
         """
-        # Here, not later: a tool's word for what we added would be taken for ours.
+        # A tool must not use our tag for its own parts.
         parts = [
             _replace(part, tags=[tag for tag in part.tags if tag != ADDED])
             for part in output.message_content
@@ -137,10 +136,10 @@ class Pool:
 
 
 def wrap(content: Iterable[ContentPart]) -> list[ContentPart]:
-    """Content for the model: each stretch of one reference's parts between an opener and a closer.
+    """Content for the model: an opener and a closer around the parts of each reference.
 
-    Texts (and file names) that imitate our marks are made harmless: `unwrap` takes that back. What
-    is wrapped already must not be wrapped again.
+    Texts and file names that imitate our marks are escaped; `unwrap` undoes that. Do not wrap
+    content twice.
     """
     wrapped: list[ContentPart] = []
     inside: int | str | None = None
@@ -158,10 +157,9 @@ def wrap(content: Iterable[ContentPart]) -> list[ContentPart]:
 
 
 def unwrap(content: Iterable[ContentPart]) -> list[ContentPart]:
-    """What the tool returned, from content that `wrap` made: the same parts, texts and order.
+    """The tool's parts from content that `wrap` made.
 
-    Two things stay changed: an `id` is the pool's number, not the tool's, and the tag that only we
-    may use is gone.
+    Two things stay changed: `id` is the pool's number, and our tag is removed.
     """
     return [_unescaped(part) for part in content if ADDED not in part.tags]
 
@@ -169,13 +167,13 @@ def unwrap(content: Iterable[ContentPart]) -> list[ContentPart]:
 def import_citations(
     child_messages: Iterable[str],
     child_contents: Iterable[Sequence[ContentPart]],
-    parent: Pool,
+    parent: ReferencePool,
 ) -> Imported:
-    """What a parent's model gets from a child: the references that it cited, then its messages.
+    """A child's answer for its parent's model: the references that it cites, then its messages.
 
-    `child_contents` are the contents of the child's tool results, in order; where several have a
-    number, the first is taken, as everywhere. In the messages, markers carry the parent's numbers;
-    a marker of nothing is defused, so that it can't cite what the parent has under that number.
+    `child_contents` are the contents of the child's tool results, in order; the first content with
+    a number counts. Markers in the messages get the parent's numbers. A marker of an unknown number
+    is defused, because it could mean something else in the parent's pool.
     """
     messages = list(child_messages)
     references: dict[int | str, list[ContentPart]] = {}
@@ -206,8 +204,8 @@ def _members(parts: Iterable[ContentPart]) -> dict[int | str, list[ContentPart]]
 
 
 def _digest(parts: Iterable[ContentPart]) -> bytes:
-    # A part that occurs twice counts once. Two equal references in one output have one number, so
-    # in the content, from which a later turn rebuilds the pool, their parts can't be told apart.
+    # A repeated part counts once: two equal references in one output have the same number, and a
+    # later turn that rebuilds the pool cannot tell their parts apart.
     plain = dict.fromkeys(_encode(_replace(part, id=None, tags=[])) for part in parts)
     return hashlib.sha256(b"\n".join(plain)).digest()  # JSON holds no bare line break
 
@@ -229,7 +227,7 @@ def _unescaped(part: ContentPart) -> ContentPart:
 
 
 def _changed(part: ContentPart, change: Callable[[str], str]) -> ContentPart:
-    """The part with what a model reads of it changed: its text, or a file's name."""
+    """The part with its text, or the file's name, changed."""
     if isinstance(part, TextPart) and (text := change(part.text)) != part.text:
         return _replace(part, text=text)
     if isinstance(part, FilePart) and part.name and (name := change(part.name)) != part.name:
@@ -241,7 +239,7 @@ __all__ = [
     "ADDED",
     "Admitted",
     "Imported",
-    "Pool",
+    "ReferencePool",
     "ToolOutput",
     "import_citations",
     "tool_output",

@@ -1,7 +1,7 @@
-"""Which event may come next: the rules of PROTOCOL.md, section 3, one name each.
+"""The rules of PROTOCOL.md, section 3: which event may come next.
 
-Only our own writer is held to them, before anything is logged. The checks look at the state and
-change nothing, so a refused event leaves no trace. A test compares the names with PROTOCOL.md's.
+They apply to our own writer, before an event is logged. The checks do not change the state. A test
+compares the names of the rules with PROTOCOL.md's.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from tailrace.core import bounds
 from tailrace.core import events as ev
-from tailrace.core import room
 from tailrace.core.codec import MAX_ID_LENGTH, MAX_INTEGER
 from tailrace.core.errors import IllegalEvent, StreamTooLarge
 from tailrace.core.items import (
@@ -27,6 +27,7 @@ from tailrace.core.items import (
     ToolCall,
     ToolResult,
 )
+from tailrace.core.parts import PARTS
 from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
 from tailrace.core.transitions import part_of_delta
 from tailrace.core.view import show_block, show_parts
@@ -36,15 +37,15 @@ if TYPE_CHECKING:
 
 
 def wrong_number(state: State, event: ev.AnyEvent) -> IllegalEvent:
-    """The refusal of an event that is not the next one."""
+    """The error for an event with the wrong seq."""
     return IllegalEvent(
         "seq-next",
-        f"sequence_number is {event.sequence_number}, the next one is {state.sequence_number + 1}",
+        f"sequence_number is {event.sequence_number}, expected {state.sequence_number + 1}",
     )
 
 
 def wrong_delta(state: State, event: Any) -> IllegalEvent:
-    """The refusal of a delta that found no open part."""
+    """The error for a delta without an open part."""
     task = _live(state, event)
     node = _open_item(task, event)
     kind, parts, index = _part_place(event, node)
@@ -54,7 +55,7 @@ def wrong_delta(state: State, event: Any) -> IllegalEvent:
 
 
 def spare(state: State) -> int:
-    """Code points that fit into any open part, or into all of them together."""
+    """Code points that fit into any open part, or into all open parts together."""
     parts = [
         part
         for task in state.tasks.values()
@@ -65,11 +66,11 @@ def spare(state: State) -> int:
     ]
     if any(part.annotations for part in parts):
         return 0
-    return room.code_points() - sum(part.length() for part in parts)
+    return bounds.code_points() - sum(part.length() for part in parts)
 
 
 def check_room(task: TaskNode, event: Any) -> None:
-    """Refuse a delta after which no `done` could repeat its part."""
+    """Refuse a delta that would make its part too large for `done`."""
     with suppress(KeyError):
         part = part_of_delta(task, event)
         if part is not None:
@@ -77,7 +78,7 @@ def check_room(task: TaskNode, event: Any) -> None:
 
 
 def check(state: State, event: ev.AnyEvent) -> None:
-    """Raise `IllegalEvent` unless the event may come next."""
+    """Raise `IllegalEvent` if the event may not come next."""
     if isinstance(event, ev.Unknown):
         _require(event.task_id in state.tasks, "task-known", f"no task {event.task_id}")
     elif isinstance(event, ev.TaskCreated):
@@ -105,18 +106,18 @@ def _kind(item: Item) -> str:
 def _check_id(ident: str) -> None:
     if len(ident) > MAX_ID_LENGTH:
         raise StreamTooLarge(
-            f"An id of {len(ident)} characters; at most {MAX_ID_LENGTH} may pass. Choose a shorter "
-            "id."
+            f"The id {ident[:40]!r}… has {len(ident)} characters; the limit is {MAX_ID_LENGTH}. "
+            "Choose a shorter id."
         )
 
 
 def _created(state: State, event: ev.TaskCreated) -> None:
     _check_id(event.task_id)
     if event.parent_task_id is None:
-        _require(state.root is None, "root-first", "the run has its root already")
+        _require(state.root is None, "root-first", "the run has a root task already")
         return
     _require(state.root is not None, "root-first", "the first task of a run has no parent")
-    _require(event.task_id not in state.tasks, "task-new", f"{event.task_id} exists")
+    _require(event.task_id not in state.tasks, "task-new", f"task {event.task_id} exists already")
     parent = state.tasks.get(event.parent_task_id)
     _require(
         parent is not None and not parent.ended,
@@ -134,7 +135,7 @@ def _created(state: State, event: ev.TaskCreated) -> None:
     _require(
         not is_first or event.task_id == event.call_id,
         "child-id",
-        f"the first child of call {event.call_id} takes its id",
+        f"the first child of call {event.call_id} must have the call's id as task_id",
     )
 
 
@@ -158,13 +159,17 @@ def _in_progress(task: TaskNode, _event: Any) -> None:
 
 def _attempt(task: TaskNode, event: ev.TaskAttempt) -> None:
     expected = (task.attempt or 1) + 1
-    _require(event.attempt == expected, "attempt-next", f"the next is {expected}")
+    _require(
+        event.attempt == expected,
+        "attempt-next",
+        f"attempt is {event.attempt}, expected {expected}",
+    )
     for ident in event.superseded:
         node = task.item_ids.get(ident)
         _require(
             node is not None and not node.is_open and not node.superseded,
             "attempt-next",
-            f"{ident} is no closed item of task {task.task_id} that still counts",
+            f"{ident} is not a closed item of task {task.task_id}, or superseded already",
         )
         assert node is not None
         result = _result_of(task, node)
@@ -181,7 +186,7 @@ def _result_of(task: TaskNode, node: ItemNode) -> ItemNode | None:
 
 def _input_required(task: TaskNode, event: ev.TaskInputRequired) -> None:
     known = {request.id for request in task.requests}
-    _require(bool(event.requests), "request-known", "no request at all")
+    _require(bool(event.requests), "request-known", "the list of requests is empty")
     for request in event.requests:
         _require(request.id not in known, "request-known", f"{request.id} is pending already")
         known.add(request.id)
@@ -207,7 +212,11 @@ def _ended(task: TaskNode, _event: Any) -> None:
 
 
 def _output_once(task: TaskNode, _event: Any) -> None:
-    _require(task.structured_output is None, "output-once", "the structured output is there")
+    _require(task.structured_output is None, "output-once", "the task has its output already")
+
+
+def _switched(task: TaskNode, event: ev.AgentSwitched) -> None:
+    _require(event.agent != task.speaker, "agent-other", f"{event.agent} speaks already")
 
 
 def _step_started(task: TaskNode, event: ev.StepStarted) -> None:
@@ -216,7 +225,9 @@ def _step_started(task: TaskNode, event: ev.StepStarted) -> None:
 
 def _step_finished(task: TaskNode, event: ev.StepFinished) -> None:
     is_innermost = task.open_steps[-1:] == [event.step_index]
-    _require(is_innermost, "step-innermost", f"step {event.step_index} is not it")
+    _require(
+        is_innermost, "step-innermost", f"step {event.step_index} is not the innermost open step"
+    )
 
 
 def _tool_started(task: TaskNode, event: ev.ToolCallStarted) -> None:
@@ -230,7 +241,9 @@ def _tool_started(task: TaskNode, event: ev.ToolCallStarted) -> None:
         and not node.started
         and not _has_closed_result(task, node.item.call_id)
     )
-    _require(ready, "call-ready", f"{event.item_id} is no completed call that waits for its tool")
+    _require(
+        ready, "call-ready", f"{event.item_id} is not a completed call without start and result"
+    )
 
 
 def _has_closed_result(task: TaskNode, call_id: str) -> bool:
@@ -240,7 +253,11 @@ def _has_closed_result(task: TaskNode, call_id: str) -> bool:
 
 def _imported(task: TaskNode, event: ev.ReferenceImported) -> None:
     child = next((c for c in task.children if c.task_id == event.source_task_id), None)
-    _require(child is not None, "import-source", f"{event.source_task_id} is no child")
+    _require(
+        child is not None,
+        "import-source",
+        f"{event.source_task_id} is not a child of task {task.task_id}",
+    )
     assert child is not None
     _require(
         child.knows(event.source_reference_id),
@@ -250,34 +267,38 @@ def _imported(task: TaskNode, event: ev.ReferenceImported) -> None:
     _require(
         0 < event.reference_id <= MAX_INTEGER and not task.knows(event.reference_id),
         "import-source",
-        f"number {event.reference_id} is taken",
+        f"reference {event.reference_id} is taken or out of range",
     )
 
 
 def _anything(_task: TaskNode, _event: Any) -> None:
-    """No rule beyond those of every event."""
+    """Only the rules of every event apply."""
 
 
 # --- items -------------------------------------------------------------------------------------
 
 
 def _next_index(index: int, taken: Any, name: str) -> None:
-    _require(index == len(taken), "index-next", f"{name} is {index}, the next is {len(taken)}")
+    _require(index == len(taken), "index-next", f"{name} is {index}, expected {len(taken)}")
 
 
 def _item_added(task: TaskNode, event: ev.OutputItemAdded) -> None:
     item = event.item
     _check_id(item.id)
     _next_index(event.output_index, task.items, "output_index")
-    _require(item.id not in task.item_ids, "item-id-new", f"{item.id} exists")
+    _require(item.id not in task.item_ids, "item-id-new", f"item {item.id} exists already")
     empty = item.status == "completed" and not any(
         getattr(item, name, None)
         for name in ("summary", "reasoning_text", "arguments", "block_list", "error")
     )
-    _require(empty, "item-empty", f"{item.id} is added with content or a status")
+    _require(empty, "item-empty", f"item {item.id} is added with content or a status")
     if isinstance(item, ToolCall):
         _check_id(item.call_id)
-        _require(_call_is_new(task, item.call_id), "call-id-new", f"{item.call_id} was used")
+        _require(
+            _call_is_new(task, item.call_id),
+            "call-id-new",
+            f"call_id {item.call_id} was used already",
+        )
     elif isinstance(item, ToolResult):
         call = task.calls.get(item.call_id)
         _require(
@@ -315,13 +336,15 @@ def _item_done(task: TaskNode, event: ev.OutputItemDone) -> None:
     assert node is not None
     allowed = ("completed", "incomplete", "failed")
     legal = item.status in (allowed if isinstance(item, ToolResult) else allowed[:2])
-    _require(legal, "item-status", f"{item.status} is no end of a {_kind(item)}")
+    _require(legal, "item-status", f"a {_kind(item)} cannot end as {item.status}")
     if isinstance(item, ToolResult) and item.error is not None:
-        _require(item.status == "failed", "item-status", f"an error on a {item.status} result")
+        _require(
+            item.status == "failed", "item-status", f"a {item.status} result cannot have an error"
+        )
     for part in node.open_parts():
         if item.status == "completed" or isinstance(part, ImageNode):
             _refuse("parts-closed", f"a part of {item.id} ({part.kind}) is still open")
-    _require(_same_item(node, item), "item-same", f"{item.id} differs from what was streamed")
+    _require(_same_item(node, item), "item-same", f"item {item.id} differs from its events")
     if isinstance(item, ToolResult):
         for child in task.children:
             if child.call_id == item.call_id:
@@ -368,24 +391,18 @@ def _open_item(task: TaskNode, event: Any) -> ItemNode:
 
 
 def _part_place(event: Any, node: ItemNode) -> tuple[str, Any, int]:
-    """What the part is called, the list it stands in (None: wrong kind of item), its index."""
-    item = node.item
-    if isinstance(event, ev.SummaryItemAdded | ev.SummaryTextDelta | ev.SummaryItemDone):
-        return "summary", node.parts if isinstance(item, Reasoning) else None, event.summary_index
-    if isinstance(event, ev.ReasoningTextAdded | ev.ReasoningTextDelta | ev.ReasoningTextDone):
-        parts = node.texts if isinstance(item, Reasoning) else None
-        return "reasoning_text", parts, event.text_index
-    if isinstance(event, ev.ArgumentsDelta | ev.ArgumentsDone):
-        call = {0: node.arguments} if isinstance(item, ToolCall) else None
-        return "arguments", call, 0
-    kind = event.__struct_config__.tag.split(".")[1]
-    return kind, node.parts if isinstance(item, ToolResult | Message) else None, event.block_index
+    """The kind of the part, the parts that it belongs to (None: wrong kind of item), its index."""
+    kind, holders, store, index_of = PARTS[type(event)]
+    parts: Any = None
+    if isinstance(node.item, holders):
+        parts = {0: node.arguments} if store == "arguments" else getattr(node, store)
+    return kind, parts, index_of(event)
 
 
 def _place(task: TaskNode, event: Any) -> tuple[ItemNode, str, Any, int]:
     node = _open_item(task, event)
     kind, parts, index = _part_place(event, node)
-    _require(parts is not None, "item-kind", f"no {kind} in a {_kind(node.item)}")
+    _require(parts is not None, "item-kind", f"a {_kind(node.item)} cannot have a {kind} part")
     return node, kind, parts, index
 
 
@@ -432,7 +449,7 @@ def _part_done(task: TaskNode, event: Any) -> None:
         _require(part.image.id == event.item.id, "part-same", "the image's id changed")
     else:
         same = show_block(part) == msgspec.to_builtins(event.item)
-        _require(same, "part-same", f"the {kind} differs from what was streamed")
+        _require(same, "part-same", f"the {kind} of {node.item.id} differs from its deltas")
 
 
 def _arguments_done(task: TaskNode, event: ev.ArgumentsDone) -> None:
@@ -455,13 +472,19 @@ def _annotation_fits(task: TaskNode, annotation: Any, length: int) -> None:
         _require(0 <= start < end <= length, "annotation-range", f"{start}–{end} of {length}")
     if isinstance(annotation, ReferenceToBlock):
         number = annotation.reference_id
-        _require(task.knows(number), "reference-known", f"the pool never issued {number}")
+        _require(
+            task.knows(number), "reference-known", f"the task's pool has no reference {number}"
+        )
 
 
 def _image_delta(task: TaskNode, event: ev.ImageDelta) -> None:
     _, part = _open_part(task, event)
     expected = 0 if part.partial_image_index is None else part.partial_image_index + 1
-    _require(event.partial_image_index == expected, "index-next", f"the next is {expected}")
+    _require(
+        event.partial_image_index == expected,
+        "index-next",
+        f"partial_image_index is not {expected}",
+    )
     _require(part.image.id == event.item.id, "part-same", "the image's id changed")
 
 
@@ -476,6 +499,8 @@ _CHECK: dict[type[Any], Callable[[TaskNode, Any], None]] = {
     ev.TaskCancelled: _ended,
     ev.TaskUsage: _anything,
     ev.StructuredOutputDone: _output_once,
+    ev.AgentSwitched: _switched,
+    ev.HistoryCompacted: _anything,
     ev.StepStarted: _step_started,
     ev.StepFinished: _step_finished,
     ev.Notice: _anything,

@@ -1,7 +1,7 @@
-"""A state as bytes and back: PROTOCOL.md, section 6.
+"""Save a state as JSON, and restore it: PROTOCOL.md, section 6.
 
-fold(restore(save(s)), tail) = fold(all). Without the private parts, the same bytes are what a
-client that joins late is sent: a snapshot costs what the state weighs, however many events made it.
+fold(restore(save(s)), tail) = fold(all). Without the private parts, a client that joins late gets
+these bytes: a snapshot costs what the state weighs, for any number of events.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core import pieces
+from tailrace.core import json_pieces
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import Private, TaskCreated, Unknown
 from tailrace.core.fold import State
@@ -47,31 +47,39 @@ _FACTS = tuple(
 )
 
 
-_ITEM = b'{"output_index":'  # so begins the JSON of an item, and no other line
+_ITEM = b'{"output_index":'  # the JSON of an item begins like this, and no other line does
 
 
 def save(state: State, *, private: bool = False) -> bytes:
-    """The state as JSON; with `private`, for our own store only.
+    """The state as JSON; with `private`, for the store only.
 
-    Items stand on lines of their own, so that `restore` can decode them piece by piece.
+    Items are on lines of their own, so that `restore` can decode them separately.
     """
-    return b"\n".join(save_pieces(state, private=private))
+    return encode_saved(saved(state, private=private))
 
 
 def save_pieces(state: State, *, private: bool = False) -> Iterator[bytes]:
-    """The state as JSON, in pieces that are encoded when they are asked for."""
-    value = saved(state, private=private)
+    """The state as JSON, in pieces that are encoded on demand."""
+    return _pieces(saved(state, private=private))
+
+
+def encode_saved(value: Json) -> bytes:
+    """What `saved` returned, as JSON. A thread may do it while the state goes on."""
+    return b"\n".join(_pieces(value))
+
+
+def _pieces(value: Json) -> Iterator[bytes]:
     tasks = value.pop("tasks")
     yield msgspec.json.encode(value)[:-1] + b',"tasks":['
     for place, task in enumerate(tasks):
         if place:
             yield b","
-        yield from pieces.encoded(task)
+        yield from json_pieces.encoded(task)
     yield b"]}"
 
 
 def saved(state: State, *, private: bool = False) -> Json:
-    """The state as the JSON value of section 6."""
+    """The state as the JSON value of section 6, which later events do not change."""
     value: Json = {
         "version": VERSION,
         "position": state.position,
@@ -93,10 +101,10 @@ def _save_task(task: TaskNode, *, private: bool) -> Json:
             entry["step_index"] = index
     value["items"] = [_save_item(node, private=private) for _, node in sorted(task.items.items())]
     if private and task.private:
-        value["private"] = task.private
-    # Of use to history and to our own encoders only: clients fold without it.
+        value["private"] = dict(task.private)
+    # For history and our own encoders; clients do not need it.
     if private and task.answers:
-        value["answers"] = task.answers
+        value["answers"] = dict(task.answers)
     if private and task.settling is not None:
         value["settling"] = task.settling
     return value
@@ -130,12 +138,12 @@ def _save_item(node: ItemNode, *, private: bool) -> Json:
     if node.superseded:
         value["superseded"] = True
     if private and node.private:
-        value["private"] = node.private
+        value["private"] = dict(node.private)
     return value
 
 
 def fork(state: State) -> State:
-    """An independent copy of what clients may see, for whoever goes on folding on its own."""
+    """An independent copy of the state, without private parts."""
     copy = restore(save(state))
     for task_id, task in state.tasks.items():
         copy.tasks[task_id].settling = task.settling
@@ -143,12 +151,12 @@ def fork(state: State) -> State:
 
 
 def restore(raw: bytes) -> State:
-    """The state that was saved; `MalformedEvent` when these bytes are none."""
+    """Restore a saved state; `MalformedEvent` if the bytes are not a saved state."""
     try:
         value = _decoded(raw)
         if value.get("version") != VERSION:
             raise MalformedEvent(
-                f"A saved state of version {value.get('version')}; this one reads {VERSION}."
+                f"The saved state has version {value.get('version')}, not {VERSION}."
             )
         return _restore(value)
     except (
@@ -164,9 +172,9 @@ def restore(raw: bytes) -> State:
 
 
 def restored(raw: bytes | None) -> State:
-    """The saved state, or an empty one to fold from the start.
+    """The saved state, or an empty state to fold from the start.
 
-    A newer version may have saved what this one cannot restore; the events it can read.
+    A newer version may have saved a state that this version cannot restore. It can read the events.
     """
     try:
         return restore(raw) if raw is not None else State()
@@ -175,7 +183,7 @@ def restored(raw: bytes | None) -> State:
 
 
 def _decoded(raw: bytes) -> Json:
-    """The JSON of a saved state, decoded line by line: the items first, then the rest."""
+    """The JSON of a saved state, decoded line by line."""
     whole = memoryview(raw)
     items: list[list[Json]] = []
     rest: list[bytes] = []
@@ -218,7 +226,13 @@ def _restore_task(state: State, shown: Json) -> None:
     parent_id = shown.get("parent_task_id")
     parent = None if parent_id is None else state.tasks[parent_id]
     facts = {name: shown[name] for name in _FACTS if name in shown}
+    switches = shown.get("switches", [])
+    if switches:
+        facts["agent"] = switches[0].get("from")
+        if facts["agent"] is None:
+            del facts["agent"]
     task = TaskNode(shown["task_id"], len(state.tasks), shown["at"], parent, facts)
+    task.switches, task.compacted = switches, shown.get("compacted")
     state.tasks[task.task_id] = task
     if parent is None:
         state.root = task
@@ -253,7 +267,7 @@ def _restore_task(state: State, shown: Json) -> None:
         )
     task.numbers.update(task.imports)
     task.private = _restore_private(task, shown)
-    # As they arrived: of two calls with one id, the first is the one that counts.
+    # In order of arrival: of two calls with the same id, the first counts.
     for item in sorted(shown["items"], key=lambda item: item["at"]):
         _restore_item(task, item)
 

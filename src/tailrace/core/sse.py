@@ -1,8 +1,7 @@
-"""Server-sent events: bytes out that nobody can forge, bytes in cut anywhere.
+"""Server-sent events: encode frames that no content can forge, and parse streams cut anywhere.
 
 Rules: WHATWG HTML, section 9.2 "Server-sent events" (9.2.5 the grammar, 9.2.6 the interpretation).
-What goes out also keeps to CLIENTS' common ground: LF only, a blank line after everything, so
-that parsers which split on `\\n\\n` work too.
+Frames use LF only and end with a blank line, so that parsers which split on `\\n\\n` work too.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ import msgspec
 from tailrace.core.errors import InvalidFrame, StreamTooLarge
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
-"""What a reader holds of one unfinished event: twice what our own events may weigh."""
+"""Most bytes of an unfinished event in the parser: twice the limit of our own events."""
 
 _BOM = b"\xef\xbb\xbf"
-# As integers: looking for one byte is four times as fast as looking for bytes of length one.
+# As integers: a search for an integer is four times as fast as a search for bytes of length 1.
 _LF, _CR = b"\n\r"
 _BREAKS = re.compile("[\r\n\0]")
-# Fifteen digits are 30,000 years; more would only cost time to read (and Python refuses 4,300).
+# Fifteen digits are 30,000 years. Python refuses 4,300 digits.
 _RETRY = re.compile(rb"[0-9]{1,15}")
 
 
 class SseEvent(msgspec.Struct, frozen=True):
-    """One event as its listeners get it: `id` is the last event id when it was dispatched."""
+    """A parsed event; `id` is the last event id when it was dispatched."""
 
     data: str
     event: str = "message"
@@ -33,11 +32,11 @@ class SseEvent(msgspec.Struct, frozen=True):
 
 
 def frame(data: bytes, *, event: str | None = None, id: str | None = None) -> bytes:
-    """One event, ready to send; whatever the data holds, it stays one event.
+    """Encode an event. Any data stays one event.
 
-    Data with line breaks becomes several `data:` lines, which a reader joins with LF again. A line
-    break or NUL in a name or id has no such way out and is refused (`InvalidFrame`): cut there, the
-    rest would be read as fields of the sender's choosing. U+2028 and U+0085 break no line here.
+    Data with line breaks becomes several `data:` lines, which a parser joins with LF. A line break
+    or NUL in a name or id raises `InvalidFrame`, because the rest would be read as other fields.
+    U+2028 and U+0085 are not line breaks here.
     """
     if _LF in data or _CR in data:
         data = _normal(data).replace(b"\n", b"\ndata: ")
@@ -51,14 +50,14 @@ def frame(data: bytes, *, event: str | None = None, id: str | None = None) -> by
 
 
 def comment(text: str = "") -> bytes:
-    """What keeps a silent connection alive: no reader shows it. Several lines stay comments."""
+    """Encode a comment, which keeps a connection alive and which no client shows."""
     return b": " + _normal(_utf8(text)).replace(b"\n", b"\n: ") + b"\n\n"
 
 
 def retry(milliseconds: int) -> bytes:
-    """How long an EventSource waits before it connects again."""
+    """Encode how long an EventSource waits before it reconnects."""
     if milliseconds < 0:
-        raise InvalidFrame(f"retry takes milliseconds from 0 up, not {milliseconds}.")
+        raise InvalidFrame(f"retry is {milliseconds} milliseconds. Use 0 or more.")
     return b"retry: %d\n\n" % milliseconds
 
 
@@ -67,12 +66,12 @@ def _normal(data: bytes) -> bytes:
 
 
 def _value(text: str) -> bytes:
-    # No control character and no surrogate is printable: nearly every field passes at one look.
+    # Control characters and surrogates are not printable; nearly every field is.
     if text.isprintable():
         return text.encode()
     if _BREAKS.search(text):
         raise InvalidFrame(
-            "An event's name and id hold no CR, LF or NUL: they would forge a frame."
+            "The name or id of an event has CR, LF or NUL, which would forge a frame. Remove it."
         )
     return _utf8(text)
 
@@ -81,16 +80,17 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidFrame("A lone surrogate is no Unicode text; replace it.") from error
+        raise InvalidFrame(
+            "The text has a lone surrogate, which is not Unicode. Replace it."
+        ) from error
 
 
 class Parser:
-    """Reads a stream of events from chunks that may be cut anywhere, even inside a character.
+    """Parses events from chunks that may be cut anywhere, even inside a character.
 
-    Lines are cut as bytes and decoded when whole: CR and LF occur inside no character of UTF-8, so
-    this is the specification's "decode, then split" without a decoder's state. Time is linear in
-    the bytes, however they are cut. What is left when the stream ends is an incomplete event and
-    is discarded, as the specification wants: there is nothing to call at the end.
+    Lines are split as bytes and decoded when complete. No UTF-8 character contains CR or LF, so the
+    result is the specification's "decode, then split". Time is linear in the bytes. An incomplete
+    event at the end of the stream is discarded, as the specification demands.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class Parser:
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
-        self._rest = bytearray()  # a line whose end has not come yet; grows in amortised O(1)
+        self._rest = bytearray()  # an incomplete line; grows in amortised O(1)
         self._after_cr = False
         self._first = True
         self._data: list[bytes] = []
@@ -116,15 +116,15 @@ class Parser:
         self._event = ""
         self._id = ""
         self.last_event_id = ""
-        """The id to reconnect with: that of the last whole event, so that a cut one comes again."""
+        """The id to reconnect with: the id of the last complete event."""
         self.retry: int | None = None
-        """The server's wish for the time before a reconnect, in milliseconds, once it had one."""
+        """Milliseconds before a reconnect, as the server demanded; None before it did."""
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that this chunk completes.
 
-        Raises `StreamTooLarge` when one event outgrows the limit. Give the stream up then: what the
-        same chunk completed before is gone with it.
+        Raises `StreamTooLarge` if an event exceeds the limit. Close the stream then: other events
+        of the chunk are lost.
         """
         if self._after_cr and chunk:
             # The CR ended its line at once, so that no event waits for the next byte. An LF right
@@ -158,7 +158,9 @@ class Parser:
 
     def _check(self, size: int) -> None:
         if self._held + size > self._limit:
-            raise StreamTooLarge(f"An event of more than {self._limit} bytes; the stream is cut.")
+            raise StreamTooLarge(
+                f"An event of the stream has more than {self._limit} bytes. Close the stream."
+            )
 
     def _field(self, line: bytes) -> None:
         size = len(line) + 1
@@ -167,7 +169,7 @@ class Parser:
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value)
-            # The whole line counts: a million empty `data` lines take memory as well.
+            # Count the whole line: a million empty `data` lines take memory too.
             self._held += size
         elif name == b"event":
             self._event = _text(value)
@@ -176,7 +178,7 @@ class Parser:
                 self._id = _text(value)
         elif name == b"retry" and _RETRY.fullmatch(value):
             self.retry = int(value)
-        # Anything else is a comment (no name) or a field of the future: ignored.
+        # Comments (no name) and unknown fields are ignored.
 
     def _dispatch(self, events: list[SseEvent]) -> None:
         self.last_event_id = self._id
@@ -190,5 +192,5 @@ class Parser:
 
 
 def _text(raw: bytes) -> str:
-    # The specification decodes with replacement: bad bytes of a provider never end a stream.
+    # The specification decodes with replacement: invalid bytes never end a stream.
     return raw.decode("utf-8", "replace")

@@ -1,15 +1,16 @@
-"""What a run looks like while it is being folded: tasks, their items, the items' parts.
+"""The nodes of a state: tasks, their items, the items' parts.
 
-Plain mutable nodes, changed by `tailrace.core.fold` and by nobody else. Texts are lists of pieces,
-joined when somebody looks, so a run of a million deltas costs a million appends. A node remembers
-its *arrival*, the position of the event that made it: that is what puts a sub-agent's items and a
-result's own blocks into one order, and what lets a wire format rebuild itself from a state.
+Only `tailrace.core.fold` changes them. Texts are lists of pieces that are joined when they are
+read, so a million deltas cost a million appends. A node's `at` is its arrival, the position of the
+event that made it. It orders a sub-agent's items among a result's blocks, and lets a wire format
+rebuild itself from a state.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from tailrace.core.bounds import Room, json_bytes
 from tailrace.core.items import (
     Annotation,
     Data,
@@ -25,14 +26,13 @@ from tailrace.core.items import (
     ToolResult,
     Usage,
 )
-from tailrace.core.room import Room, json_bytes
 
 ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
-"""The statuses of a task after which nothing of it follows."""
+"""The terminal statuses of a task."""
 
 
 class TextNode:
-    """A text that may still grow: a block, a refusal, a part of a summary, a call's arguments."""
+    """A text that may grow: a block, a refusal, a part of a reasoning, a call's arguments."""
 
     __slots__ = (
         "annotations",
@@ -62,14 +62,14 @@ class TextNode:
 
     @property
     def text(self) -> str:
-        """The text so far; joining shortens the list, so looking twice costs once."""
+        """The text so far. Joining shortens the list, so a second read is cheap."""
         if len(self.pieces) > 1:
             self.measured = (0, 0)
             self.pieces = ["".join(self.pieces)]
         return self.pieces[0] if self.pieces else ""
 
     def length(self) -> int:
-        """Code points so far, counting each piece once however often it is asked."""
+        """Code points so far. Each piece is counted once."""
         seen, total = self.measured
         for piece in self.pieces[seen:]:
             total += len(piece)
@@ -77,7 +77,7 @@ class TextNode:
         return total
 
     def beside(self) -> int:
-        """Bytes of the annotations so far, weighing each of them once."""
+        """Bytes of the annotations so far. Each is encoded once."""
         seen, total = self.cited
         for annotation in self.annotations[seen:]:
             total += json_bytes(annotation)
@@ -85,14 +85,14 @@ class TextNode:
         return total
 
     def check_room(self, piece: str, annotation: Annotation | None = None) -> None:
-        """Raise `StreamTooLarge` if with these the part's `done` would outgrow one event."""
+        """Raise `StreamTooLarge` if the part's `done` would be too large with these."""
         if self.room is None:
             self.room = Room()
         beside = self.beside() + (json_bytes(annotation) if annotation is not None else 0)
         self.room.check(self.length() + len(piece), beside, lambda: self.text + piece)
 
     def replace(self, text: str, ident: int | None, annotations: list[Annotation]) -> None:
-        """Take the final value."""
+        """Set the final value."""
         self.pieces = [text] if text else []
         self.measured = (0, 0)
         self.id = ident
@@ -100,13 +100,13 @@ class TextNode:
 
 
 class ImageNode:
-    """An image block; while it is open, each delta replaces the picture."""
+    """An image block; while it is open, each delta replaces the image."""
 
     __slots__ = ("at", "image", "is_open", "item_id", "partial_image_index")
     kind = "image"
 
     def __init__(self, item_id: str, at: int, image: Image, *, is_open: bool) -> None:
-        """The picture so far, which may have an empty URL."""
+        """The image so far, whose URL may be empty."""
         self.item_id = item_id
         self.at = at
         self.is_open = is_open
@@ -115,7 +115,7 @@ class ImageNode:
 
 
 class WholeNode:
-    """A block that always comes whole: data or a file."""
+    """A block that never streams: data or a file."""
 
     __slots__ = ("at", "block", "item_id", "kind")
     is_open = False
@@ -132,10 +132,10 @@ Part = TextNode | ImageNode | WholeNode
 
 
 class ItemNode:
-    """One item of a task with the parts it has so far.
+    """An item of a task with its parts so far.
 
-    `parts` is the list that the item's kind has: the summary of a reasoning, the blocks of a result
-    or message. They are keyed by index, so a foreign stream may leave holes.
+    `parts` are the summary of a reasoning, or the blocks of a result or message. They are keyed by
+    index, because a foreign stream may leave holes.
     """
 
     __slots__ = (
@@ -167,7 +167,7 @@ class ItemNode:
         self.private: dict[str, Any] = {}
 
     def open_parts(self) -> list[TextNode | ImageNode]:
-        """The parts that still stream."""
+        """The open parts."""
         found = [part for part in self.parts.values() if part.is_open]
         found += [part for part in self.texts.values() if part.is_open]
         if self.arguments is not None and self.arguments.is_open:
@@ -186,24 +186,24 @@ class Step:
     __slots__ = ("depth", "is_open", "name")
 
     def __init__(self, name: str, depth: int) -> None:
-        """An open step below `depth` others."""
+        """An open step inside `depth` other steps."""
         self.name = name
         self.depth = depth
         self.is_open = True
 
 
 class UsageSum:
-    """The usage of all model calls of a task, added up in order."""
+    """The sum of the usage of a task's model calls."""
 
     __slots__ = ("calls", "fields")
 
     def __init__(self) -> None:
-        """Nothing used so far."""
+        """A sum of no calls."""
         self.calls = 0
         self.fields: dict[str, Any] = {"input_tokens": 0, "output_tokens": 0}
 
     def add(self, usage: Usage) -> None:
-        """Count one more call."""
+        """Add the usage of a call."""
         self.calls += 1
         sums = self.fields
         for name in _COUNTS:
@@ -231,7 +231,7 @@ _COUNTS = (
 
 
 class TaskNode:
-    """One agent at work: the root of the run, or a sub-agent below a call of its parent."""
+    """A task: the root of the run, or a sub-agent for a call of its parent."""
 
     __slots__ = (
         "answers",
@@ -240,6 +240,7 @@ class TaskNode:
         "call_results",
         "calls",
         "children",
+        "compacted",
         "ended",
         "error",
         "facts",
@@ -258,6 +259,7 @@ class TaskNode:
         "status",
         "steps",
         "structured_output",
+        "switches",
         "task_id",
         "task_index",
         "usage",
@@ -268,7 +270,7 @@ class TaskNode:
     ) -> None:
         """A task as `task.created` describes it (`facts`), or as a foreign stream implies it.
 
-        `task_index` is how many tasks of the run came before: 0 is the root.
+        `task_index` is the number of the run's earlier tasks; 0 for the root.
         """
         self.task_id = task_id
         self.task_index = task_index
@@ -285,14 +287,16 @@ class TaskNode:
         self.children: list[TaskNode] = []
         self.numbers: set[int] = set()
         self.structured_output: dict[str, Any] | None = None
+        self.switches: list[dict[str, Any]] = []
+        self.compacted: dict[str, str] | None = None
         self.usage: UsageSum | None = None
         self.error: ErrorInfo | None = None
         self.reason: str | None = None
         self.requests: list[InputRequest] = []
-        # What people answered, by request: history tells a provider that asked. In no view.
+        # The answers of people, by request, for the history. No view shows them.
         self.answers: dict[str, dict[str, Any]] = {}
-        # The item that was done last, until the task moves on to another item, a step, a pause or
-        # its end. What is learnt of an item only afterwards, as its usage, is learnt until then.
+        # The last item that was done, until the next item, step, pause or end of the task. Events
+        # about that item, such as its usage, may come until then.
         self.settling: int | None = None
         self.steps: dict[int, Step] = {}
         self.open_steps: list[int] = []
@@ -307,13 +311,19 @@ class TaskNode:
         return self.facts.get("call_id")
 
     @property
+    def speaker(self) -> str | None:
+        """The agent that speaks now. `facts["agent"]` is the agent that began the task."""
+        agent: str | None = self.switches[-1]["agent"] if self.switches else self.facts.get("agent")
+        return agent
+
+    @property
     def reference_start(self) -> int:
-        """The first number of this task's pool; earlier turns own the ones below."""
+        """The first number of this task's pool; earlier turns issued the numbers below."""
         return int(self.facts.get("reference_start", 1))
 
     @property
     def next_reference(self) -> int:
-        """The number after all that this task and the turns before it issued."""
+        """The number after all numbers of this task and earlier turns."""
         return max(self.reference_start, max(self.numbers, default=0) + 1)
 
     def knows(self, number: int) -> bool:
@@ -321,11 +331,11 @@ class TaskNode:
         return 0 < number < self.reference_start or number in self.numbers
 
     def output(self) -> list[ItemNode]:
-        """The items that count, in order: superseded attempts are not among them."""
+        """The items in order, without superseded items."""
         return [item for _, item in sorted(self.items.items()) if not item.superseded]
 
     def add_item(self, node: ItemNode) -> None:
-        """Put an item in its place, and remember which call it is, or answers."""
+        """Add an item, and index it by its call if it is a call or a result."""
         self.items[node.output_index] = node
         self.item_ids.setdefault(node.item.id, node)
         if isinstance(node.item, ToolCall):
@@ -335,7 +345,7 @@ class TaskNode:
 
 
 def text_node(kind: str, item_id: str, at: int, text: Text, *, is_open: bool) -> TextNode:
-    """The node of a text with whatever came with it."""
+    """The node of a text with its id and annotations."""
     node = TextNode(kind, item_id, at, text.text, is_open=is_open)
     node.id = text.id
     node.annotations = list(text.annotations)
@@ -345,7 +355,7 @@ def text_node(kind: str, item_id: str, at: int, text: Text, *, is_open: bool) ->
 def part_of(
     item_id: str, block: Text | Image | Refusal | Data | File, at: int, *, is_open: bool
 ) -> Part:
-    """The node of one block."""
+    """The node of a block."""
     if isinstance(block, Text):
         return text_node("text", item_id, at, block, is_open=is_open)
     if isinstance(block, Refusal):
@@ -356,19 +366,19 @@ def part_of(
 
 
 def holds_blocks(item: Item) -> bool:
-    """Whether an item is a container of blocks."""
+    """Whether an item has blocks."""
     return isinstance(item, ToolResult | Message)
 
 
 def part_number(part: Part) -> int | None:
-    """The reference that a block is, or is part of."""
+    """The reference number of a block."""
     if isinstance(part, TextNode):
         return part.id
     return part.image.id if isinstance(part, ImageNode) else part.block.id
 
 
 def note_numbers(task: TaskNode, content: list[Any] | None) -> None:
-    """Remember the numbers that a private part shows to have been issued."""
+    """Add the reference numbers in a private content to the task's numbers."""
     for part in content or ():
         if isinstance(part.id, int):
             task.numbers.add(part.id)

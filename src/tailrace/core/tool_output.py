@@ -1,19 +1,20 @@
-"""What a tool returned, in the protocol's shape, or a clear word why it has none.
+"""Convert a tool's return value to the two lists of the protocol.
 
-Tools are other people's code. They may return a string, any JSON value, or the two lists of the
-protocol; whatever comes out of here can be logged, sent and read in any language.
+A tool may return a string, any JSON value, or the two lists. The result can be stored, sent and
+read in any language.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, Literal
+from base64 import b64encode
+from typing import Any, get_args
 
 import msgspec
 
 from tailrace.core.codec import MAX_DEPTH, MAX_INTEGER
-from tailrace.core.errors import InvalidToolOutput
+from tailrace.core.errors import InvalidToolOutput, InvalidValue
 from tailrace.core.items import (
     Annotation,
     Block,
@@ -22,64 +23,181 @@ from tailrace.core.items import (
     File,
     FilePart,
     Image,
+    ImageUrl,
     ImageUrlPart,
     RawAnnotation,
     ReferenceToBlock,
+    Refusal,
     Text,
     TextPart,
 )
 
-# An event and a snapshot put a few levels of their own around what a tool returned.
+# Events and snapshots add a few levels around the value.
 _MAX_DEPTH = MAX_DEPTH - 10
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LISTS = ("message_content", "block_list")
+_BLOCKS = get_args(Block)
+_BYTES = (bytes, bytearray, memoryview)
+
+UI_HINTS = "ui_hints"
+"""The name of the data block that says how a client may show a result."""
+
+ATTACHMENTS = "attachments"
+
+OCTETS = "application/octet-stream"
+_SIGNATURES = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+    (re.compile(rb"%PDF-"), "application/pdf"),
+)
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool has for the model and what it has for the client.
+    """A tool's output: `message_content` for the model, `block_list` for the client.
 
-    An `id` is the tool's own, good within this output only: parts and blocks that share one are one
-    reference. The pool replaces it by a number.
+    An `id` is local to this output: parts and blocks with the same id are one reference. The pool
+    replaces it by a number.
     """
 
     message_content: list[ContentPart]
     block_list: list[Block]
 
 
+def data_url(data: bytes, mime_type: str) -> str:
+    """Bytes as a URL that has them in it."""
+    return f"data:{mime_type};base64,{b64encode(data).decode()}"
+
+
+def mime_type_of(data: bytes) -> str:
+    """The media type of PNG, JPEG, GIF, WebP and PDF, by their first bytes."""
+    head = bytes(data[:16])
+    found = (mime_type for signature, mime_type in _SIGNATURES if signature.match(head))
+    return next(found, OCTETS)
+
+
+def image(data: bytes, media_type: str | None = None) -> Image:
+    """An image for a tool to return, as a block; its type is read from its first bytes."""
+    mime_type = media_type or mime_type_of(data)
+    if not mime_type.startswith("image/"):
+        raise InvalidToolOutput(
+            "The bytes are not PNG, JPEG, GIF or WebP. Pass `media_type`, or use `file`."
+        )
+    return Image(image_url=ImageUrl(url=data_url(data, mime_type)))
+
+
+def file(data: bytes | str, name: str | None = None, media_type: str | None = None) -> File:
+    """A file for a tool to return, as a block: its bytes, or its text."""
+    plain = data.encode("utf-8", "replace") if isinstance(data, str) else bytes(data)
+    mime_type = media_type or ("text/plain" if isinstance(data, str) else mime_type_of(plain))
+    url = data_url(plain, mime_type)
+    return File(url=url, name=name, mime_type=mime_type, size=len(plain))
+
+
 def tool_output(value: Any) -> ToolOutput:
-    """The two lists of what a tool returned.
+    """The two lists of a tool's return value.
 
-    An object (dict, struct, dataclass, pydantic model) with `message_content` or `block_list` gives
-    them. Where one is absent it is made from the other, because a tool that says something once
-    means it for both sides; an empty list is not absent, and means "nothing for this side". Ids may
-    be any integers or strings, and 1 and "1" are two: they come out as 1, 2, … in order of
-    appearance. `image_url` blocks become `image` blocks. A string, or any other JSON value as its
-    compact JSON, is one text in both lists and one reference.
+    An object (dict, struct, dataclass, pydantic model) may have `message_content` and `block_list`.
+    An absent list is made from the other; an empty list stays empty. Ids may be integers or
+    strings, and 1 and "1" are different: they become 1, 2, … in order of appearance. `image_url`
+    blocks become `image` blocks. A string, or the compact JSON of any other value, becomes a text
+    in both lists, as one reference. So does a block (`image`, `file`), bytes, or a list with any of
+    these.
 
-    What JSON, a database or another language can't hold is replaced: NUL and lone surrogates by
-    U+FFFD, NaN by null, huge integers by strings. A tool may read what strangers wrote, and should
-    not fail for it. `InvalidToolOutput` is for what the tool's author has to mend.
+    An object may also have `ui_hints` (an object) and `attachments` (a list of objects with a
+    `bucket`, a `path` and a `url`). They are for the client only.
+
+    Values that JSON, a database or another language cannot hold are replaced: NUL and lone
+    surrogates by U+FFFD, NaN by null, huge integers by strings. A tool may return foreign text, and
+    should not fail for it. `InvalidToolOutput` is for mistakes of the tool's author.
     """
+    if isinstance(value, ToolOutput):
+        return value
     try:
-        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
+        shown = _blocks_of(value)
+        if shown:
+            return ToolOutput([_part(block) for block in shown], shown)
+        plain = _plain(value)
         if isinstance(plain, str):
             return _one_text(plain)
-        if not isinstance(plain, dict) or plain.keys().isdisjoint(_LISTS):
+        if not isinstance(plain, dict):
             return _one_text(_json(plain))
+        plain, beside = _beside(plain)
+        if plain.keys().isdisjoint(_LISTS):
+            text = _one_text(_json(plain))
+            return ToolOutput(text.message_content, text.block_list + beside)
         parts, blocks = (_storable(plain.get(name)) for name in _LISTS)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidToolOutput(
-            f"A tool returns a string, JSON, or message_content and block_list: {error}"
+            f"The tool returned a value without JSON: {error}. Return a string, JSON, or"
+            " message_content and block_list."
         ) from error
     if parts is None and blocks is None:
-        raise InvalidToolOutput("message_content and block_list are both null; give one of them.")
+        raise InvalidToolOutput(
+            "The tool's message_content and block_list are both null. Set one of them."
+        )
     ids: dict[int | str, int] = {}
     content = None if parts is None else _read_parts(parts, ids)
-    # Parts are written as blocks are, tags aside, so the given list is simply read again.
+    # Parts have the shape of blocks, except for tags, so the same list is read again.
     block_list = _read_blocks(parts if blocks is None else blocks, ids)
     if content is None:
         content = [_part(block) for block in block_list]
-    return ToolOutput(content, block_list)
+    return ToolOutput(content, block_list + beside)
+
+
+def _blocks_of(value: Any) -> list[Block]:
+    """The blocks of a block, of bytes, or of a list with any of these; else empty."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(item, (*_BLOCKS, *_BYTES)) for item in values):
+        return [_block(item) for item in values]
+    return []
+
+
+def _block(value: Any) -> Block:
+    """A value as a block of the output's reference."""
+    if isinstance(value, _BYTES):
+        data = bytes(value)
+        value = image(data) if mime_type_of(data).startswith("image/") else file(data)
+    plain = _plain(value)
+    if isinstance(value, _BLOCKS):
+        (made,) = _read_blocks([_storable(plain)], {})
+        return made if isinstance(made, Refusal) else msgspec.structs.replace(made, id=1)
+    return Text(text=_clean(plain if isinstance(plain, str) else _json(plain)), id=1)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
+
+
+def _beside(plain: dict[str, Any]) -> tuple[dict[str, Any], list[Block]]:
+    """An object without its hints and attachments; those, as blocks for the client.
+
+    Only what has their shape is taken: `attachments` may be a word of the tool's own data.
+    """
+    hints, files = plain.get(UI_HINTS), plain.get(ATTACHMENTS)
+    blocks: list[Block] = []
+    taken = set()
+    if isinstance(hints, dict):
+        taken.add(UI_HINTS)
+        blocks.append(Data(name=UI_HINTS, data=_storable(hints)))
+    if isinstance(files, list) and files and all(map(_is_attachment, files)):
+        taken.add(ATTACHMENTS)
+        attached = [{**entry, "type": "file"} for entry in _storable(files)]
+        blocks += _read_blocks(attached, {}, ATTACHMENTS)
+    return {name: found for name, found in plain.items() if name not in taken}, blocks
+
+
+def _is_attachment(entry: Any) -> bool:
+    return isinstance(entry, dict) and {"bucket", "path", "url"} <= entry.keys()
+
+
+def plain_json(value: Any) -> Any:
+    """A value as plain JSON: dataclasses, structs and pydantic models become objects."""
+    try:
+        return _plain(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(f"{type(value).__name__} is no JSON: {error}.") from error
 
 
 def _one_text(text: str) -> ToolOutput:
@@ -95,11 +213,11 @@ def _json(value: Any) -> str:
 
 
 def _foreign(value: Any) -> Any:
-    # msgspec takes no subclass for the thing itself; markup strings and numpy's floats are such.
+    # msgspec refuses subclasses, such as markup strings and numpy's floats.
     for kind in (str, float, int):
         if isinstance(value, kind):
             return kind(value)
-    # pydantic is not ours to import, and its models are what many tools return.
+    # Many tools return pydantic models; pydantic is not a dependency.
     dump = getattr(value, "model_dump", None)
     if not callable(dump):
         raise TypeError(f"{type(value).__name__} has no JSON")
@@ -112,7 +230,7 @@ def _storable(value: Any, depth: int = 1) -> Any:
     if isinstance(value, dict | list):
         if depth > _MAX_DEPTH:
             raise InvalidToolOutput(
-                f"JSON nested more than {_MAX_DEPTH} deep; flatten it or return it as text."
+                f"The tool's JSON has more than {_MAX_DEPTH} levels. Flatten it, or return text."
             )
         if isinstance(value, list):
             return [_storable(item, depth + 1) for item in value]
@@ -125,8 +243,13 @@ def _storable(value: Any, depth: int = 1) -> Any:
 
 
 def _clean(text: str) -> str:
-    if text.isascii() and "\x00" not in text:
-        return text
+    if "\x00" not in text:
+        try:
+            text.encode()  # many times as fast as the expression
+        except UnicodeEncodeError:
+            pass
+        else:
+            return text
     return _UNSTORABLE.sub("\ufffd", text)
 
 
@@ -137,19 +260,17 @@ def _read_parts(entries: Any, ids: dict[int | str, int]) -> list[ContentPart]:
     ]
 
 
-def _read_blocks(entries: Any, ids: dict[int | str, int]) -> list[Block]:
+def _read_blocks(entries: Any, ids: dict[int | str, int], where: str = "block_list") -> list[Block]:
     return [
-        _without_citations(
-            _convert(entry, Block, "image_url", "image", f"block_list[{index}]", ids)
-        )
-        for index, entry in enumerate(_list(entries, "block_list"))
+        _without_citations(_convert(entry, Block, "image_url", "image", f"{where}[{index}]", ids))
+        for index, entry in enumerate(_list(entries, where))
     ]
 
 
-def _list(entries: Any, name: Literal["message_content", "block_list"]) -> list[Any]:
+def _list(entries: Any, name: str) -> list[Any]:
     if not isinstance(entries, list):
         raise InvalidToolOutput(
-            f'{name} is a list such as [{{"type": "text", "text": "…"}}], '
+            f'{name} must be a list such as [{{"type": "text", "text": "…"}}], '
             f"not {type(entries).__name__}."
         )
     return entries
@@ -159,14 +280,16 @@ def _convert(
     entry: Any, kind: Any, alias: str, name: str, where: str, ids: dict[int | str, int]
 ) -> Any:
     if not isinstance(entry, dict):
-        raise InvalidToolOutput(f"{where} is an object with a type, not {type(entry).__name__}.")
+        raise InvalidToolOutput(
+            f"{where} must be an object with a type, not {type(entry).__name__}."
+        )
     entry = dict(entry)
     if entry.get("type") == alias:
         entry["type"] = name
     local = entry.pop("id", None)
     if local is not None:
         if isinstance(local, bool) or not isinstance(local, int | str):
-            raise InvalidToolOutput(f"{where}: an id is an integer or a string.")
+            raise InvalidToolOutput(f"{where}: the id must be an integer or a string.")
         entry["id"] = ids.setdefault(local, len(ids) + 1)
     try:
         return msgspec.convert(entry, kind)
@@ -182,7 +305,7 @@ def _without_citations(block: Block) -> Block:
 
 
 def _may_stay(annotation: Annotation, length: int) -> bool:
-    # A citation means a number of our pool, which no tool knows; a range must lie in the text.
+    # Tools do not know the numbers of the pool. A range must be inside the text.
     if isinstance(annotation, ReferenceToBlock):
         return False
     if isinstance(annotation, RawAnnotation):
@@ -192,7 +315,7 @@ def _may_stay(annotation: Annotation, length: int) -> bool:
 
 
 def _part(block: Block) -> ContentPart:
-    """What the model reads of a block."""
+    """A block as a part for the model."""
     match block:
         case Text():
             return TextPart(text=block.text, id=block.id)

@@ -1,19 +1,19 @@
-"""What each event does to the state: one small function an event, and the table that names them.
+"""What each event does to the state: a function per event, and the table of them.
 
-Each one does what a reader must do (PROTOCOL.md, section 4) and returns whether the event fitted.
-An event that does not fit changes nothing.
+Each function follows the reader's rules (PROTOCOL.md, section 4) and returns whether the event
+fitted. An event that does not fit changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.items import Item, Reasoning, Text, ToolCall
+from tailrace.core.parts import PARTS
 from tailrace.core.state import (
     ImageNode,
     ItemNode,
@@ -74,7 +74,12 @@ def _input_received(_state: State, task: TaskNode, event: ev.TaskInputReceived) 
     if len(left) == len(task.requests):
         return False
     [asked] = (request for request in task.requests if request.id == event.request_id)
-    answer = {"call_id": asked.call_id, "approved": event.approved, "reason": event.reason}
+    answer = {
+        "call_id": asked.call_id,
+        "approved": event.approved,
+        "value": event.value,
+        "reason": event.reason,
+    }
     task.answers[asked.id] = {name: value for name, value in answer.items() if value is not None}
     task.requests = left
     if not left and task.status == "input_required":
@@ -124,6 +129,24 @@ def _structured_output(_state: State, task: TaskNode, event: ev.StructuredOutput
     task.structured_output = {"value": event.value}
     if event.name is not None:
         task.structured_output["name"] = event.name
+    return True
+
+
+def _switched(_state: State, task: TaskNode, event: ev.AgentSwitched) -> bool:
+    switch: dict[str, Any] = {
+        "agent": event.agent,
+        "output_index": max(task.items, default=-1) + 1,
+    }
+    if task.speaker is not None:
+        switch["from"] = task.speaker
+    if event.reason is not None:
+        switch["reason"] = event.reason
+    task.switches.append(switch)
+    return True
+
+
+def _compacted(_state: State, task: TaskNode, event: ev.HistoryCompacted) -> bool:
+    task.compacted = {"summary": event.summary, "run_id": event.run_id}
     return True
 
 
@@ -220,7 +243,7 @@ def _close(node: ItemNode) -> None:
 
 
 def _take(task: TaskNode, node: ItemNode, item: Item, at: int) -> None:
-    """Let what a payload holds replace what the node holds; a list that is absent stays."""
+    """Replace the node's content by the item's; an absent list stays."""
     if isinstance(item, Reasoning):
         if item.summary is not None:
             node.parts = {**_texts("summary", item.id, item.summary, node.parts, at)}
@@ -260,6 +283,9 @@ def _note_number(task: TaskNode, part: Part) -> None:
 # --- deltas: most of a run ---------------------------------------------------------------------
 
 
+# What `PARTS` says of deltas, written out for speed: deltas are most of a run.
+
+
 def _summary_of(task: TaskNode, event: ev.SummaryTextDelta) -> Any:
     part = task.items[event.output_index].parts[event.summary_index]
     return part if part.kind == "summary" else None
@@ -291,18 +317,9 @@ _PART_OF: dict[type[Any], Callable[[TaskNode, Any], TextNode | None]] = {
     ev.RefusalDelta: _refusal_of,
 }
 
-DELTAS: dict[type[Any], Callable[[Any], int]] = {
-    ev.SummaryTextDelta: attrgetter("summary_index"),
-    ev.ReasoningTextDelta: attrgetter("text_index"),
-    ev.ArgumentsDelta: attrgetter("output_index"),
-    ev.TextDelta: attrgetter("block_index"),
-    ev.RefusalDelta: attrgetter("block_index"),
-}
-"""The deltas, and which part of its item each one names."""
-
 
 def part_of_delta(task: TaskNode, event: Any) -> Any:
-    """The part that a delta is about; KeyError or None if there is none of its kind."""
+    """The part of a delta; KeyError or None if there is none of its kind."""
     return _PART_OF[event.__class__](task, event)
 
 
@@ -321,43 +338,39 @@ def _delta(_state: State, task: TaskNode, event: Any) -> bool:
 
 
 def _container(task: TaskNode, event: Any, *kinds: type[Item]) -> ItemNode | None:
-    """The open item that an event names, if it is of a kind that can hold such a part."""
+    """The open item of an event, if it is of one of these kinds."""
     node = task.items.get(event.output_index)
     if node is None or not node.is_open or node.item.id != event.item_id:
         return None
     return node if not kinds or isinstance(node.item, kinds) else None
 
 
-def _text_part_added(kind: str, index_name: str, store: str) -> Callable[..., bool]:
-    def fold(state: State, task: TaskNode, event: Any) -> bool:
-        node = _container(task, event, Reasoning)
-        index = getattr(event, index_name)
-        if node is None or index in getattr(node, store):
-            return False
-        part = text_node(kind, event.item_id, state.position, event.item, is_open=True)
+def _reasoning_part_added(state: State, task: TaskNode, event: Any) -> bool:
+    kind, holders, store, index_of = PARTS[event.__class__]
+    node = _container(task, event, *holders)
+    index = index_of(event)
+    if node is None or index in getattr(node, store):
+        return False
+    part = text_node(kind, event.item_id, state.position, event.item, is_open=True)
+    getattr(node, store)[index] = part
+    return True
+
+
+def _reasoning_part_done(state: State, task: TaskNode, event: Any) -> bool:
+    kind, holders, store, index_of = PARTS[event.__class__]
+    node = _container(task, event, *holders)
+    if node is None:
+        return False
+    index = index_of(event)
+    part = getattr(node, store).get(index)
+    if part is None:
+        part = TextNode(kind, event.item_id, state.position, "", is_open=True)
         getattr(node, store)[index] = part
-        return True
-
-    return fold
-
-
-def _text_part_done(kind: str, index_name: str, store: str) -> Callable[..., bool]:
-    def fold(state: State, task: TaskNode, event: Any) -> bool:
-        node = _container(task, event, Reasoning)
-        if node is None:
-            return False
-        index = getattr(event, index_name)
-        part = getattr(node, store).get(index)
-        if part is None:
-            part = TextNode(kind, event.item_id, state.position, "", is_open=True)
-            getattr(node, store)[index] = part
-        if not part.is_open:
-            return False
-        part.replace(event.item.text, event.item.id, event.item.annotations)
-        part.is_open = False
-        return True
-
-    return fold
+    if not part.is_open:
+        return False
+    part.replace(event.item.text, event.item.id, event.item.annotations)
+    part.is_open = False
+    return True
 
 
 def _arguments_done(_state: State, task: TaskNode, event: ev.ArgumentsDone) -> bool:
@@ -434,6 +447,8 @@ FOLD: dict[type[Any], Callable[[State, TaskNode, Any], bool]] = {
     ev.TaskCancelled: _cancelled,
     ev.TaskUsage: _usage,
     ev.StructuredOutputDone: _structured_output,
+    ev.AgentSwitched: _switched,
+    ev.HistoryCompacted: _compacted,
     ev.StepStarted: _step_started,
     ev.StepFinished: _step_finished,
     ev.Notice: _notice,
@@ -443,12 +458,12 @@ FOLD: dict[type[Any], Callable[[State, TaskNode, Any], bool]] = {
     ev.RawEvent: _raw,
     ev.OutputItemAdded: _item_added,
     ev.OutputItemDone: _item_done,
-    ev.SummaryItemAdded: _text_part_added("summary", "summary_index", "parts"),
+    ev.SummaryItemAdded: _reasoning_part_added,
     ev.SummaryTextDelta: _delta,
-    ev.SummaryItemDone: _text_part_done("summary", "summary_index", "parts"),
-    ev.ReasoningTextAdded: _text_part_added("reasoning_text", "text_index", "texts"),
+    ev.SummaryItemDone: _reasoning_part_done,
+    ev.ReasoningTextAdded: _reasoning_part_added,
     ev.ReasoningTextDelta: _delta,
-    ev.ReasoningTextDone: _text_part_done("reasoning_text", "text_index", "texts"),
+    ev.ReasoningTextDone: _reasoning_part_done,
     ev.ArgumentsDelta: _delta,
     ev.ArgumentsDone: _arguments_done,
     ev.TextAdded: _block_added,

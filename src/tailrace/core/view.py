@@ -1,7 +1,7 @@
-"""The state as the JSON object that people asked for: PROTOCOL.md, section 5.
+"""The object of a run or task as JSON: PROTOCOL.md, section 5.
 
-`client_view` is what a front end may see; `whole_object` adds what only the model may: `content`
-and the private parts. Both can be made after any event; they cost what the object weighs.
+`client_view` is for clients; `whole_object` adds what only the model may see: `content` and the
+private parts. Both can be made after any event.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Json = dict[str, Any]
 
 
 def client_view(state: State, task_id: str | None = None) -> Json:
-    """A task as its clients may see it; without a `task_id`, the run."""
+    """A task as clients see it; without a `task_id`, the run."""
     return _run(state, task_id, whole=False)
 
 
 def whole_object(state: State, task_id: str | None = None) -> Json:
-    """A task with everything that was logged of it, for the server's side only."""
+    """A task with its private parts, for the server only."""
     return _run(state, task_id, whole=True)
 
 
@@ -39,7 +39,7 @@ def _run(state: State, task_id: str | None, *, whole: bool) -> Json:
         return shown
     others = [child for child in state.tasks.values() if child is not task]
     if others:
-        # A client finds their items among the blocks of the call that they answer.
+        # Clients find their items among the blocks of the call that they answer.
         shown["tasks"] = [
             _task(child, whole=True) if whole else show_task(child) for child in others
         ]
@@ -57,11 +57,16 @@ def _task(task: TaskNode, *, whole: bool) -> Json:
 
 
 def show_task(task: TaskNode) -> Json:
-    """Everything of a task but its output; what is empty or unknown is left out."""
+    """A task without its output; empty fields are left out."""
     shown: Json = {"task_id": task.task_id}
     if task.status is not None:
         shown["status"] = task.status
     shown.update(task.facts)
+    if task.switches:
+        shown["agent"] = task.speaker
+        shown["switches"] = list(task.switches)
+    if task.compacted is not None:
+        shown["compacted"] = task.compacted
     if task.attempt is not None:
         shown["attempt"] = task.attempt
     if task.structured_output is not None:
@@ -96,7 +101,7 @@ def show_task(task: TaskNode) -> Json:
 
 
 def show_item(task: TaskNode, node: ItemNode, *, whole: bool = False) -> Json:
-    """An item as its task's object shows it, sub-agents among a result's blocks."""
+    """An item of the object, with sub-agents' items among a result's blocks."""
     shown = show_own(node)
     if isinstance(node.item, ToolResult):
         shown["block_list"] = _with_children(task, node)
@@ -140,7 +145,7 @@ def show_own(node: ItemNode) -> Json:
 
 
 def _with_children(task: TaskNode, node: ItemNode) -> list[Json]:
-    """A result's blocks and the items of the sub-agents that answer its call, as they arrived."""
+    """A result's blocks and its sub-agents' items, in order of arrival."""
     call_id = node.item.call_id  # type: ignore[union-attr]  # a ToolResult
     entries = [(part.at, show_block(part)) for _, part in sorted(node.parts.items())]
     if task.call_results.get(call_id) is node:
@@ -155,12 +160,12 @@ def _with_children(task: TaskNode, node: ItemNode) -> list[Json]:
 
 
 def show_parts(parts: Mapping[int, Part]) -> list[Json]:
-    """The parts of one list, in order."""
+    """The parts of a list, in order."""
     return [show_block(part) for _, part in sorted(parts.items())]
 
 
 def show_block(part: Part) -> Json:
-    """One part as a block; an unfinished text as far as it is."""
+    """A part as a block, with the text so far."""
     if isinstance(part, TextNode):
         if part.kind == "refusal":
             return {"type": "refusal", "refusal": part.text}

@@ -1,20 +1,24 @@
-"""Writing the items of a task piece by piece, in the order that the protocol demands.
+"""Writers: an agent or an ingest says what comes, they emit the events in the legal order.
 
 An item is opened, its parts are opened, filled and closed, and the item is closed with a payload
-that repeats them. These writers know that order, so an agent or a provider's stream only says what
-comes. They are pure: a `Sink` takes the events and hands out ids.
+that repeats them. Writers are pure: a `Sink` takes the events and hands out ids.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.bounds import Room, json_bytes
+from tailrace.core.citations import CitationScanner
 from tailrace.core.codec import MAX_ID_LENGTH
+from tailrace.core.errors import InvalidValue
 from tailrace.core.items import (
+    Annotation,
     Block,
     Data,
     ErrorInfo,
@@ -22,39 +26,234 @@ from tailrace.core.items import (
     File,
     Image,
     ImageUrl,
+    Item,
     Message,
+    RawAnnotation,
     Reasoning,
     Refusal,
     Status,
     Text,
     ToolCall,
     ToolResult,
+    UrlCitation,
 )
-from tailrace.core.texts import Growing, PartWriter, Sink, TextWriter
-
-__all__ = [
-    "ArgumentsWriter",
-    "BlocksWriter",
-    "ImageWriter",
-    "MessageWriter",
-    "PartWriter",
-    "ReasoningWriter",
-    "ResultWriter",
-    "Sink",
-    "TextWriter",
-]
 
 _HEAVY = 64 * 1024
-"""From here on an item's `done` leaves out what its parts have said already."""
-
+"""From this size on, an item's `done` leaves out the content of its parts."""
 
 _SUMMARY = (ev.SummaryItemAdded, ev.SummaryTextDelta, ev.SummaryItemDone)
 _REASONING_TEXT = (ev.ReasoningTextAdded, ev.ReasoningTextDelta, ev.ReasoningTextDone)
 _REFUSAL = (ev.RefusalAdded, ev.RefusalDelta, ev.RefusalDone)
 
 
+class Sink(Protocol):
+    """Takes the events of a task that is being written."""
+
+    @property
+    def task_id(self) -> str:
+        """The task's id."""
+        ...
+
+    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
+        """Emit the task's next event; `IllegalEvent` if the protocol forbids it here."""
+        ...
+
+    def add(self, item: Item, private: ev.Private | None = None) -> int:
+        """Open an item; returns its `output_index`."""
+        ...
+
+    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
+        """Close an item."""
+        ...
+
+    def new_id(self, prefix: str) -> str:
+        """An id that no other item of the run has."""
+        ...
+
+    def free_call_id(self, wanted: str) -> str:
+        """`wanted`, or another call id if the conversation has it already."""
+        ...
+
+    def knows(self, number: int) -> bool:
+        """Whether the task's pool issued this reference number."""
+        ...
+
+
+class Growing:
+    """A text that is written in pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._length = 0
+        self._beside = 0
+        self._room = Room()
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]  # a second read is cheap
+        return self._pieces[0] if self._pieces else ""
+
+    @property
+    def length(self) -> int:
+        """Code points so far."""
+        return self._length
+
+    def _check(self, piece: str) -> None:
+        """Refuse a piece after which no event could repeat the text; change nothing."""
+        if not isinstance(piece, str):
+            raise InvalidValue(
+                f"The text is a {type(piece).__name__}. Pass a string; for JSON use"
+                " json.dumps(value)."
+            )
+        self._room.check(self._length + len(piece), self._beside, lambda: self.text + piece)
+
+    def _take(self, piece: str) -> None:
+        """Append a piece whose event was emitted: a refused event leaves the text as it was."""
+        self._length += len(piece)
+        self._pieces.append(piece)
+
+    def _missing(self, whole: str) -> str | None:
+        """The rest of a whole text after the text so far; None if it is another text."""
+        if len(whole) < self.length:
+            return None  # do not join: a hostile stream may do this for every piece
+        return whole[self.length :] if whole.startswith(self.text) else None
+
+
+class StreamedText(Growing, ABC):
+    """A text that a stream brings in pieces, whole, or both."""
+
+    is_open = True
+
+    @abstractmethod
+    def add(self, piece: str) -> None:
+        """Append a piece."""
+
+    def fill(self, text: str) -> bool:
+        """Append the rest of the whole text; False if the text so far is another."""
+        rest = self._missing(text)
+        if rest and self.is_open:
+            self.add(rest)
+        return rest == "" or (rest is not None and self.is_open)
+
+
+class PartWriter(StreamedText):
+    """Writes a part of a reasoning, or a refusal.
+
+    `fill(text)` takes the whole text if a stream repeats it, and emits the missing rest. Emitted
+    text cannot be taken back, so a text that contradicts it is dropped.
+    """
+
+    def __init__(self, sink: Sink, place: dict[str, Any], kind: Any) -> None:
+        super().__init__()
+        self._sink = sink
+        self._place = place
+        self._added, self._delta, self._done = kind
+        self._sink.emit(self._added(**place, item=self._whole("")))
+
+    def _whole(self, text: str) -> Any:
+        return Refusal(refusal=text) if self._done is ev.RefusalDone else Text(text=text)
+
+    def add(self, piece: str) -> None:
+        """Append a piece."""
+        if piece:
+            self._check(piece)
+            self._sink.emit(self._delta(**self._place, delta=piece))
+            self._take(piece)
+
+    def done(self, text: str | None = None) -> None:
+        """Close the text. A second call does nothing."""
+        if self.is_open:
+            if text is not None:
+                self.fill(text)
+            self._sink.emit(self._done(**self._place, item=self._whole(self.text)))
+            self.is_open = False
+
+
+class TextWriter(StreamedText):
+    """Writes a text block; its markers `[^n]` become citations."""
+
+    def __init__(self, sink: Sink, place: dict[str, Any]) -> None:
+        super().__init__()
+        self._sink = sink
+        self._place = place
+        self._scanner = CitationScanner(sink.knows)
+        self._annotations: list[Annotation] = []
+        sink.emit(ev.TextAdded(**place, item=Text(text="")))
+
+    @property
+    def block(self) -> Text:
+        """The block so far."""
+        return Text(text=self.text, annotations=list(self._annotations))
+
+    def add(self, piece: str) -> None:
+        """Append a piece."""
+        if not piece:
+            return
+        self._check(piece)
+        before = self._scanner.place
+        scanned = self._scanner.feed(piece)
+        try:
+            if scanned.text:
+                self._sink.emit(ev.TextDelta(**self._place, delta=scanned.text))
+        except BaseException:
+            self._scanner.place = before
+            raise
+        self._take(piece)
+        for annotation in scanned.annotations:
+            self._annotate(annotation)
+
+    def _show_all(self) -> None:
+        """Emit an unfinished marker that was held back."""
+        if self._scanner.pending:
+            self._sink.emit(ev.TextDelta(**self._place, delta=self._scanner.pending))
+            self._scanner.finish()
+
+    @property
+    def cited_to(self) -> int:
+        """Where the last citation ends; 0 without any."""
+        ends = (getattr(one, "end_index", None) or 0 for one in self._annotations)
+        return max(ends, default=0)
+
+    def fits(self, annotation: Annotation) -> bool:
+        """Whether a citation has no range, or a range inside the text so far."""
+        if isinstance(annotation, RawAnnotation):
+            return True
+        start, end = annotation.start_index, annotation.end_index
+        if start is None or end is None:
+            return start is end
+        return 0 <= start < end <= self.length
+
+    def annotate(self, annotation: Annotation) -> None:
+        """Add a citation of the provider; a citation outside the text is kept raw."""
+        if not self.fits(annotation):
+            annotation = RawAnnotation(raw=msgspec.to_builtins(annotation))
+        elif (getattr(annotation, "end_index", None) or 0) > self._scanner.offset:
+            self._show_all()
+        self._annotate(annotation)
+
+    def _annotate(self, annotation: Annotation) -> None:
+        beside = self._beside + json_bytes(annotation)
+        self._room.check(self._length, beside, lambda: self.text)
+        at = len(self._annotations)
+        event = ev.AnnotationAdded(**self._place, annotation_index=at, annotation=annotation)
+        self._sink.emit(event)
+        self._annotations.append(annotation)
+        self._beside = beside
+
+    def done(self, text: str | None = None) -> None:
+        """Close the text. A second call does nothing."""
+        if self.is_open:
+            if text is not None:
+                self.fill(text)
+            self._show_all()
+            self._sink.emit(ev.TextDone(**self._place, item=self.block))
+            self.is_open = False
+
+
 class ReasoningWriter:
-    """A reasoning item: parts of a summary, parts of the raw text, each in any number of pieces."""
+    """Writes a reasoning item: parts of a summary, and parts of the raw text."""
 
     def __init__(self, sink: Sink, private: ev.Private | None = None) -> None:
         self._sink = sink
@@ -69,33 +268,32 @@ class ReasoningWriter:
         return {"task_id": self._sink.task_id, "item_id": self.id, "output_index": self.index}
 
     def summary_part(self) -> PartWriter:
-        """Another part of the summary."""
+        """Open another part of the summary."""
         place = {**self._place, "summary_index": len(self.summaries)}
         self.summaries.append(PartWriter(self._sink, place, _SUMMARY))
         return self.summaries[-1]
 
     def text_part(self) -> PartWriter:
-        """Another part of the raw reasoning."""
+        """Open another part of the raw reasoning."""
         place = {**self._place, "text_index": len(self.texts)}
         self.texts.append(PartWriter(self._sink, place, _REASONING_TEXT))
         return self.texts[-1]
 
     def summary(self, piece: str) -> None:
-        """More of the summary part that is being written."""
+        """Append to the open part of the summary, or open a part."""
         if not self.summaries or not self.summaries[-1].is_open:
             self.summary_part()
         self.summaries[-1].add(piece)
 
     def next_part(self) -> None:
-        """End this part of the summary; the next piece begins another."""
+        """Close the part of the summary; the next piece opens another."""
         if self.summaries:
             self.summaries[-1].done()
 
     def finish(self, status: Status = "completed", private: ev.Private | None = None) -> None:
-        """Close the item; a second time does nothing."""
+        """Close the item. A second call does nothing."""
         if not self.is_open:
             return
-        self.is_open = False
         parts = (*self.summaries, *self.texts)
         for part in parts:
             part.done()
@@ -109,10 +307,11 @@ class ReasoningWriter:
                 status=status,
             )
         self._sink.done(self.index, item, private)
+        self.is_open = False
 
 
 class ImageWriter:
-    """An image block that sharpens on the way."""
+    """Writes an image block, with partial images before the final image."""
 
     def __init__(self, sink: Sink, place: dict[str, Any], ident: int | None = None) -> None:
         self._sink = sink
@@ -124,23 +323,26 @@ class ImageWriter:
         sink.emit(ev.ImageAdded(**place, item=self.block))
 
     def partial(self, url: str) -> None:
-        """A better image, whole."""
-        self.block = Image(image_url=ImageUrl(url=url), id=self._id)
+        """Replace the image by a better one."""
+        block = Image(image_url=ImageUrl(url=url), id=self._id)
         place = {**self._place, "partial_image_index": self._count}
-        self._sink.emit(ev.ImageDelta(**place, item=self.block))
+        self._sink.emit(ev.ImageDelta(**place, item=block))
+        self.block = block
         self._count += 1
 
     def done(self, url: str | None = None) -> None:
-        """The final image, or the last one that came; a second time does nothing."""
+        """Close with the final image, or with the last image. A second call does nothing."""
         if self.is_open:
-            self.is_open = False
+            block = self.block
             if url is not None:
-                self.block = Image(image_url=ImageUrl(url=url), id=self._id)
-            self._sink.emit(ev.ImageDone(**self._place, item=self.block))
+                block = Image(image_url=ImageUrl(url=url), id=self._id)
+            self._sink.emit(ev.ImageDone(**self._place, item=block))
+            self.block = block
+            self.is_open = False
 
 
 class _Whole:
-    """A block that came at once."""
+    """A block that did not stream."""
 
     is_open = False
 
@@ -149,7 +351,7 @@ class _Whole:
 
 
 class BlocksWriter:
-    """The blocks of a message or a result: streamed in any order, or whole."""
+    """Writes the blocks of a message or a result, streamed or whole."""
 
     def __init__(self, sink: Sink, item_id: str, index: int) -> None:
         self._sink = sink
@@ -168,25 +370,25 @@ class BlocksWriter:
         }
 
     def text_block(self) -> TextWriter:
-        """A text that streams."""
+        """Open a text block."""
         writer = TextWriter(self._sink, self._place)
         self._blocks.append(writer)
         return writer
 
     def refusal_block(self) -> PartWriter:
-        """A refusal that streams."""
+        """Open a refusal."""
         writer = PartWriter(self._sink, self._place, _REFUSAL)
         self._blocks.append(writer)
         return writer
 
     def image_block(self, ident: int | None = None) -> ImageWriter:
-        """An image that sharpens."""
+        """Open an image block."""
         writer = ImageWriter(self._sink, self._place, ident)
         self._blocks.append(writer)
         return writer
 
     def whole(self, block: Block, partial_images: Iterable[str] = ()) -> None:
-        """A block that comes at once; an image may sharpen on the way."""
+        """Write a whole block; an image may have partial images."""
         if isinstance(block, Image):
             image = self.image_block(block.id)
             for url in partial_images:
@@ -198,20 +400,20 @@ class BlocksWriter:
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks as far as they were shown."""
+        """The blocks so far."""
         return [
             Refusal(refusal=one.text) if isinstance(one, PartWriter) else one.block
             for one in self._blocks
         ]
 
     @property
-    def _said(self) -> list[Block] | None:
-        """The blocks for the item's `done`; heavy ones are not said a second time."""
+    def _final_blocks(self) -> list[Block] | None:
+        """The blocks for the item's `done`; None if they are too large to repeat."""
         blocks = self.blocks
         return blocks if len(msgspec.json.encode(blocks)) < _HEAVY else None
 
     def close_blocks(self) -> None:
-        """End whatever block is open."""
+        """Close the open blocks."""
         for one in self._blocks:
             if one.is_open:
                 one.done()
@@ -226,7 +428,7 @@ _WHOLE: dict[type[Any], Any] = {
 
 
 class MessageWriter(BlocksWriter):
-    """A message: streamed text with citations, refusals, images, and whole blocks."""
+    """Writes a message: text with citations, refusals, images, and whole blocks."""
 
     def __init__(
         self, sink: Sink, phase: str | None = None, private: ev.Private | None = None
@@ -236,19 +438,34 @@ class MessageWriter(BlocksWriter):
         item = Message(id=ident, role="assistant", block_list=[], phase=phase)
         super().__init__(sink, ident, sink.add(item, private))
 
-    def text(self, piece: str) -> None:
-        """More of the text that is being written."""
+    @property
+    def _open_text(self) -> TextWriter | None:
+        """The text that is being written, if the last block is one."""
         last = self._blocks[-1] if self._blocks else None
-        if not isinstance(last, TextWriter) or not last.is_open:
-            last = self.text_block()
-        last.add(piece)
+        return last if isinstance(last, TextWriter) and last.is_open else None
+
+    def text(self, piece: str) -> None:
+        """Append to the open text, or open a text."""
+        (self._open_text or self.text_block()).add(piece)
+
+    def cite(self, url: str, title: str = "", *, text: str | None = None) -> None:
+        """Cite a web page: for `text`, which is added, or for the text since the last citation."""
+        block, start = self._open_text, 0
+        if block is not None:
+            start = block.cited_to if text is None else block.length
+        if text is not None:
+            self.text(text)
+            block = self._open_text
+        if block is None or start >= block.length:
+            raise InvalidValue(f"No text to cite {url!r} for: write it first, or pass `text=`.")
+        block.annotate(UrlCitation(url=url, title=title, start_index=start, end_index=block.length))
 
     def next_block(self) -> None:
-        """End this text; the next piece begins another block."""
+        """Close the text; the next piece opens another block."""
         self.close_blocks()
 
     def image(self, url: str, partial_images: Iterable[str] = ()) -> None:
-        """A picture, at once or through ever better ones."""
+        """Write an image, with partial images before it."""
         self.next_block()
         self.whole(Image(image_url=ImageUrl(url=url)), partial_images)
 
@@ -258,22 +475,22 @@ class MessageWriter(BlocksWriter):
         private: ev.Private | None = None,
         phase: str | None = None,
     ) -> None:
-        """Close the message; a second time does nothing. `phase`: if it is known only now."""
+        """Close the message. A second call does nothing. `phase` is for a phase known late."""
         if self.is_open:
-            self.is_open = False
             self.close_blocks()
             item = Message(
                 id=self.id,
                 role="assistant",
-                block_list=self._said,
+                block_list=self._final_blocks,
                 phase=phase or self._phase,
                 status=status,
             )
             self._sink.done(self.index, item, private)
+            self.is_open = False
 
 
 class ResultWriter(BlocksWriter):
-    """What a call gave: blocks for the client, and privately what the model reads."""
+    """Writes the result of a call: blocks for the client; the private part is for the model."""
 
     def __init__(self, sink: Sink, call_id: str, private: ev.Private | None = None) -> None:
         ident = sink.new_id("fco")
@@ -282,30 +499,30 @@ class ResultWriter(BlocksWriter):
         super().__init__(sink, ident, sink.add(item, private))
 
     def finish(self, private: ev.Private | None = None) -> None:
-        """The tool returned; a second time does nothing."""
+        """Close the result. A second call does nothing."""
         if self.is_open:
-            self.is_open = False
             self.close_blocks()
-            item = ToolResult(id=self.id, call_id=self.call_id, block_list=self._said)
+            item = ToolResult(id=self.id, call_id=self.call_id, block_list=self._final_blocks)
             self._sink.done(self.index, item, private)
+            self.is_open = False
 
     def fail(self, error: ErrorInfo, private: ev.Private | None = None) -> None:
-        """The tool did not return; what it had shown stays."""
+        """Close the result as failed; its blocks stay."""
         if self.is_open:
-            self.is_open = False
             self.close_blocks()
             item = ToolResult(
                 id=self.id,
                 call_id=self.call_id,
-                block_list=self._said or None,
+                block_list=self._final_blocks or None,
                 status="failed",
                 error=error,
             )
             self._sink.done(self.index, item, private)
+            self.is_open = False
 
 
 class ArgumentsWriter(Growing):
-    """A tool call while its arguments stream."""
+    """Writes a tool call while its arguments stream."""
 
     def __init__(
         self,
@@ -321,10 +538,7 @@ class ArgumentsWriter(Growing):
         super().__init__()
         self._sink = sink
         self.name = name
-        if not call_id or len(call_id) > MAX_ID_LENGTH:
-            self.call_id = sink.new_id("call")
-        else:
-            self.call_id = sink.free_call_id(call_id)
+        self.call_id = self._call_id(call_id)
         self.id = sink.new_id("fc")
         self._facts: dict[str, Any] = {
             "id": self.id,
@@ -338,35 +552,42 @@ class ArgumentsWriter(Growing):
         self._whole = False
         self.is_open = True
 
+    def _call_id(self, wanted: str | None) -> str:
+        """The id of the call, for a provider's id."""
+        if not wanted or len(wanted) > MAX_ID_LENGTH:
+            return self._sink.new_id("call")
+        return self._sink.free_call_id(wanted)
+
     @property
     def place(self) -> dict[str, Any]:
-        """Which item events about the call name."""
+        """The fields by which events name the call."""
         return {"task_id": self._sink.task_id, "item_id": self.id, "output_index": self.index}
 
     def arguments(self, piece: str) -> None:
-        """More of the arguments' JSON, cut anywhere."""
+        """Append to the arguments' JSON."""
         if piece:
-            self._grow(piece)
+            self._check(piece)
             self._sink.emit(ev.ArgumentsDelta(**self.place, delta=piece))
+            self._take(piece)
 
     def arguments_done(self, text: str | None = None) -> bool:
-        """The arguments are whole; False, and nothing done, if other ones were streamed."""
+        """Close the arguments; False, without effect, if others were emitted."""
         rest = "" if text is None else self._missing(text)
         if rest is None or (rest and self._whole):
             return False
         if not self._whole:
             self.arguments(rest)
-            self._whole = True
             self._sink.emit(ev.ArgumentsDone(**self.place, arguments=self.text))
+            self._whole = True
         return True
 
     def finish(self, status: Status = "completed", private: ev.Private | None = None) -> None:
-        """Close the call; only a completed one may be carried out. A second time does nothing."""
+        """Close the call. Only a completed call may run. A second call does nothing."""
         if not self.is_open:
             return
-        self.is_open = False
         if status == "completed":
             self.arguments_done()
-        said = self.text if self.length < _HEAVY else None
-        item = ToolCall(**self._facts, arguments=said, status=status)
+        arguments = self.text if self.length < _HEAVY else None
+        item = ToolCall(**self._facts, arguments=arguments, status=status)
         self._sink.done(self.index, item, private)
+        self.is_open = False

@@ -1,1 +1,1 @@
-"""Providers in: one file reads one provider's stream and writes it as events of a task."""
+"""Readers of provider streams: each package writes the stream of a provider as events of a task."""

@@ -1,21 +1,21 @@
-"""What every ingest is: one model call's stream, written into one task.
+"""The contract of an ingest: it writes the stream of a model call into a task.
 
     ingest = OpenAIResponses(sink)
     for event in parser.feed(chunk):
         ingest.feed(event.data)
     outcome = ingest.end()
 
-An ingest writes items, their parts and usage. It neither begins nor ends the task: whoever makes
-the call reads the `Outcome` and decides what follows. It is pure, and it believes nothing: what it
-does not know it keeps raw, and what is cut short ends `incomplete`.
+An ingest writes items, their parts and usage. It neither begins nor ends the task: the caller
+reads the `Outcome` and decides. It is pure. Unknown events are kept raw, and items that are cut
+end `incomplete`.
 
-What only history needs stands in the private part of an item's last event, in the same words for
-all providers:
+The private part of an item's last event holds what history needs, with the same names for all
+providers:
 
-* `provider`: `{"api": …, "id": …}`, the provider's own id of the item, and `call_id` where ours is
-  another one; the answer that it is part of (`response_id` at OpenAI's Responses, `message_id` at
-  Anthropic), so that history knows what belongs together; on `task.usage` `response_id`, `model`.
-  Whoever makes the call adds the `host` and the `model` that were asked (`runtime.calling`);
+* `provider`: `{"api": …, "id": …}`, the provider's id of the item, and its `call_id` where ours
+  differs; the id of its answer (`response_id` in OpenAI's Responses, `message_id` in Anthropic's
+  Messages); on `task.usage` `response_id` and `model`. `runtime.model_call` adds the `host` and
+  the `model` of the request;
 * `encrypted_content` and `signature`: sealed reasoning;
 * `raw`: the provider's whole item, where only that can be sent back to it (built-in tools), or
   where it holds more than ours can show. Of a tool that the provider runs it stands on the call;
@@ -39,16 +39,17 @@ from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor, InputRequest, Item
 from tailrace.core.state import TaskNode
+from tailrace.core.values import number_of
 from tailrace.core.writers import Sink
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a model call ended.
 
-    `completed`: the model said what it had to say, calls included. `incomplete`: it was stopped,
-    and `reason` says by what (`max_output_tokens`, `content_filter`, `pause_turn`, …). `failed`:
-    the provider reported an error. `cut`: the stream ended without saying so; the call may be made
-    again. `cancelled`: somebody stopped it, which only streams of whole runs tell.
+    `completed`: the answer is complete, calls included. `incomplete`: the model was stopped, by
+    `reason` (`max_output_tokens`, `content_filter`, `pause_turn`, …). `failed`: the provider
+    reported an error. `cut`: the stream broke off; the call may be made again. `cancelled`: the
+    run was stopped, which only streams of whole runs report.
     """
 
     status: Literal["completed", "incomplete", "failed", "cancelled", "cut"]
@@ -59,42 +60,42 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingest(Protocol):
-    """Reads one provider's stream, event by event."""
+    """Reads the stream of a provider, event by event."""
 
     def feed(self, data: str | bytes) -> None:
-        """Take the JSON of the next event; `MalformedEvent` if it is none.
+        """Take the JSON of the next event; raise `MalformedEvent` if it is not an event.
 
-        After an error the ingest is as it was before, and may be fed on or ended.
+        An error changes nothing: the ingest can take the next event, or end.
         """
         ...
 
     def end(self) -> Outcome:
-        """The stream is over: close what is still open, and say how the call ended."""
+        """End the stream: close open items and return the outcome."""
         ...
 
 
 def server_tools(_name: str) -> Executor:
-    """Who carries out a function call, when nobody says otherwise: we do."""
+    """The default executor of function calls: the server."""
     return "server"
 
 
 ExecutorOf = Callable[[str], Executor]
-"""From a tool's name to who carries it out."""
+"""From the name of a tool to its executor."""
 
 
 MOST_BYTES = MAX_EVENT_BYTES - 1024 * 1024
-"""What one event of a provider may weigh, so that an event of ours can hold what it brings."""
+"""The limit of a provider's event in bytes, so that an event of ours can hold it."""
 
 _DEEPEST = MAX_DEPTH - 8
-"""How deep an event may nest: a part of it may be kept raw inside of an item, and has to fit."""
+"""The limit of nesting: a part of the event may be kept inside of an item."""
 
 _STOP = ("[DONE]", b"[DONE]")
 
 
 def is_stop(data: str | bytes) -> bool:
-    """Whether this is how a stream of chat completions ends.
+    """Whether this is `[DONE]`, the end of a stream of chat completions.
 
-    Servers that translate one API into another (LiteLLM, OpenRouter, LM Studio) end all streams so.
+    LiteLLM, OpenRouter and LM Studio end the streams of other APIs with it, too.
     """
     return len(data) < 20 and data.strip() in _STOP
 
@@ -104,33 +105,28 @@ _XAI_TICKS = 1e10
 
 
 def cost_of(usage: Mapping[str, Any]) -> float | None:
-    """What a call cost, in dollars, where a provider's usage tells that (xAI, OpenRouter, …)."""
-    ticks = as_number(usage.get("cost_in_usd_ticks"))
+    """The cost of a call in dollars, where the usage has it (xAI, OpenRouter, …)."""
+    ticks = number_of(usage.get("cost_in_usd_ticks"))
     if ticks is not None:
         return ticks / _XAI_TICKS
     cost = usage.get("cost")
-    return as_number(cost.get("total_cost") if isinstance(cost, dict) else cost)  # or Perplexity's
+    return number_of(cost.get("total_cost") if isinstance(cost, dict) else cost)  # or Perplexity's
 
 
-def as_number(value: Any) -> float | None:
-    """A number that every reader can hold, and that is no truth value."""
-    return value if type(value) in (int, float) and 0 <= value <= MAX_INTEGER else None
-
-
-# What a JSON text may hold that not every store and language can: only then its values are looked
-# at. Long digits are mostly in ids; looking is all that it costs.
+# Signs of values that some stores and languages cannot hold: only then the values are checked.
 _ODD = re.compile(r"\\u0000|[0-9]{16}")
 _ODD_BYTES = re.compile(rb"\\u0000|[0-9]{16}")
 
 
 def read_json(data: str | bytes, limit: int = MOST_BYTES) -> dict[str, Any]:
-    """An event of a provider: an object whose values any store and language can hold.
+    """Decode an event: an object whose values any store and language can hold.
 
-    A model may say U+0000, a server may tell its seed in 64 bits, and a proxy may cut an emoji in
-    two. The rest of such an event is worth having, so they become U+FFFD, text, and U+FFFD.
+    U+0000 and half of a surrogate pair become U+FFFD; integers beyond 53 bits become text.
     """
     if len(data) > limit:
-        raise StreamTooLarge(f"An event of {len(data)} bytes; at most {limit} are read.")
+        raise StreamTooLarge(
+            f"The provider sent an event of {len(data)} bytes; the limit is {limit}."
+        )
     try:
         try:
             value = msgspec.json.decode(data)
@@ -141,9 +137,13 @@ def read_json(data: str | bytes, limit: int = MOST_BYTES) -> dict[str, Any]:
         if odd:
             value = _mended(value, 0)
     except (ValueError, RecursionError, InvalidValue) as error:
-        raise MalformedEvent(f"The provider sent no event: {error}") from error
+        raise MalformedEvent(
+            f"The provider sent data that is not a JSON object: {error}"
+        ) from error
     if not isinstance(value, dict):
-        raise MalformedEvent("The provider sent no event: JSON, but no object.")
+        raise MalformedEvent(
+            f"The provider sent JSON that is not an object: {type(value).__name__}."
+        )
     return value
 
 
@@ -154,11 +154,11 @@ def _is_odd(data: str | bytes) -> bool:
 
 
 def _refuse(word: str) -> None:
-    raise InvalidValue(f"{word} is no JSON.")
+    raise InvalidValue(f"{word} is not JSON.")
 
 
 def _mended(value: Any, depth: int) -> Any:
-    """The value without what not every store and language can hold."""
+    """The value with replacements for what some stores and languages cannot hold."""
     if isinstance(value, dict | list) and depth >= _DEEPEST:
         raise InvalidValue(f"JSON nested more than {_DEEPEST} deep.")
     if isinstance(value, dict):
@@ -182,16 +182,16 @@ def _mended_number(value: Any) -> Any:
 
 
 def keep_raw(sink: Sink, source: str, kind: str, raw: dict[str, Any]) -> None:
-    """Keep an event, or what is left of one, that has no name here."""
+    """Keep an event in the private part of `task.raw`."""
     event = ev.RawEvent(task_id=sink.task_id, source=source, event_type=kind)
     sink.emit(event, ev.Private(raw=raw))
 
 
 class Notebook(Sink):
-    """A task written outside of any runtime, for tools that only convert.
+    """A task without a runtime, for tools that only convert.
 
-    It is the root of a run of its own, checked by the fold as any other; `take()` gives what was
-    written since the last time.
+    It is the root of its own run, checked by the fold. `take()` returns the events since the last
+    call.
     """
 
     def __init__(self, run_id: str = "run_1", **facts: Any) -> None:
@@ -239,7 +239,7 @@ class Notebook(Sink):
         if not self._has_call(wanted):
             return wanted
         ident = self.new_id("call")
-        while self._has_call(ident):  # a stream may have chosen it before us
+        while self._has_call(ident):  # the stream may use this id
             ident += "_"
         return ident
 
@@ -247,7 +247,7 @@ class Notebook(Sink):
         return any(call_id in task.calls for task in self.state.tasks.values())
 
     def knows(self, number: int) -> bool:
-        """Nobody issued a reference here."""
+        """Whether the run has this reference."""
         return self.node.knows(number)
 
     def conclude(self, outcome: Outcome) -> None:
@@ -268,6 +268,6 @@ class Notebook(Sink):
             self.emit(event)
 
     def take(self) -> list[tuple[ev.Event, ev.Private | None]]:
-        """What was written since the last time."""
+        """Return the events since the last call."""
         written, self._written = self._written, []
         return written

@@ -5,13 +5,12 @@
     text.start   text.delta    text.end       correlated by `messageId`
     tool.start   tool.args     tool.end  tool.result     by `toolCallId`
 
-A tool's arguments come whole, so a call is whole when they have come; one whose arguments never
-come is not made, unless its result shows that it was. What the run used stands in `text.end` as the
-sum so far, which is how we write it; a count that falls shows that its writer counts each message
-by itself.
+The arguments of a call come whole in `tool.args`. A call without arguments is incomplete, unless it
+has a result. The usage in `text.end` is the sum so far, as we write it; if a count falls, each
+message counts for itself.
 
-The envelope has no reasoning, no pictures and no word for a pause or a cancel: see `wire.run`.
-After `run.gap` the run is told again from its beginning, so what is known already is passed over.
+The envelope has no reasoning, images, pause or cancel; see `wire.run`.
+After `run.gap` the run is sent again from its beginning; known parts are ignored.
 """
 
 from __future__ import annotations
@@ -19,18 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import msgspec
-
 from tailrace.core import events as ev
-from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import Data, ErrorInfo, File, Text, Usage
+from tailrace.core.values import Json, json_text, number_of, text_of
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
 
 API = "run"
-
-Json = dict[str, Any]
 
 _COUNTS = (("input_tokens", "inputTokens"), ("output_tokens", "outputTokens"))
 _AMOUNTS = (("cost", "cost"), ("latency_ms", "latencyMs"))
@@ -39,7 +34,7 @@ _LITE = (None, "unknown")
 
 
 def run_facts(first: str) -> Json:
-    """Which run a stream tells of, as its first event has it."""
+    """The ids of the run and the thread in the first event."""
     event = read_json(first)
     run_id, thread_id = event.get("runId"), event.get("threadId")
     if not isinstance(run_id, str) or not run_id:
@@ -51,7 +46,7 @@ def run_facts(first: str) -> Json:
 
 
 class RunEvents:
-    """Reads one run, event by event.
+    """Reads a run, event by event.
 
     Its tools are the backend's own, whatever their names: it sends their results.
     """
@@ -59,7 +54,7 @@ class RunEvents:
     def __init__(self, sink: Sink, _executor_of: ExecutorOf = server_tools) -> None:
         self._sink = sink
         self._run_id: str | None = None
-        self._messages: dict[str, _Told] = {}
+        self._messages: dict[str, _RunMessage] = {}
         self._calls: dict[str, _Call] = {}
         self._steps: list[tuple[int, str]] = []
         self._step_count = 0
@@ -82,10 +77,10 @@ class RunEvents:
             keep_raw(self._sink, API, kind if isinstance(kind, str) else "", event)
 
     def end(self) -> Outcome:
-        """Close what is open, and say how the run ended."""
+        """Close open items and return the outcome of the run."""
         outcome = self._outcome or Outcome(status="cut")
-        for told in self._messages.values():
-            told.message.finish("incomplete")
+        for message in self._messages.values():
+            message.message.finish("incomplete")
         for call in self._calls.values():
             call.writer.finish("incomplete")
         return outcome
@@ -96,7 +91,9 @@ class RunEvents:
         if self._run_id is None:
             self._run_id = run_id
         elif run_id != self._run_id:
-            raise MalformedEvent("Another run begins here; convert one run at a time.")
+            raise MalformedEvent(
+                f"The stream has a second run ({run_id!r}); convert one run at a time."
+            )
 
     # --- the run ---------------------------------------------------------------------------------
 
@@ -106,7 +103,7 @@ class RunEvents:
     def _finished(self, data: Json) -> bool:
         self._note_usage(data)
         if self._is_partial or data.get("status") == "incomplete":
-            reason = _text(data.get("reason")) or "incomplete"
+            reason = text_of(data.get("reason")) or "incomplete"
             self._outcome = Outcome(status="incomplete", reason=reason)
         else:
             self._outcome = Outcome(status="completed")
@@ -114,10 +111,10 @@ class RunEvents:
 
     def _error(self, data: Json) -> bool:
         self._note_usage(data)
-        message = _text(data.get("message")) or "The run failed."
-        code = _text(data.get("code"))
+        message = text_of(data.get("message")) or "The run failed."
+        code = text_of(data.get("code"))
         if not code and self._failure.get("message") == message:
-            code = _text(self._failure.get("code"))
+            code = text_of(self._failure.get("code"))
         if code == "cancelled":
             self._outcome = Outcome(status="cancelled", reason=message)
         else:
@@ -137,7 +134,7 @@ class RunEvents:
 
     def _step_finish(self, data: Json) -> bool:
         name = data.get("stepName")
-        # One end may stand for several: a step ends with those inside of it.
+        # A step ends together with the steps inside of it.
         if not any(name == one for _, one in reversed(self._steps)):
             return False
         ended = None
@@ -155,21 +152,21 @@ class RunEvents:
         if ident in self._messages:
             self._messages[ident].begin_again()
         else:
-            self._messages[ident] = _Told(self._sink)
+            self._messages[ident] = _RunMessage(self._sink)
         return True
 
     def _text_delta(self, data: Json) -> bool:
         ident, piece = data.get("messageId"), data.get("delta")
         if not isinstance(ident, str) or not isinstance(piece, str):
             return False
-        told = self._messages.get(ident)
-        if told is None:
-            told = self._messages[ident] = _Told(self._sink)
-        left = told.add(piece)
+        message = self._messages.get(ident)
+        if message is None:
+            message = self._messages[ident] = _RunMessage(self._sink)
+        left = message.add(piece)
         if left:
-            # Not told again, but another text under the id of one that is over.
-            told = self._messages[ident] = _Told(self._sink)
-            told.add(left)
+            # Another text under the id of a message that is over.
+            message = self._messages[ident] = _RunMessage(self._sink)
+            message.add(left)
         return True
 
     def _text_end(self, data: Json) -> bool:
@@ -178,56 +175,58 @@ class RunEvents:
             return False
         output = data.get("workerAgentOutput")
         output = output if isinstance(output, dict) else {}
-        answer = _text(output.get("answer"))
-        told = self._messages.get(ident)
-        if told is None or told.is_another(answer):
-            told = self._messages[ident] = _Told(self._sink)
-        if not told.message.is_open:
+        answer = text_of(output.get("answer"))
+        message = self._messages.get(ident)
+        if message is None or message.is_another(answer):
+            message = self._messages[ident] = _RunMessage(self._sink)
+        if not message.message.is_open:
             return True
-        told.fill(answer)
+        message.fill(answer)
         is_rich = _is_rich(output)
         is_whole = is_rich or output.get("status") not in ("failed", "partial_success")
         self._is_partial = not is_whole
         kept = {"api": API, "id": ident, "stage": data.get("stage"), "output": output}
         private = ev.Private(provider={name: one for name, one in kept.items() if one})
-        told.message.finish("completed" if is_whole else "incomplete", private)
+        message.message.finish("completed" if is_whole else "incomplete", private)
         if is_rich and not self._has_output:
             self._has_output = True
             task_id = self._sink.task_id
             self._sink.emit(ev.StructuredOutputDone(task_id=task_id, value=output))
         if not is_whole:
-            self._note_failure(output.get("error"), told.message)
+            self._note_failure(output.get("error"), message.message)
         self._note_usage(data)
         return True
 
-    def _note_failure(self, error: Any, message: MessageWriter) -> None:
+    def _note_failure(self, error: Any, writer: MessageWriter) -> None:
         self._failure = error if isinstance(error, dict) else {}
         if self._failure.get("code") == "interrupted":
-            # Another answer follows in its place; see `wire.run_outputs`.
+            # Another answer follows in its place; see `wire.run.outputs`.
             self._attempt += 1
             event = ev.TaskAttempt(
                 task_id=self._sink.task_id,
                 attempt=self._attempt,
                 reason="interrupted",
-                superseded=[message.id],
+                superseded=[writer.id],
             )
             self._sink.emit(event)
             self._failure, self._is_partial = {}, False
 
     def _note_usage(self, data: Json) -> None:
-        said: dict[str, float] = {}
+        counts: dict[str, float] = {}
         for ours, theirs in (*_COUNTS, *_AMOUNTS):
             value: Any = data.get(theirs)
-            if _is_amount(value) and (isinstance(value, int) or (ours, theirs) in _AMOUNTS):
-                said[ours] = value
+            if number_of(value) is not None and (
+                isinstance(value, int) or (ours, theirs) in _AMOUNTS
+            ):
+                counts[ours] = value
         model = data.get("model")
-        if not said:
+        if not counts:
             return
-        if all(said.get(name, 0) >= before for name, before in self._used.items()):
-            more = {name: value - self._used.get(name, 0) for name, value in said.items()}
+        if all(counts.get(name, 0) >= before for name, before in self._used.items()):
+            more = {name: value - self._used.get(name, 0) for name, value in counts.items()}
         else:
-            more = said
-        self._used = said
+            more = counts
+        self._used = counts
         if any(more.values()):
             named = model if isinstance(model, str) and model else None
             usage = Usage(model=named, **more)  # type: ignore[arg-type]  # counts are integers
@@ -265,7 +264,7 @@ class RunEvents:
         if call is None:
             return False
         args = output.get("tool_call_args")
-        # It was carried out, so it was whole, whether or not somebody tells its arguments.
+        # The tool has run, so its call is complete, even if its arguments never came.
         call.complete(args if isinstance(args, dict) else None)
         call.answer(output)
         return True
@@ -284,11 +283,11 @@ class RunEvents:
         "tool.end": _tool_start,
         "tool.result": _tool_result,
     }
-    """What takes each event; it says whether it knew what to do."""
+    """The method for each event; it returns False if the event is to be kept raw."""
 
 
-class _Told:
-    """A message, and how much of it was told again after a gap."""
+class _RunMessage:
+    """A message, and how much of it was sent again after a gap."""
 
     def __init__(self, sink: Sink) -> None:
         self.message = MessageWriter(sink)
@@ -342,9 +341,9 @@ class _Call:
         self._has_result = False
 
     def complete(self, args: Json | None) -> None:
-        """The arguments, whole; None where nobody tells them."""
+        """Complete the call with its arguments; None if they never came."""
         if self.writer.is_open:
-            text = "" if args is None else msgspec.json.encode(args).decode()
+            text = "" if args is None else json_text(args)
             self.writer.arguments_done(text)
             self.writer.finish()
 
@@ -354,7 +353,7 @@ class _Call:
             return
         self._has_result = True
         result = ResultWriter(self._sink, self.writer.call_id)
-        summary = _text(output.get("result_summary"))
+        summary = text_of(output.get("result_summary"))
         is_failed = output.get("status") == "failed"
         if summary and not is_failed:
             result.whole(Text(text=summary))
@@ -375,22 +374,13 @@ def _attachment(raw: Any) -> File | None:
     if not isinstance(raw, dict) or not isinstance(raw.get("url"), str):
         return None
     fields = {name: raw[name] for name in ("bucket", "path") if isinstance(raw.get(name), str)}
-    mime_type = _text(raw.get("mime_type")) or "application/octet-stream"
+    mime_type = text_of(raw.get("mime_type")) or "application/octet-stream"
     return File(url=raw["url"], mime_type=mime_type, **fields)
 
 
 def _is_rich(output: Json) -> bool:
-    """Whether an answer says more than its text: the agent's own structured output."""
+    """Whether an answer has more than its text: the structured output of the agent."""
     result_type = output.get("result_type")
     return result_type not in _LITE or any(
         output.get(name) for name in ("key_points", "suggested_actions", "ui_hints")
     )
-
-
-def _is_amount(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value <= MAX_INTEGER
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

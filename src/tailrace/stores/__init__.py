@@ -1,7 +1,7 @@
-"""Where the log is kept: one file for one database, chosen by URL.
+"""Stores: SQLite and PostgreSQL, one package each, chosen by URL.
 
-sqlite:///file.db      a file beside the program (sqlite:////folder/file.db for a whole path)
-sqlite://:memory:      gone with the process
+sqlite:///file.db      a file in the working directory (sqlite:////folder/file.db: a whole path)
+sqlite://:memory:      in memory, for tests
 postgresql://host/name a server that several machines share
 """
 
@@ -17,23 +17,25 @@ if TYPE_CHECKING:
 
 
 async def open_store(url: str | Path) -> Store:
-    """The store at an URL, or in the file at a path.
+    """Open the store at a URL, or in the SQLite file at a path.
 
-    Drivers are loaded here and not before, so that nobody pays for a database that is not used.
+    A database driver is imported only when its store is opened.
     """
     text = str(url)
     if not text:
-        raise CallerError("The database has no name; write sqlite:///file.db.")
+        raise CallerError(
+            "The database URL is empty. Write sqlite:///file.db or postgresql://host/name."
+        )
     is_path = isinstance(url, Path) or "://" not in text
     scheme = "sqlite" if is_path else text.partition("://")[0]
     if scheme == "sqlite":
-        from tailrace.stores.sqlite import SqliteLog
+        from tailrace.stores.sqlite.store import SqliteLog
 
         return await SqliteLog.open(url)
     if scheme in ("postgresql", "postgres"):
-        from tailrace.stores.postgres import PostgresStore
+        from tailrace.stores.postgres.store import PostgresStore
 
         return await PostgresStore.open(text)
     raise CallerError(
-        f"There is no store for {scheme}:// URLs; use sqlite:///file.db or postgresql://host/name."
+        f"No store for {scheme}:// URLs. Use sqlite:///file.db or postgresql://host/name."
     )

@@ -1,8 +1,8 @@
-"""Rows of a store's `batches`: consecutive events of one run and one epoch, with checksums.
+"""Rows of the table `batches`: consecutive events of one run and one epoch, with checksums.
 
-What one flush wrote of one run is one row, because a row costs the same whether it holds one event
-or a hundred. Its events and their private parts stand one per line: their JSON has no line break.
-Rows that are joined later hold the frames of the native stream instead (`tailrace.core.lines`).
+A flush writes one row per run, because a row costs the same with one event or a hundred. Events and
+private parts are JSON lines. Rows that are joined later hold frames of the native stream instead
+(`tailrace.core.log_lines`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tailrace.core.errors import StorageError
-from tailrace.core.lines import Lines, framed, place
-from tailrace.core.pieces import PIECE_BYTES
+from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.core.log_lines import Lines, framed, place
 from tailrace.ports import Trimmed
 
 READ_BYTES = PIECE_BYTES
-"""How much one read brings at most (and one row): a stalled reader holds that much."""
+"""Most bytes of one read, plus one row: a stalled reader holds that much memory."""
 
 EVENTS_AT_ONCE = 10_000
-"""How many events of a run one look at its state brings at most."""
+"""Most events that `basis` returns."""
 
 PACKED_BYTES = 256 * 1024
-"""How large joined rows get: few rows to replay a run, little to skip for a cursor in one."""
+"""Size of joined rows: few rows for a replay, little to skip for a cursor inside a row."""
 
 
 class Row(NamedTuple):
-    """A row, with the columns in this order. Without private parts, `private` is null."""
+    """A row, columns in this order. `private` is null if no event has a private part."""
 
     run_id: str
     first_seq: int
@@ -39,51 +39,49 @@ class Row(NamedTuple):
     private_checksum: int | None
 
     def verify(self) -> None:
-        """Raise `StorageError` when the bytes are not those that were written."""
+        """Raise `StorageError` if a checksum is wrong."""
         verify(self.run_id, self.first_seq, self.public, self.public_checksum)
         if self.private is not None:
             verify(self.run_id, self.first_seq, self.private, self.private_checksum)
 
     def publics(self) -> list[bytes]:
-        """The events one by one."""
+        """The public JSON of each event."""
         return Lines(self.first_seq, self.last_seq, self.epoch, self.public).publics()
 
     def privates(self) -> list[bytes]:
-        """The private parts, one for each event."""
+        """The private part of each event."""
         if self.private is None:
             return [b""] * (self.last_seq - self.first_seq + 1)
         return self.private.split(b"\n")
 
 
 def verify(run_id: str, first_seq: int, stored: bytes, checksum: int | None) -> None:
-    """Raise `StorageError` when a part of a row is not what was written."""
+    """Raise `StorageError` if the checksum of a row's part is wrong."""
     if zlib.crc32(stored) != checksum:
         raise StorageError(
-            f"The log of run {run_id} is damaged at event {first_seq}: its checksum does not fit."
+            f"The log of run {run_id} is damaged at event {first_seq}: the checksum is wrong."
             " Restore the database from a backup."
         )
 
 
 def lines_in(run_id: str, after: int, *columns: Any) -> Lines:
-    """The events after a number in a row that holds some, of which it has read these columns:
-    first and last number, epoch, public part and its checksum."""
+    """The events after `after` of a row: first_seq, last_seq, epoch, public, checksum."""
     lines = Lines(*columns[:-1])
     verify(run_id, lines.first_seq, lines.raw, columns[-1])
     return lines.after(after)
 
 
 def trimmed(run_id: str, up_to: int) -> Trimmed:
-    """What a reader is told who comes too late."""
+    """The error for a reader whose events retention deleted."""
     return Trimmed(
-        f"The events of run {run_id} up to {up_to} are no longer kept; read its final state"
-        " instead."
+        f"The events of run {run_id} up to {up_to} are deleted. Read its final state instead."
     )
 
 
 def row_of(
     run_id: str, first_seq: int, epoch: int, publics: list[bytes], privates: list[bytes]
 ) -> Row:
-    """A batch as a row; `StorageError` for what could not be read back as it is."""
+    """A batch as a row; `StorageError` if an event is not one line."""
     row = _row(run_id, first_seq, epoch, b"\n".join(publics), privates)
     # An event that is not one line would shift the numbers of all that follow.
     breaks = len(publics) - 1
@@ -94,14 +92,14 @@ def row_of(
         or (row.private is not None and row.private.count(b"\n") != breaks)
     ):
         raise StorageError(
-            f"What run {run_id} shall hold at {first_seq} is not one line of JSON for each event"
-            " and private part; encode them with encode_event and encode_private."
+            f"The batch of run {run_id} at event {first_seq} is not one line of JSON for each event"
+            " and private part. Encode them with encode_event and encode_private."
         )
     return row
 
 
 def joined(rows: list[Row]) -> Row:
-    """Neighbours as one row; damage must not get a new checksum that fits."""
+    """Adjacent rows as one. Verifies them: damaged bytes must not get a valid checksum."""
     for row in rows:
         row.verify()
     first = rows[0]
@@ -126,9 +124,9 @@ def _row(run_id: str, first_seq: int, epoch: int, public: bytes, privates: list[
 
 
 def packs(sizes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    """Which neighbours to join: the first numbers of the first and the last row of each pack.
+    """Which adjacent rows to join: (first_seq of the first row, first_seq of the last row).
 
-    Of each row, in order, its first number, its epoch and its size.
+    `sizes` has (first_seq, epoch, bytes) of each row, in order.
     """
     found: list[list[int]] = []
     known = room = 0

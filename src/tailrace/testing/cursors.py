@@ -1,4 +1,4 @@
-"""Cursors: each names one place of a run's stream, and a resume there gives exactly the rest.
+"""Checks of cursors: each names one place of a stream, and resuming there gives exactly the rest.
 
     check_cursors(FORMAT, events)
 
@@ -75,7 +75,7 @@ def check_cursors(
 
 
 def _resumed(wire: Format, log: _Log, cursor: Cursor) -> list[Frame]:
-    """What a client is sent that comes back with this cursor, to the end of the run."""
+    """The frames sent to a client that resumes with this cursor."""
     if cursor.sub is None or not isinstance(wire, InsideEvents):
         return log.encoded(wire.at(log.state(cursor.seq)), cursor.seq)
     event = log.recorded[cursor.seq - 1]
@@ -84,7 +84,7 @@ def _resumed(wire: Format, log: _Log, cursor: Cursor) -> list[Frame]:
 
 
 class _Log:
-    """A run to be looked at after any event."""
+    """A run whose state can be read after any event."""
 
     def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.recorded = [Recorded(event, encode_event(event)) for event in events]

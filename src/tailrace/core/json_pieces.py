@@ -1,0 +1,66 @@
+"""Encode large JSON in pieces.
+
+A call of the JSON encoder holds the GIL until it returns. Encoding a state of many megabytes at
+once would stop every other thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+PIECE_BYTES = 256 * 1024
+"""Size of a piece that is read or encoded. A larger event or item is one piece."""
+
+SEND_BYTES = 64 * 1024
+"""Size of a piece that is sent: what servers buffer for a client anyway."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encoded(value: dict[str, Any]) -> Iterator[bytes]:
+    """The JSON of an object in pieces; its lists are encoded entry by entry."""
+    before = b"{"
+    for key, field in value.items():
+        name = _encode(key)
+        if isinstance(field, list) and field:
+            yield b"%b%b:[" % (before, name)
+            yield from entries(field)
+            before = b"],"
+        else:
+            before = b"%b%b:%b," % (before, name, _encode(field))
+    yield b"%b}" % before.removesuffix(b",")
+
+
+def entries(values: Iterable[Any]) -> Iterator[bytes]:
+    """The entries of a list with commas, as many per piece as fit."""
+    waiting: list[bytes] = []
+    size = 0
+    for value in values:
+        if size > PIECE_BYTES:
+            yield b",".join(waiting) + b","
+            waiting, size = [], 0
+        waiting.append(_encode(value))
+        size += len(waiting[-1])
+    yield b",".join(waiting)
+
+
+def cut(parts: Iterable[bytes], size: int = SEND_BYTES) -> Iterator[bytes]:
+    """The same bytes in pieces of at most `size` bytes."""
+    waiting: list[bytes] = []
+    held = 0
+    for part in parts:
+        if held and held + len(part) > size:
+            yield b"".join(waiting)
+            waiting, held = [], 0
+        if len(part) > size:
+            whole = memoryview(part)
+            for start in range(0, len(part), size):
+                yield bytes(whole[start : start + size])
+        elif part:
+            waiting.append(part)
+            held += len(part)
+    if held:
+        yield b"".join(waiting)

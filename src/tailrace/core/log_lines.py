@@ -1,0 +1,85 @@
+"""Consecutive events as a store holds them: public JSON, not decoded.
+
+A flush writes JSON lines. Rows that a store joins later hold frames of the native stream
+(PROTOCOL.md, section 9), which a replay sends unchanged: splitting and framing would cost more than
+sending. The first bytes tell them apart.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import chain, islice, repeat
+
+import msgspec
+
+_END = b"\n\n"
+_BLOCK = 1024
+
+
+class Lines(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive events of one epoch, for readers that only frame them."""
+
+    first_seq: int
+    last_seq: int
+    epoch: int
+    raw: bytes
+
+    @property
+    def framed(self) -> bool:
+        """Whether `raw` holds frames."""
+        return self.raw.startswith(b"id: ")
+
+    def publics(self) -> list[bytes]:
+        """The public JSON of each event."""
+        if not self.framed:
+            return self.raw.split(b"\n")
+        # An event is one line, so only frames end with an empty line.
+        frames = self.raw.split(_END)
+        frames.pop()
+        return [frame[frame.index(b"\n") + 7 :] for frame in frames]
+
+    def last_public(self) -> bytes:
+        """The public JSON of the last event."""
+        if not self.framed:
+            return self.raw[self.raw.rfind(b"\n") + 1 :]
+        return self.raw[self.raw.rindex(b"\n", 0, -2) + 7 : -2]
+
+    def after(self, seq: int) -> Lines:
+        """The events after `seq`. There must be at least one."""
+        if seq < self.first_seq:
+            return self
+        if self.framed:
+            mark = _END + _head(place(self.epoch)) % (seq + 1)
+            raw = self.raw[self.raw.index(mark) + len(_END) :]
+        else:
+            raw = b"\n".join(self.raw.split(b"\n")[seq + 1 - self.first_seq :])
+        return Lines(seq + 1, self.last_seq, self.epoch, raw)
+
+
+def place(epoch: int) -> bytes:
+    """The prefix of an event's id, before its seq."""
+    return b"%d-" % epoch
+
+
+def template(where: bytes) -> bytes:
+    """The template of a frame, to fill with the seq and the JSON."""
+    return _head(where) + b"%b" + _END
+
+
+def _head(where: bytes) -> bytes:
+    return b"id: %b%%d\ndata: " % where
+
+
+def framed(where: bytes, first_seq: int, publics: list[bytes]) -> bytes:
+    """The frames of consecutive events, which are not decoded."""
+    blocks = range(first_seq // _BLOCK, (first_seq + len(publics)) // _BLOCK + 1)
+    numbers = chain.from_iterable(map(_numbers, blocks))
+    wanted = islice(numbers, first_seq % _BLOCK, None)
+    begin = repeat(b"id: %b" % where)
+    return b"".join(chain.from_iterable(zip(begin, wanted, publics, repeat(_END))))
+
+
+@lru_cache(64)
+def _numbers(block: int) -> list[bytes]:
+    """The seqs of a block of frames. They are the same for every run, so they are cached."""
+    return [b"%d\ndata: " % number for number in range(block * _BLOCK, (block + 1) * _BLOCK)]

@@ -1,0 +1,63 @@
+"""Values of foreign JSON, read with care: any field may hold anything.
+
+Each function returns the value if it has the wanted type, else an empty value or None.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tailrace.core.codec import MAX_INTEGER
+
+Json: TypeAlias = dict[str, Any]
+
+_LONGEST_WORD = 1000
+
+
+def text_of(value: Any) -> str:
+    """The text, or an empty text."""
+    return value if isinstance(value, str) else ""
+
+
+def text_or_none(value: Any) -> str | None:
+    """The text, which may be empty, or None."""
+    return value if isinstance(value, str) else None
+
+
+def word_of(value: Any) -> str | None:
+    """A name or an id: a text that is not empty and not very long."""
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_WORD:
+        return None
+    return value if "\x00" not in value else None
+
+
+def dict_of(value: Any) -> Json:
+    """The object, or an empty object."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """The list, or an empty list."""
+    return value if isinstance(value, list) else []
+
+
+def dicts_of(value: Any) -> list[Json]:
+    """The objects of a list."""
+    return [member for member in list_of(value) if isinstance(member, dict)]
+
+
+def index_of(value: Any) -> int | None:
+    """A position in a list or text."""
+    return value if type(value) is int and 0 <= value < MAX_INTEGER else None
+
+
+def number_of(value: Any) -> float | None:
+    """A number that is not negative and that every reader can hold."""
+    return value if type(value) in (int, float) and 0 <= value <= MAX_INTEGER else None
+
+
+def json_text(value: Any) -> str:
+    """The JSON of a value, as text."""
+    return msgspec.json.encode(value).decode()

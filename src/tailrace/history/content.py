@@ -1,0 +1,140 @@
+"""The parts of messages and results for the model: texts, images, files, refusals.
+
+Providers have different shapes for them, and accept them in different places. A part that has no
+place becomes a short text, so that the model knows of it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeGuard
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from tailrace.core.items import ContentPart, Data, File, FilePart, ImageUrlPart, Refusal, TextPart
+from tailrace.core.state import ImageNode, Part, TextNode
+from tailrace.core.values import Json, json_text
+
+
+class Native(msgspec.Struct, frozen=True):
+    """A part of a single API, such as audio or a file that the provider stores."""
+
+    api: str
+    part: Json
+
+
+Piece: TypeAlias = ContentPart | Refusal | Native
+
+Load = Callable[[str], str | None]
+"""From the URL of an image or file to a URL that the provider can load, or None."""
+
+
+def reachable(url: str) -> str | None:
+    """The URL if it is inline or on the web; None for our own blobs."""
+    return url if url.startswith(("data:", "https://", "http://")) else None
+
+
+PDF = "application/pdf"
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The image types that every provider accepts."""
+
+
+_TEXTS = ("text/", "application/json", "application/xml", "application/yaml")
+
+
+def picture(url: str) -> str | None:
+    """The URL of an image in the form that providers accept, or None."""
+    found = inline(url)
+    if found is None:
+        return url if url.startswith(("https://", "http://")) else None
+    mime = found[0].lower().replace("image/jpg", "image/jpeg")
+    return f"data:{mime};base64,{found[1]}" if mime in PICTURES and found[1] else None
+
+
+def is_image(piece: Piece) -> TypeGuard[FilePart]:
+    """Whether a file is an image, as some clients send theirs."""
+    return isinstance(piece, FilePart) and piece.mime_type.startswith("image/")
+
+
+def shown(piece: Piece, load: Load) -> str | None:
+    """The URL of an image for the provider, or None."""
+    if isinstance(piece, ImageUrlPart):
+        url = load(piece.image_url.url)
+    elif is_image(piece):
+        url = load(piece.url)
+    else:
+        return None
+    return picture(url) if url else None
+
+
+def written(url: str) -> str | None:
+    """The text of a text file, where files are not accepted."""
+    found = inline(url)
+    if found is None or not found[0].startswith(_TEXTS):
+        return None
+    try:
+        return b64decode(found[1], validate=True).decode()
+    except ValueError:
+        return None
+
+
+def block_pieces(parts: Mapping[int, Part]) -> list[Any]:
+    """The blocks of an item as parts for the model."""
+    return [_block_piece(part) for _, part in sorted(parts.items())]
+
+
+def _block_piece(part: Part) -> ContentPart | Refusal:
+    if isinstance(part, TextNode):
+        if part.kind == "refusal":
+            return Refusal(refusal=part.text)
+        return TextPart(text=part.text, id=part.id)
+    if isinstance(part, ImageNode):
+        return ImageUrlPart(image_url=part.image.image_url, id=part.image.id)
+    block = part.block
+    if isinstance(block, Data):
+        return TextPart(text=json_text(block.data), id=block.id)
+    assert isinstance(block, File)
+    return FilePart(url=block.url, mime_type=block.mime_type, name=block.name, id=block.id)
+
+
+def plain(piece: Piece) -> str:
+    """A part as text."""
+    if isinstance(piece, TextPart):
+        return piece.text
+    if isinstance(piece, Refusal):
+        return piece.refusal
+    if isinstance(piece, ImageUrlPart):
+        return f"[image{_place(piece.image_url.url)}]"
+    if isinstance(piece, FilePart):
+        name = f" {piece.name}" if piece.name else ""
+        return f"[file{name}{_place(piece.url)}]"
+    return f"[{piece.part.get('type', 'part')}]"
+
+
+def _place(url: str) -> str:
+    return "" if not url or url.startswith("data:") else f": {url}"
+
+
+def is_blank(piece: Piece) -> bool:
+    """Whether a part is a blank text: providers refuse messages with blank texts only."""
+    return isinstance(piece, TextPart | Refusal) and not plain(piece).strip()
+
+
+def joined(pieces: Iterable[Piece]) -> str:
+    """All parts as text, joined by line breaks."""
+    return "\n".join(plain(piece) for piece in pieces)
+
+
+def inline(url: str) -> tuple[str, str] | None:
+    """The media type and the base64 of a `data:` URL."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, body = url[len("data:") :].partition(",")
+    if not comma:
+        return None
+    mime, *rest = head.split(";")
+    if "base64" not in rest:
+        body = b64encode(unquote_to_bytes(body)).decode()
+    return mime or "text/plain", body

@@ -1,0 +1,289 @@
+"""The input of a run, in any of the usual shapes.
+
+A string; a list of content parts; a message or a list of messages of OpenAI's two APIs, Anthropic
+or the Vercel AI SDK. It may contain outputs of the client's tools, answers to requests of the
+provider, and calls that the server executed (`mcp_call`). Reasoning and the provider's own calls
+are not read, because clients do not have them whole. The server replaces references to items by
+the items. The model reads any other JSON as JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
+from tailrace.core.values import Json, json_text
+from tailrace.history.content import Native, Piece
+
+
+class Speech(msgspec.Struct, frozen=True):
+    """A message; `item_id` if it is an item of ours."""
+
+    role: str
+    pieces: list[Piece]
+    item_id: str = ""
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A call in the input of a client."""
+
+    call_id: str
+    name: str
+    arguments: str
+    kind: str = "function"
+
+
+class ClientOutput(msgspec.Struct, frozen=True):
+    """The output of a client's tool."""
+
+    call_id: str
+    pieces: list[Piece]
+    failed: bool = False
+    raw: Json | None = None
+    """The output itself, if its type has a form of its own."""
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """The answer to a request of the provider."""
+
+    request_id: str
+    approved: bool
+    reason: str | None = None
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An `item_reference`: an item that the input does not contain."""
+
+
+Given = Speech | Use | ClientOutput | Approval | Named
+
+_ROLES = ("user", "assistant", "system", "developer")
+_TYPED = tuple(f"{one}_call_output" for one in ("shell", "local_shell", "apply_patch", "computer"))
+"""Outputs with a form of their own."""
+_NOT_READ = (
+    "reasoning",
+    "thinking",
+    "redacted_thinking",
+    "mcp_list_tools",
+    "mcp_approval_request",
+)
+
+
+def read_input(value: Any) -> Iterator[Given]:
+    """The contents of an input, in order."""
+    if value is None:
+        return
+    if not isinstance(value, list):
+        yield from _read(value, logged=True)
+    elif value and all(map(_is_part, value)):
+        yield from _split("user", value)
+    else:
+        for one in value:
+            yield from _read(one)
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str) and _piece(value) != []
+
+
+def _read(value: Any, *, logged: bool = False) -> Iterator[Given]:
+    """Read a message or item. `logged`: the log already has an assistant's UI message."""
+    if not isinstance(value, dict):
+        yield Speech("user", _pieces(value))
+        return
+    role, kind = value.get("role"), value.get("type")
+    is_output = isinstance(kind, str) and kind.endswith(("_output", "tool_result"))
+    if role == "tool" or is_output:
+        yield from _output(value)
+    elif kind == "item_reference":
+        yield Named()
+    elif kind == "mcp_approval_response":
+        yield from _approval(value)
+    elif kind in ("function_call", "custom_tool_call", "tool_call"):
+        yield from _use(value)
+    elif kind == "mcp_call":
+        yield from _server_call(value)
+    elif isinstance(role, str) and ("content" in value or "parts" in value):
+        yield from _message(role if role in _ROLES else "user", value, logged=logged)
+    elif kind not in _NOT_READ and not str(kind).endswith("_call"):
+        yield from _split("user", [value])
+
+
+def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
+    parts = value.get("parts")
+    if isinstance(parts, list) and role != "assistant":
+        yield from _split(role, parts)
+        return
+    if isinstance(parts, list):
+        # The log lacks the outputs of the client's tools. In a list, messages of the assistant come
+        # from another source: then the log lacks their text, too.
+        given = _split(role, parts)
+        yield from (one for one in given if isinstance(one, ClientOutput | Approval))
+        words = [] if logged else [one for one in parts if _type(one) in ("text", "file")]
+        yield from _split(role, words)
+        return
+    content, ident = value.get("content"), value.get("id")
+    ours = ident if role == "assistant" and isinstance(ident, str) else ""
+    yield from _split(role, content if isinstance(content, list) else [content], ours)
+    for call in _list(value.get("tool_calls")):
+        if isinstance(call, dict):
+            function = call.get("function") or call.get("custom")
+            named = function if isinstance(function, dict) else {}
+            yield from _use({**named, "call_id": call.get("id"), "type": call.get("type")})
+
+
+def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[Given]:
+    """The outputs among the parts of a message, the rest as a message, then the calls."""
+    spoken: list[Piece] = []
+    uses: list[Given] = []
+    for part in content:
+        kind = _type(part)
+        if kind == "tool_result":
+            yield from _output(part)
+        elif kind == "tool_use":
+            uses += _use(part)
+        elif isinstance(kind, str) and "toolCallId" in part:
+            yield from _client_output(part)
+        elif kind not in _NOT_READ:
+            spoken += _pieces(part)
+    if spoken:
+        yield Speech(role, spoken, item_id)
+    yield from uses
+
+
+def _type(value: Any) -> Any:
+    return value.get("type") if isinstance(value, dict) else None
+
+
+def _use(value: Json) -> Iterator[Use]:
+    call_id, name = value.get("call_id") or value.get("id"), value.get("name")
+    if not isinstance(call_id, str) or not isinstance(name, str):
+        return
+    arguments = value.get("arguments", value.get("input", "{}"))
+    if not isinstance(arguments, str):
+        arguments = json_text(arguments)
+    custom = value.get("type") in ("custom_tool_call", "custom")
+    yield Use(call_id, name, arguments, "custom" if custom else "function")
+
+
+def _server_call(value: Json) -> Iterator[Use | ClientOutput]:
+    """A call and its result in the same item."""
+    error, output = value.get("error"), value.get("output")
+    if error is not None or output is not None:
+        for use in _use(value):
+            yield use
+            failed = error is not None
+            yield ClientOutput(use.call_id, _pieces(error if failed else output), failed)
+
+
+def _output(value: Json) -> Iterator[ClientOutput]:
+    names = ("call_id", "tool_call_id", "tool_use_id")
+    call_id = next((value[name] for name in names if value.get(name)), None)
+    if call_id is None and value.get("type") == "local_shell_call_output":
+        call_id = value.get("id")  # by OpenAI's types
+    if isinstance(call_id, str):
+        content = value.get("output", value.get("content"))
+        pieces = [piece for part in _list(content) for piece in _pieces(part)]
+        failed = value.get("is_error") is True or value.get("status") == "failed"
+        yield ClientOutput(call_id, pieces, failed, value if value.get("type") in _TYPED else None)
+
+
+def _approval(value: Json) -> Iterator[Approval]:
+    request_id, reason = value.get("approval_request_id"), value.get("reason")
+    if isinstance(request_id, str):
+        why = reason if isinstance(reason, str) else None
+        yield Approval(request_id, value.get("approve") is True, why)
+
+
+def _client_output(part: Json) -> Iterator[ClientOutput | Approval]:
+    call_id, state = part["toolCallId"], part.get("state")
+    if state == "approval-responded" and isinstance(part.get("approval"), dict):
+        answer = part["approval"]
+        known = {"approval_request_id": answer.get("id"), "approve": answer.get("approved")}
+        yield from _approval({**answer, **known})
+    if isinstance(call_id, str) and state in ("output-available", "output-error"):
+        failed = state == "output-error"
+        yield ClientOutput(call_id, _pieces(part.get("errorText" if failed else "output")), failed)
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _pieces(value: Any) -> list[Piece]:
+    """A value as parts; other JSON becomes text."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [TextPart(text=value)]
+    if isinstance(value, dict):
+        return _piece(value) or [TextPart(text=json_text(value))]
+    return [TextPart(text=json_text(value))]
+
+
+def _piece(part: Json) -> list[Piece]:
+    """The parts of any API's content part; empty if it is not a part."""
+    kind = part.get("type")
+    text = part.get("text")
+    if kind in ("text", "input_text", "output_text") and isinstance(text, str):
+        return [TextPart(text=text)]
+    refusal = part.get("refusal")
+    if kind == "refusal" and isinstance(refusal, str):
+        return [Refusal(refusal=refusal)]
+    if kind in ("image", "image_url", "input_image", "computer_screenshot"):
+        url = _image_url(part)
+        if url is not None:
+            return [ImageUrlPart(image_url=ImageUrl(url=url))]
+    if kind in ("file", "input_file", "document"):
+        found = _file(part)
+        if found is not None:
+            return [found]
+    if isinstance(kind, str) and kind.startswith("input_"):
+        return [Native("openai_responses", part)]
+    return []
+
+
+def _image_url(part: Json) -> str | None:
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    if isinstance(url, str):
+        return url
+    return _source(part.get("source"))
+
+
+def _source(source: Any) -> str | None:
+    """The URL of Anthropic's images and documents."""
+    if not isinstance(source, dict):
+        return None
+    url, data, mime = source.get("url"), source.get("data"), source.get("media_type")
+    if isinstance(data, str) and isinstance(mime, str):
+        if source.get("type") == "text":
+            return f"data:{mime},{quote(data)}"
+        return f"data:{mime};base64,{data}"
+    return url if isinstance(url, str) else None
+
+
+def _file(part: Json) -> FilePart | None:
+    inner = part.get("file")
+    given = {**part, **inner} if isinstance(inner, dict) else part
+    url = next((u for u in map(given.get, ("url", "file_url", "file_data")) if u), None)
+    if url is None:
+        url = _source(given.get("source"))
+    if not isinstance(url, str):
+        return None
+    names = map(given.get, ("name", "filename", "title"))
+    mimes = map(given.get, ("mime_type", "mediaType"))
+    mime = next((m for m in mimes if isinstance(m, str)), None)
+    if mime is None and url.startswith("data:"):
+        mime = url[len("data:") :].partition(",")[0].partition(";")[0]
+    return FilePart(
+        url=url,
+        mime_type=mime or "application/octet-stream",
+        name=next((n for n in names if isinstance(n, str)), None),
+    )

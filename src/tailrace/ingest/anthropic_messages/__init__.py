@@ -1,0 +1,1 @@
+"""Reads Anthropic's Messages API: a stream or a whole message."""

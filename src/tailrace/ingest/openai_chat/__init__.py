@@ -1,0 +1,1 @@
+"""Reads chat completions: a stream or a whole completion."""

@@ -1,0 +1,1 @@
+"""Reads OpenAI's Responses API: a stream or a whole response."""

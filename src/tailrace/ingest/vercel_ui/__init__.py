@@ -1,0 +1,1 @@
+"""Reads the Vercel AI SDK's UI message stream."""

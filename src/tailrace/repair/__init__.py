@@ -1,0 +1,1 @@
+"""Repairs the Responses stream of another server. Pure: the proxy and the middleware do the I/O."""

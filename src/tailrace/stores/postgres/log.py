@@ -1,0 +1,360 @@
+"""The event log in PostgreSQL: runs, events, snapshots and retention.
+
+A flush writes one row per run, all rows in one statement: one transaction and one round trip. A
+run's row in `runs` is its lock: an append holds it until the commit, so events become visible in
+order and without holes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+from tailrace.core.codec import decode_lines
+from tailrace.core.errors import NotFound, SeqConflict, StorageError
+from tailrace.core.events import Recorded
+from tailrace.core.log_lines import Lines
+from tailrace.ports import FORGET_SECONDS, Basis, Batch, Head, NewRun, RunInfo, Snapshot
+from tailrace.stores.postgres import sql
+from tailrace.stores.postgres.pool import PostgresPool
+from tailrace.stores.postgres.statements import Statements
+from tailrace.stores.rows import (
+    EVENTS_AT_ONCE,
+    READ_BYTES,
+    Row,
+    joined,
+    lines_in,
+    packs,
+    row_of,
+    trimmed,
+    verify,
+)
+
+EXPIRED_AT_ONCE = 1_000
+"""Most runs that one call of `expired` returns."""
+
+SLOW_EVENTS = 150
+"""From this many events on, a thread decodes them, so that the event loop can go on."""
+
+_HUGE = 2**62
+
+
+class PostgresLog(Statements):
+    """The `EventLog` of the store."""
+
+    def __init__(self, pool: PostgresPool, schema: str) -> None:
+        super().__init__(pool, schema)
+        # On two connections the second of two appends could arrive first and be refused. One append
+        # at a time costs nothing: the process's pipeline waits for each group anyway.
+        self._append_turn = asyncio.Lock()
+
+    async def create(self, run: NewRun) -> RunInfo | None:
+        """Create a run with its first event."""
+        token = secrets.token_bytes(16)
+        first = row_of(run.run_id, 1, run.epoch, [run.public], [run.private])
+
+        async def work(db: Any, again: bool) -> Any:
+            try:
+                found = await db.fetchrow(
+                    self._sql(sql.CREATE),
+                    run.run_id,
+                    run.agent,
+                    run.thread_id,
+                    run.owner,
+                    run.previous_run_id,
+                    run.metadata,
+                    token,
+                    first.public,
+                    first.private,
+                    first.public_checksum,
+                    first.private_checksum,
+                    run.forget,
+                    run.epoch,
+                    run.protocol,
+                )
+            except self._pool.taken:
+                found = None
+            if found is None and again:
+                return await db.fetchrow(self._sql(sql.CREATED), run.run_id, token)
+            return found
+
+        found = await self._pool.run(work)
+        return None if found is None else _info(found)
+
+    async def append(self, batches: list[Batch]) -> list[Exception | None]:
+        """Write batches; accept or refuse each run on its own."""
+        answers: list[Exception | None] = [None] * len(batches)
+        # A statement takes one batch per run; a second batch of a run needs a second statement.
+        rounds: list[dict[str, tuple[int, Row]]] = []
+        for index, batch in enumerate(batches):
+            try:
+                row = row_of(
+                    batch.run_id, batch.first_seq, batch.epoch, batch.publics, batch.privates
+                )
+            except StorageError as error:
+                answers[index] = error
+                continue
+            place = next((group for group in rounds if batch.run_id not in group), None)
+            if place is None:
+                rounds.append(place := {})
+            place[batch.run_id] = (index, row)
+
+        async def work(db: Any, _: bool) -> dict[int, Any]:
+            if len(rounds) == 1:
+                return await self._append(db, batches, rounds[0])
+            written: dict[int, Any] = {}
+            async with db.transaction():
+                for group in rounds:
+                    written |= await self._append(db, batches, group)
+            return written
+
+        async with self._append_turn:
+            heads = await self._pool.run(work) if rounds else {}
+        for group in rounds:
+            for index, _ in group.values():
+                head = heads.get(index)
+                if head is None or not head["written"]:
+                    answers[index] = await self._second_look(batches[index], head)
+        return answers
+
+    async def _append(
+        self, db: Any, batches: list[Batch], rows: dict[str, tuple[int, Row]]
+    ) -> dict[int, Any]:
+        """By batch: how far its run's log went before, and whether the batch was written."""
+        given = [(batches[index], row) for index, row in rows.values()]
+        found = await db.fetch(
+            self._sql(sql.APPEND),
+            [batch.run_id for batch, _ in given],
+            [batch.epoch for batch, _ in given],
+            [batch.first_seq for batch, _ in given],
+            [batch.last_seq for batch, _ in given],
+            [row.public for _, row in given],
+            [row.private for _, row in given],
+            [row.public_checksum for _, row in given],
+            [row.private_checksum for _, row in given],
+            [batch.ended for batch, _ in given],
+            [batch.snapshot for batch, _ in given],
+        )
+        return {rows[head["run_id"]][0]: head for head in found}
+
+    async def _second_look(self, batch: Batch, head: Any) -> Exception | None:
+        """Why a batch did not fit; None if an earlier try, whose answer was lost, wrote it.
+
+        This is a statement of its own: the statement that waited for the earlier try does not see
+        its rows. Stored events never change, so a later look is correct.
+        """
+        if head is None:
+            return SeqConflict(f"Unknown run {batch.run_id}.")
+
+        async def work(db: Any, _: bool) -> Any:
+            return await db.fetch(
+                self._sql(sql.OVERLAP), batch.run_id, batch.first_seq, batch.last_seq
+            )
+
+        there: list[tuple[bytes, bytes, int]] = []
+        for found in await self._pool.run(work):
+            row = Row(batch.run_id, *found)
+            parts = zip(row.publics(), row.privates(), strict=True)
+            for seq, (public, private) in enumerate(parts, row.first_seq):
+                if batch.first_seq <= seq <= batch.last_seq:
+                    there.append((public, private, row.epoch))
+        wanted = zip(batch.publics, batch.privates, [batch.epoch] * len(there), strict=False)
+        if len(there) == len(batch.publics) and there == list(wanted):
+            return None
+        if head["ended"]:
+            return SeqConflict(f"Run {batch.run_id} has ended; nothing can follow.")
+        return SeqConflict(
+            f"Run {batch.run_id} ends at {head['last_seq']} in epoch {head['epoch']}; this batch"
+            f" begins at {batch.first_seq} in epoch {batch.epoch}. Another worker writes the run."
+        )
+
+    async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
+        """Events after `after`, decoded in a thread if they are many."""
+        return await _decoded(await self.read_lines(run_id, after, limit))
+
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+        """Events after `after`, not decoded."""
+        after = min(after, _HUGE)
+        rows = await self._fetch(sql.READ, run_id, after, limit, READ_BYTES)
+        if not rows or rows[0]["first_seq"] > after + 1:
+            found = await self.info(run_id)
+            if found is not None and after < found.trimmed_to:
+                raise trimmed(run_id, found.trimmed_to)
+        return [lines_in(run_id, after, *row) for row in rows]
+
+    async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
+        """The private parts after `after`."""
+        rows = await self._fetch(sql.READ_PRIVATE, run_id, min(after, _HUGE))
+        for first_seq, private, checksum in rows:
+            verify(run_id, first_seq, private, checksum)
+        return {
+            seq: line
+            for first_seq, private, _ in rows
+            for seq, line in enumerate(private.split(b"\n"), first_seq)
+            if line and seq > after
+        }
+
+    async def info(self, run_id: str) -> RunInfo | None:
+        """The row of a run."""
+        rows = await self._fetch(sql.RUN, run_id)
+        return _info(rows[0]) if rows else None
+
+    async def heads(self, run_ids: list[str]) -> dict[str, Head]:
+        """How far these logs go."""
+        rows = await self._fetch(sql.HEADS, run_ids) if run_ids else []
+        return {run_id: Head(last_seq, epoch, ended) for run_id, last_seq, epoch, ended in rows}
+
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[RunInfo]:
+        """A page of runs: of a thread, of an owner, or all."""
+        if after is not None:
+            # An empty page for a deleted run would look like the end.
+            known = await self.info(after)
+            if (
+                known is None
+                or thread_id not in (None, known.thread_id)
+                or owner not in (None, known.owner)
+            ):
+                raise NotFound(f"Run {after} is not in this listing. List from the start again.")
+        if thread_id is not None:
+            rows = await self._fetch(sql.THREAD_RUNS, thread_id, owner, after, limit)
+        elif owner is not None:
+            rows = await self._fetch(sql.OWNER_RUNS, owner, after, limit)
+        else:
+            rows = await self._fetch(sql.ALL_RUNS, after, limit)
+        return [_info(row) for row in rows]
+
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """The runs of a thread from ordinal `first` on."""
+        rows = await self._fetch(sql.THREAD_FROM, thread_id, owner, min(first, _HUGE), limit)
+        return [_info(row) for row in rows]
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """The last run of a thread."""
+        rows = await self._fetch(sql.NEWEST_RUN, thread_id, owner)
+        return _info(rows[0]) if rows else None
+
+    async def latest_runs(self, *, owner: str = "", limit: int = 100) -> list[RunInfo]:
+        """An owner's runs, newest first."""
+        return [_info(row) for row in await self._fetch(sql.LATEST_RUNS, owner, limit)]
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """The highest ordinal of a thread so far."""
+        rows = await self._fetch(sql.LAST_ORDINAL, owner, thread_id)
+        return int(rows[0][0]) if rows else 0
+
+    async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
+        """The newest snapshot up to an event."""
+        rows = await self._fetch(sql.SNAPSHOT, run_id, at_most)
+        return Snapshot(*rows[0]) if rows else None
+
+    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+        """Info, snapshot and events of a run, over one connection."""
+
+        async def work(db: Any, _: bool) -> tuple[RunInfo, Snapshot | None, Any, int | None] | None:
+            run = await db.fetchrow(self._sql(sql.RUN), run_id)
+            if run is None:
+                return None
+            info = _info(run)
+            # Later events are left out, so that info, snapshot and events agree.
+            last = info.last_seq if at_most is None else min(at_most, info.last_seq)
+            state = await db.fetchrow(self._sql(sql.SNAPSHOT), run_id, last)
+            seen = state["seq"] if state is not None else 0
+            rows = []
+            if seen < last:
+                if seen < info.trimmed_to:
+                    raise trimmed(run_id, info.trimmed_to)
+                limit = min(last - seen, EVENTS_AT_ONCE)
+                rows = await db.fetch(self._sql(sql.READ), run_id, seen, limit, READ_BYTES)
+            epoch = await db.fetchval(self._sql(sql.EPOCH), run_id, last)
+            return info, Snapshot(*state) if state is not None else None, rows, epoch
+
+        found = await self._pool.run(work)
+        if found is None:
+            return None
+        info, state, rows, epoch = found
+        seen = state.seq if state is not None else 0
+        lines = [lines_in(run_id, seen, *row) for row in rows]
+        return Basis(info, state, await _decoded(lines), epoch)
+
+    async def repack(self, run_id: str) -> None:
+        """Join a run's rows; rows of different epochs stay separate."""
+
+        async def work(db: Any) -> None:
+            run = await db.fetchrow(self._sql(sql.LOCK_RUN), run_id)
+            if run is None:
+                return
+            for first, last in packs(await db.fetch(self._sql(sql.SIZES), run_id)):
+                found = await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, first, last)
+                rows = sorted(Row(run_id, *row) for row in found)
+                await db.execute(self._sql(sql.PUT_BATCH), *joined(rows))
+
+        await self._transaction(work)
+
+    async def trim(self, run_id: str, snapshot: bytes) -> None:
+        """Replace the events of an ended run by its final snapshot."""
+
+        async def work(db: Any) -> None:
+            run = await db.fetchrow(self._sql(sql.LOCK_RUN), run_id)
+            if run is None:
+                return
+            if not run["ended"]:
+                raise StorageError(
+                    f"Run {run_id} has not ended, so its events cannot be trimmed. Cancel it first."
+                )
+            for statement in sql.FORGET:
+                await db.execute(self._sql(statement), run_id)
+            await db.execute(self._sql(sql.PUT_SNAPSHOT), run_id, run["last_seq"], snapshot)
+            await db.execute(self._sql(sql.MARK_TRIMMED), run_id)
+
+        await self._transaction(work)
+
+    async def delete(self, run_id: str) -> bool:
+        """Delete a run. Its blobs stay for a while, or while another run uses them."""
+        found = False
+
+        async def work(db: Any) -> None:
+            # The run's row first: an append that waits for it finds no run and leaves no row.
+            nonlocal found
+            if await db.fetchval(self._sql(sql.DELETE_RUN), run_id) is not None:
+                found = True
+                for statement in sql.FORGET:
+                    await db.execute(self._sql(statement), run_id)
+                used = await db.fetch(self._sql(sql.END_USES), run_id)
+                if used:
+                    sha256s = [sha256 for (sha256,) in used]
+                    await db.execute(self._sql(sql.LOCK_BLOBS), sha256s)
+                    await db.execute(self._sql(sql.LEAVE_BLOBS), sha256s)
+
+        # `found` stays true if the answer of the commit was lost and the second try finds nothing.
+        await self._transaction(work)
+        return found
+
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
+        """Ended runs to trim and to delete, oldest first."""
+        to_trim = await self._fetch(sql.TO_TRIM, full_for, snapshot_for, EXPIRED_AT_ONCE)
+        to_forget = await self._fetch(sql.TO_FORGET, forget_after, EXPIRED_AT_ONCE)
+        to_delete = await self._fetch(sql.TO_DELETE, snapshot_for, EXPIRED_AT_ONCE)
+        gone = dict.fromkeys(run_id for (run_id,) in to_forget + to_delete)
+        return [run_id for (run_id,) in to_trim], list(gone)
+
+
+def _info(row: Any) -> RunInfo:
+    return RunInfo(**dict(row.items()))
+
+
+async def _decoded(found: list[Lines]) -> list[Recorded]:
+    if sum(lines.last_seq - lines.first_seq + 1 for lines in found) < SLOW_EVENTS:
+        return decode_lines(found)
+    return await asyncio.to_thread(decode_lines, found)

@@ -1,0 +1,377 @@
+"""Every statement of the PostgreSQL store. `@` becomes the schema; see `schema.py`.
+
+Statements that lock several rows of `runs` lock them by id, so that no two transactions deadlock. A
+statement sees what was committed when it began, and the current version of rows that it waited for.
+A decision that needs other tables after a wait is therefore a second statement.
+"""
+
+from tailrace.core.codec import PROTOCOL
+
+INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, last_seq, epoch,
+    attempts, extract(epoch from created_at)::float8 as created_at,
+    extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
+
+# $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 metadata, $7 token,
+# $8 public, $9 private, $10 and $11 their checksums, $12 forget, $13 epoch,
+# $14 protocol. No row if the id is taken; a racer for the same id fails on the primary key. Either
+# way the thread's counter does not move.
+CREATE = f"""
+with thread as (
+    insert into @threads as t (owner, thread_id, last_ordinal)
+    select $4, $3, 1 where not exists (select from @runs where run_id = $1)
+    on conflict (owner, thread_id) do update set last_ordinal = t.last_ordinal + 1
+    returning last_ordinal
+), run as (
+    insert into @runs (run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata,
+                       created_token, last_seq, forget, epoch, protocol)
+    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12, $13, $14 from thread
+    returning {INFO}
+), first_event as (
+    insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+                          private_checksum)
+    select run_id, 1, 1, epoch, $8::bytea, $9::bytea, $10::bigint, $11::bigint from run
+)
+select * from run
+"""  # noqa: S608
+
+# $1 run_id, $2 token
+CREATED = f"select {INFO} from @runs where run_id = $1 and created_token = $2"  # noqa: S608
+
+# One array per column, one entry per batch, at most one batch per run. Returns how far each run's
+# log went before, and whether its batch was written.
+APPEND = """
+with given as materialized (
+    select * from unnest(
+        $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[],
+        $7::bigint[], $8::bigint[], $9::boolean[], $10::bytea[]
+    ) as g (run_id, epoch, first_seq, last_seq, public, private, public_checksum,
+            private_checksum, ended, snapshot)
+), locked as materialized (
+    select run_id, epoch, last_seq, ended_at is not null as ended from @runs
+    where run_id = any($1::text[]) order by run_id for update
+), fitting as materialized (
+    select given.* from given join locked using (run_id)
+    where not locked.ended and locked.epoch = given.epoch
+        and locked.last_seq + 1 = given.first_seq
+), moved as (
+    update @runs as r
+    set last_seq = f.last_seq,
+        ended_at = case when f.ended then clock_timestamp() end,
+        worker = case when not f.ended then r.worker end,
+        lease_until = case when not f.ended then r.lease_until end
+    from fitting as f where r.run_id = f.run_id
+), written as (
+    insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+                          private_checksum)
+    select run_id, first_seq, last_seq, epoch, public, private, public_checksum, private_checksum
+    from fitting
+), saved as (
+    insert into @snapshots (run_id, seq, state)
+    select run_id, last_seq, snapshot from fitting where snapshot is not null
+)
+select run_id, locked.epoch, locked.last_seq, locked.ended, fitting.run_id is not null as written
+from locked left join fitting using (run_id)
+"""
+
+# $1 run_id, $2 first, $3 last: the rows that hold these events.
+OVERLAP = """
+select first_seq, last_seq, epoch, public, private, public_checksum, private_checksum from @batches
+where run_id = $1 and last_seq >= $2 and first_seq <= $3
+    and first_seq >= coalesce(
+        (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2), 0)
+order by first_seq
+"""
+
+# $1 run_id, $2 after, $3 most events, $4 most bytes (plus one row). Starts at the row that holds
+# the cursor; the index has the first event of each row.
+READ = """
+select first_seq, last_seq, epoch, public, public_checksum
+from (
+    select first_seq, last_seq, epoch, public, public_checksum,
+        sum(length(public)) over (order by first_seq) - length(public) as before
+    from @batches
+    where run_id = $1 and last_seq > $2 and first_seq <= $2 + $3
+        and first_seq >= coalesce(
+            (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2 + 1), 0)
+) as found
+where before < $4 order by first_seq
+"""
+
+READ_PRIVATE = """
+select first_seq, private, private_checksum from @batches
+where run_id = $1 and last_seq > $2 and private is not null order by first_seq
+"""
+
+RUN = f"select {INFO} from @runs where run_id = $1"  # noqa: S608
+
+HEADS = """
+select run_id, last_seq, epoch, ended_at is not null as ended from @runs
+where run_id = any($1::text[])
+"""
+
+# $1 thread_id, $2 owner (null: any), $3 the run before the page (null: from the start), $4 limit
+THREAD_RUNS = f"""
+select {INFO} from @runs
+where thread_id = $1 and ($2::text is null or owner = $2)
+    and ($3::text is null
+         or (ordinal, number) > (select ordinal, number from @runs where run_id = $3))
+order by ordinal, number limit $4
+"""  # noqa: S608
+
+# $1 thread_id, $2 owner, $3 the first ordinal, $4 limit
+THREAD_FROM = f"""
+select {INFO} from @runs where thread_id = $1 and owner = $2 and ordinal >= $3
+order by ordinal limit $4
+"""  # noqa: S608
+
+# $1 thread_id, $2 owner
+NEWEST_RUN = f"""
+select {INFO} from @runs where thread_id = $1 and owner = $2 order by ordinal desc limit 1
+"""  # noqa: S608
+
+# $1 owner, $2 limit
+LATEST_RUNS = f"""
+select {INFO} from @runs where owner = $1 order by number desc limit $2
+"""  # noqa: S608
+
+LAST_ORDINAL = "select last_ordinal from @threads where owner = $1 and thread_id = $2"
+
+# $1 owner, $2 the run before the page (null: from the start), $3 limit
+OWNER_RUNS = f"""
+select {INFO} from @runs
+where owner = $1
+    and ($2::text is null or number > (select number from @runs where run_id = $2))
+order by number limit $3
+"""  # noqa: S608
+
+# $1 the run before the page (null: from the start), $2 limit
+ALL_RUNS = f"""
+select {INFO} from @runs
+where $1::text is null or number > (select number from @runs where run_id = $1)
+order by number limit $2
+"""  # noqa: S608
+
+# $1 run_id, $2 at most (null: the newest)
+SNAPSHOT = """
+select seq, state from @snapshots where run_id = $1 and seq <= coalesce($2, 9223372036854775807)
+order by seq desc limit 1
+"""
+
+# $1 run_id, $2 the event whose epoch is wanted
+EPOCH = """
+select epoch from @batches where run_id = $1 and first_seq <= $2 and last_seq >= $2
+order by first_seq desc limit 1
+"""
+
+# Taken before anything of a run is rewritten; appends and claims wait meanwhile.
+LOCK_RUN = """
+select last_seq, ended_at is not null as ended from @runs where run_id = $1 for update
+"""
+
+SIZES = """
+select first_seq, epoch, length(public) + coalesce(length(private), 0) as size from @batches
+where run_id = $1 order by first_seq
+"""
+
+# $1 run_id, $2 first_seq of the first row, $3 of the last
+TAKE_BATCHES = """
+delete from @batches where run_id = $1 and first_seq between $2 and $3
+returning first_seq, last_seq, epoch, public, private, public_checksum, private_checksum
+"""
+
+PUT_BATCH = """
+insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+                      private_checksum)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
+
+FORGET = (
+    "delete from @batches where run_id = $1",
+    "delete from @snapshots where run_id = $1",
+    "delete from @letters where run_id = $1",
+)
+PUT_SNAPSHOT = "insert into @snapshots (run_id, seq, state) values ($1, $2, $3)"
+MARK_TRIMMED = "update @runs set trimmed_to = last_seq where run_id = $1"
+DELETE_RUN = "delete from @runs where run_id = $1 returning run_id"
+
+# $1 seconds after which to trim, $2 after which to delete, $3 limit. `statement_timestamp` is
+# constant, so the index can be used. The cap keeps "for ever" within the range of an interval.
+TO_TRIM = """
+select run_id from @runs
+where trimmed_to = 0
+    and ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+    and ended_at > statement_timestamp() - make_interval(secs => least($2, 3e9))
+order by ended_at limit $3
+"""
+
+# $1 seconds, $2 limit
+TO_DELETE = """
+select run_id from @runs
+where ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+order by ended_at limit $2
+"""
+
+# $1 seconds, $2 limit
+TO_FORGET = """
+select run_id from @runs
+where forget and ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+order by ended_at limit $2
+"""
+
+# $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already. With
+# `skip locked`, concurrent workers get different runs and need not wait for each other. A released
+# run has no worker. A run that still has a worker was lost, which counts an attempt.
+CLAIM = f"""
+with waiting as materialized (
+    select run_id from @runs
+    where ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::text[])
+        and (lease_until is null or lease_until <= clock_timestamp())
+        and run_id <> all($6::text[])
+    order by number limit $4 for update skip locked
+)
+update @runs as r
+set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
+    attempts = attempts + (worker is not null or attempts = 0)::int,
+    lease_until = clock_timestamp() + make_interval(secs => $3)
+from waiting where r.run_id = waiting.run_id
+returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, r.number
+"""  # noqa: S608
+
+# $1 worker, $2 agents, $3 token: the runs of a claim whose answer was lost.
+CLAIMED = """
+select run_id, agent, epoch, attempts, last_seq, number from @runs
+where ended_at is null and agent = any($2::text[]) and worker = $1 and claim_token = $3
+"""
+
+# $1 run_id, $2 worker, $3 lease, $4 token. The same call again moves the epoch only once.
+TAKE_OVER = f"""
+update @runs
+set worker = $2, claim_token = $4, parked = 0,
+    lease_until = clock_timestamp() + make_interval(secs => $3),
+    epoch = epoch + (claim_token is distinct from $4)::int,
+    attempts = attempts
+        + (claim_token is distinct from $4 and (worker is not null or attempts = 0))::int
+where run_id = $1 and ended_at is null and protocol <= {PROTOCOL}
+returning run_id, agent, epoch, attempts, last_seq
+"""  # noqa: S608
+
+# $1 worker, $2 run_ids, $3 epochs, $4 lease: the claims that are still held. A claim whose lease
+# has ended is held until another worker claims: the epoch, not the clock, keeps a second writer
+# out.
+EXTEND = """
+with held as materialized (
+    select run_id from @runs
+    where (run_id, epoch) in (select * from unnest($2::text[], $3::bigint[]))
+        and worker = $1 and ended_at is null
+    order by run_id for update
+)
+update @runs as r
+set lease_until = clock_timestamp() + make_interval(secs => $4),
+    parked = case when parked = 1 then 2 else parked end
+from held where r.run_id = held.run_id
+returning r.run_id
+"""
+
+# $1 run_id, $2 epoch
+RELEASE = """
+update @runs set worker = null, lease_until = null
+where run_id = $1 and epoch = $2 and ended_at is null
+"""
+
+# $1 worker, $2 run_ids, $3 epochs, $4 first go: the runs that are parked now.
+PARK = """
+with held as materialized (
+    select run_id from @runs
+    where (run_id, epoch) in (select * from unnest($2::text[], $3::bigint[]))
+        and worker = $1 and ended_at is null and last_letter = read_letter
+    order by run_id for update
+)
+update @runs as r set parked = 1, first_go = $4, lease_until = null
+from held where r.run_id = held.run_id
+returning r.run_id
+"""
+
+WOKEN = "select run_id from @runs where ended_at is null and parked = 2 and worker = $1"
+
+# $1 run_id, $2 kind, $3 body, $4 token. A letter wakes a parked run, and its worker has the first
+# go. The counter is in the run's row, so letters become visible in the order of their numbers, and
+# none arrives after the end.
+POST = """
+with run as (
+    update @runs
+    set last_letter = last_letter + 1,
+        lease_until = case when parked = 1 and worker is not null
+            then clock_timestamp() + make_interval(secs => first_go) else lease_until end,
+        parked = case when parked = 1 then 2 else parked end
+    where run_id = $1 and ended_at is null
+    returning last_letter
+)
+insert into @letters (run_id, number, kind, body, token)
+select $1, last_letter, $2, $3, $4 from run returning number
+"""
+
+POSTED = "select number from @letters where run_id = $1 and token = $2"
+
+LETTERS = """
+select l.run_id, l.number, l.kind, l.body from @letters as l join @runs as r using (run_id)
+where l.run_id = any($1::text[]) and l.number > r.read_letter order by l.run_id, l.number
+"""
+
+# Read letters stay until the run is deleted: a `post` whose answer was lost must find its letter.
+ACKNOWLEDGE = """
+update @runs set read_letter = least($2, last_letter)
+where run_id = $1 and read_letter < least($2, last_letter)
+"""
+
+# An unused blob that is stored again starts a new wait; a blob in use stays in use.
+PUT_BLOB = """
+insert into @blobs as b (sha256, mime_type, data, unused_since)
+values ($1, $2, $3, clock_timestamp())
+on conflict (sha256) do update set unused_since = clock_timestamp()
+    where b.unused_since is not null
+"""
+
+PUT_USED_BLOB = """
+insert into @blobs (sha256, mime_type, data) values ($1, $2, $3)
+on conflict (sha256) do update set unused_since = null
+"""
+
+# Before a use is noted: a deletion of the run waits and then sees the use.
+HOLD_RUN = "select run_id from @runs where run_id = $1 for key share"
+
+LOCK_BLOBS = "select sha256 from @blobs where sha256 = any($1::text[]) order by sha256 for update"
+
+TAKE_BLOBS = "update @blobs set unused_since = null where sha256 = any($1::text[])"
+
+# $1 run_id, $2 the hashes
+USE_BLOBS = """
+insert into @blob_uses (run_id, sha256) select $1, unnest($2::text[]) on conflict do nothing
+"""
+
+END_USES = "delete from @blob_uses where run_id = $1 returning sha256"
+
+# After `LOCK_BLOBS`, as a statement of its own: it must see the uses that others committed
+# meanwhile.
+LEAVE_BLOBS = """
+update @blobs as b set unused_since = clock_timestamp()
+where sha256 = any($1::text[])
+    and not exists (select from @blob_uses as u where u.sha256 = b.sha256)
+"""
+
+# $1 seconds, $2 limit. A locked blob is about to be used, or deleted by another process.
+COLLECT_BLOBS = """
+delete from @blobs where sha256 in (
+    select sha256 from @blobs
+    where unused_since <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+    order by unused_since limit $2 for update skip locked
+)
+returning sha256
+"""
+
+# $1 sha256, $2 owner (null: any). A user that is no run, of an old blob, has the owner ''.
+BLOB = """
+select data, mime_type from @blobs where sha256 = $1 and ($2::text is null or exists (
+    select from @blob_uses as u left join @runs as r using (run_id)
+    where u.sha256 = $1 and coalesce(r.owner, '') = $2
+))
+"""

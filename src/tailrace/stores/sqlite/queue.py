@@ -1,0 +1,167 @@
+"""Claims and letters in SQLite.
+
+Leases use the clock that counts from the machine's boot: it cannot be set, and runs while the
+machine sleeps. A lease also names its boot. A lease of another boot has ended, as has its worker.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+import msgspec
+
+from tailrace.core.codec import PROTOCOL
+from tailrace.ports import Claim, Letter
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+# A released run has no worker. A run that still has a worker was lost, which counts an attempt.
+_CLAIM = (
+    "update runs set epoch = epoch + 1,"
+    " attempts = attempts + (worker is not null or attempts = 0), parked = 0, worker = ?,"
+    " lease_boot = ?,"
+    " lease_until = ? where {} returning run_id, agent, epoch, attempts, last_seq"
+)
+_CLAIM_NUMBER = _CLAIM.format("number = ?")
+_CLAIM_RUN = _CLAIM.format(f"run_id = ? and ended_at is null and protocol <= {PROTOCOL}")
+
+
+def boot_time() -> float:
+    """Seconds since the machine's boot, or the wall clock where the system has no such clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.time() if clock is None else time.clock_gettime(clock)
+
+
+def boot_id() -> str:
+    """The id of the machine's boot; "" where the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def listed(values: list[str]) -> str:
+    """Strings as one SQL parameter for `json_each`: there may be thousands."""
+    return msgspec.json.encode(values).decode()
+
+
+def claim(
+    db: apsw.Connection,
+    worker: str,
+    agents: list[str],
+    lease: float,
+    limit: int,
+    held: list[str],
+    now: float,
+    boot: str,
+) -> list[Claim]:
+    """Claim waiting runs for a worker, oldest first."""
+    waiting = db.execute(
+        "select number from runs where ended_at is null and parked <> 1 and protocol <= ?"
+        " and agent in (select value from json_each(?))"
+        " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
+        " and run_id not in (select value from json_each(?)) order by number limit ?",
+        (PROTOCOL, listed(agents), now, boot, listed(held), limit),
+    ).fetchall()
+    claims: list[Claim] = []
+    for (number,) in waiting:
+        taken: list[Any] = db.execute(_CLAIM_NUMBER, (worker, boot, now + lease, number)).fetchall()
+        claims += [Claim(*row) for row in taken]
+    return claims
+
+
+def take_over(
+    db: apsw.Connection, run_id: str, worker: str, until: float, boot: str
+) -> Claim | None:
+    """Claim a run for a worker from any holder."""
+    found: list[Any] = db.execute(_CLAIM_RUN, (worker, boot, until, run_id)).fetchall()
+    return Claim(*found[0]) if found else None
+
+
+def extend(
+    db: apsw.Connection, worker: str, claims: list[tuple[str, int]], until: float, boot: str
+) -> set[str]:
+    """Extend the leases of claims; returns the runs whose claim is lost."""
+    lost = set()
+    for run_id, epoch in claims:
+        db.execute(
+            "update runs set lease_boot = ?, lease_until = ?, parked = iif(parked = 1, 2, parked)"
+            " where run_id = ? and epoch = ? and worker = ?",
+            (boot, until, run_id, epoch, worker),
+        )
+        if not db.changes():
+            lost.add(run_id)
+    return lost
+
+
+def release(db: apsw.Connection, run_id: str, epoch: int) -> None:
+    """Let a run wait to be claimed, unless another epoch has begun."""
+    db.execute(
+        "update runs set worker = null, lease_boot = null, lease_until = null"
+        " where run_id = ? and epoch = ?",
+        (run_id, epoch),
+    )
+
+
+def park(
+    db: apsw.Connection, worker: str, claims: list[tuple[str, int]], first_go: float
+) -> set[str]:
+    """Park runs that have no letter; returns the parked runs."""
+    parked: set[str] = set()
+    for run_id, epoch in claims:
+        db.execute(
+            "update runs set parked = 1, first_go = ?, lease_boot = null, lease_until = null"
+            " where run_id = ? and epoch = ? and worker = ? and ended_at is null"
+            " and not exists (select 1 from letters where letters.run_id = runs.run_id)",
+            (first_go, run_id, epoch, worker),
+        )
+        if db.changes():
+            parked.add(run_id)
+    return parked
+
+
+def woken(db: apsw.Connection, worker: str) -> set[str]:
+    """The parked runs of a worker that a letter woke."""
+    found: list[Any] = db.execute(
+        "select run_id from runs where ended_at is null and parked = 2 and worker = ?", (worker,)
+    ).fetchall()
+    return {run_id for (run_id,) in found}
+
+
+def post(
+    db: apsw.Connection,
+    run_id: str,
+    kind: Literal["cancel", "input"],
+    body: bytes,
+    now: float,
+    boot: str,
+) -> int | None:
+    """Store a letter under the next number. It wakes a parked run; its worker has the first go."""
+    found: list[Any] = db.execute(
+        "update runs set last_letter = last_letter + 1,"
+        " lease_boot = iif(parked = 1 and worker is not null, ?, lease_boot),"
+        " lease_until = iif(parked = 1 and worker is not null, ? + first_go, lease_until),"
+        " parked = iif(parked = 1, 2, parked)"
+        " where run_id = ? and ended_at is null returning last_letter",
+        (boot, now, run_id),
+    ).fetchall()
+    if not found:
+        return None
+    number: int = found[0][0]
+    db.execute("insert into letters values (?, ?, ?, ?)", (run_id, number, kind, body))
+    return number
+
+
+def letters(db: apsw.Connection, run_ids: list[str]) -> dict[str, list[Letter]]:
+    """The letters of these runs that are not acknowledged."""
+    waiting: dict[str, list[Letter]] = {}
+    for run_id, *letter in db.execute(
+        "select run_id, number, kind, body from letters"
+        " where run_id in (select value from json_each(?)) order by run_id, number",
+        (listed(run_ids),),
+    ):
+        waiting.setdefault(run_id, []).append(Letter(*letter))
+    return waiting

@@ -1,0 +1,435 @@
+"""The SQLite store: one file, used by one process or several.
+
+    store = await SqliteLog.open("tailrace.db")
+    store = await SqliteLog.open("sqlite:///tailrace.db?synchronous=full")
+
+Nothing is kept in memory between two calls. Each transaction reads the last seq, the epoch and the
+next letter number itself, so another process, a kill or a full disk leaves no hole in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote
+
+import apsw
+import msgspec
+
+from tailrace.core.codec import decode_lines
+from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.events import Recorded
+from tailrace.core.log_lines import Lines
+from tailrace.ports import (
+    FORGET_SECONDS,
+    Basis,
+    Batch,
+    Claim,
+    Head,
+    Letter,
+    NewRun,
+    RunInfo,
+    Snapshot,
+)
+from tailrace.stores.rows import EVENTS_AT_ONCE
+from tailrace.stores.sqlite import batches as batches_of
+from tailrace.stores.sqlite import blobs as blobs_of
+from tailrace.stores.sqlite import queue as queue_of
+from tailrace.stores.sqlite.connections import Checkpointer, DatabaseThreads
+from tailrace.stores.sqlite.schema import Synchronous, connect
+
+MEMORY = ":memory:"
+
+PACK_PAUSE = 0.005
+"""Pause between two joins of a run's rows, so that other jobs get the threads."""
+
+EXPIRED_AT_ONCE = 1000
+"""Most runs that one call of `expired` returns."""
+
+_INFO = ", ".join(RunInfo.__struct_fields__)
+
+
+class SqliteLog:
+    """A `Store` in a file, or in `:memory:` for tests.
+
+    `now` sets `created_at` and `ended_at`; leases use `boot_time` and `boot_id`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        now: Callable[[], float] = time.time,
+        *,
+        synchronous: Synchronous = "normal",
+        readers: int = 2,
+        boot_time: Callable[[], float] = queue_of.boot_time,
+        boot_id: str | None = None,
+    ) -> None:
+        self.path = str(path)
+        self._now = now
+        self._boot_time = boot_time
+        self._boot_id = queue_of.boot_id() if boot_id is None else boot_id
+        self._synchronous = synchronous
+        self._checkpointer: Checkpointer | None = None
+        if self.path == MEMORY:
+            # A database in memory has one connection, so the writer also reads.
+            self._writer = self._reader = DatabaseThreads(self._connect, writes=True)
+            return
+        self._checkpointer = checkpointer = Checkpointer(self._connect)
+        try:
+            self._writer = DatabaseThreads(lambda: checkpointer.watch(self._connect()), writes=True)
+            self._reader = DatabaseThreads(self._connect, writes=False, threads=readers)
+        except BaseException:
+            self._stop()
+            raise
+
+    @classmethod
+    async def open(cls, url_or_path: str | Path, **options: Any) -> SqliteLog:
+        """Open the store at a path, or at a URL such as `sqlite:///file.db?synchronous=full`."""
+        path, found = _parsed(str(url_or_path))
+        options = found | options
+        return await asyncio.to_thread(cls, path, **options)
+
+    def _connect(self) -> apsw.Connection:
+        return connect(self.path, self._synchronous)
+
+    # --- the log -------------------------------------------------------------------------------
+
+    async def create(self, run: NewRun) -> RunInfo | None:
+        """Create a run with its first event."""
+
+        def job(db: apsw.Connection) -> RunInfo | None:
+            if _one(db, "select 1 from runs where run_id = ?", run.run_id) is not None:
+                return None
+            (ordinal,) = _one(
+                db,
+                "insert into threads values (?, ?, 1) on conflict do update"
+                " set last_ordinal = last_ordinal + 1 returning last_ordinal",
+                run.owner,
+                run.thread_id,
+            ) or (1,)
+            info = RunInfo(
+                run_id=run.run_id,
+                agent=run.agent,
+                thread_id=run.thread_id,
+                owner=run.owner,
+                ordinal=ordinal,
+                previous_run_id=run.previous_run_id,
+                metadata=run.metadata,
+                last_seq=1,
+                epoch=run.epoch,
+                attempts=0,
+                created_at=self._now(),
+                ended_at=None,
+                trimmed_to=0,
+            )
+            db.execute(
+                f"insert into runs ({_INFO}, last_letter, forget, protocol)"  # noqa: S608
+                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                (*msgspec.structs.astuple(info), run.forget, run.protocol),
+            )
+            batches_of.first(db, run)
+            return info
+
+        return await self._writer.call(job)
+
+    async def append(self, batches: list[Batch]) -> list[Exception | None]:
+        """Write batches; accept or refuse each run on its own."""
+        return await self._writer.call(lambda db: batches_of.append(db, batches, self._now()))
+
+    async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
+        """Events after `after`, decoded on the reader's thread."""
+        return await self._reader.call(
+            lambda db: decode_lines(batches_of.read_lines(db, run_id, after, limit))
+        )
+
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+        """Events after `after`, not decoded."""
+        return await self._reader.call(lambda db: batches_of.read_lines(db, run_id, after, limit))
+
+    async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
+        """The private parts after `after`."""
+        return await self._reader.call(lambda db: batches_of.read_private(db, run_id, after))
+
+    async def info(self, run_id: str) -> RunInfo | None:
+        """The row of a run."""
+        return await self._reader.call(lambda db: _info(db, run_id))
+
+    async def heads(self, run_ids: list[str]) -> dict[str, Head]:
+        """How far these runs' logs go."""
+        rows = await self._select(
+            "select run_id, last_seq, epoch, ended_at is not null from runs"
+            " where run_id in (select value from json_each(?))",
+            queue_of.listed(run_ids),
+        )
+        return {run_id: Head(seq, epoch, bool(ended)) for run_id, seq, epoch, ended in rows}
+
+    async def runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[RunInfo]:
+        """A page of runs: of a thread, of an owner, or all."""
+        scope = [("thread_id = ?", thread_id), ("owner = ?", owner)]
+        where = " and ".join(text for text, value in scope if value is not None) or "true"
+        values: list[Any] = [value for _, value in scope if value is not None]
+        order = "number" if thread_id is None else "ordinal, number"
+        if after is not None:
+            place = await self._select(
+                f"select {order} from runs where run_id = ? and {where}",  # noqa: S608
+                after,
+                *values,
+            )
+            if not place:
+                raise NotFound(f"Run {after} is not in this listing. List from the start again.")
+            where += f" and ({order}) > ({', '.join('?' * len(place[0]))})"
+            values += place[0]
+        return await self._infos(f"{where} order by {order} limit ?", [*values, limit])
+
+    async def thread_runs(
+        self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
+    ) -> list[RunInfo]:
+        """The runs of a thread from ordinal `first` on."""
+        where = "thread_id = ? and owner = ? and ordinal >= ? order by ordinal limit ?"
+        return await self._infos(where, [thread_id, owner, first, limit])
+
+    async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
+        """The last run of a thread."""
+        where = "thread_id = ? and owner = ? order by ordinal desc limit 1"
+        found = await self._infos(where, [thread_id, owner])
+        return found[0] if found else None
+
+    async def latest_runs(self, *, owner: str = "", limit: int = 100) -> list[RunInfo]:
+        """An owner's runs, newest first."""
+        return await self._infos("owner = ? order by number desc limit ?", [owner, limit])
+
+    async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
+        """The highest ordinal of a thread so far."""
+        query = "select last_ordinal from threads where owner = ? and thread_id = ?"
+        rows = await self._select(query, owner, thread_id)
+        return int(rows[0][0]) if rows else 0
+
+    async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
+        """The newest snapshot up to an event."""
+        return await self._reader.call(lambda db: _snapshot(db, run_id, at_most))
+
+    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+        """Info, snapshot and events of a run, in one job."""
+
+        def job(db: apsw.Connection) -> Basis | None:
+            info = _info(db, run_id)
+            if info is None:
+                return None
+            found = _snapshot(db, run_id, at_most)
+            seen = found.seq if found is not None else 0
+            last = info.last_seq if at_most is None else min(at_most, info.last_seq)
+            limit = min(last - seen, EVENTS_AT_ONCE)
+            lines = batches_of.read_lines(db, run_id, seen, limit) if limit > 0 else []
+            return Basis(info, found, decode_lines(lines), batches_of.epoch_of(db, run_id, last))
+
+        return await self._reader.call(job)
+
+    async def repack(self, run_id: str) -> None:
+        """Join a run's rows in several jobs, so that writers need not wait."""
+        for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
+            job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
+            row = await self._reader.call(job)
+            if row is not None:
+                await self._writer.call(partial(batches_of.put_pack, row=row))
+            await asyncio.sleep(PACK_PAUSE)
+
+    async def trim(self, run_id: str, snapshot: bytes) -> None:
+        """Replace the events of an ended run by its final snapshot."""
+        await self._writer.call(lambda db: batches_of.trim(db, run_id, snapshot))
+
+    async def delete(self, run_id: str) -> bool:
+        """Delete a run. Its blobs stay for a while, or while another run uses them."""
+        return await self._writer.call(lambda db: batches_of.delete(db, run_id, self._now()))
+
+    async def expired(
+        self, *, full_for: float, snapshot_for: float, forget_after: float = FORGET_SECONDS
+    ) -> tuple[list[str], list[str]]:
+        """Ended runs to trim and to delete, oldest first."""
+        now = self._now()
+
+        async def ended(condition: str, *values: float) -> list[str]:
+            rows = await self._select(
+                f"select run_id from runs where ended_at <= ? {condition}"  # noqa: S608
+                " order by ended_at limit ?",
+                *values,
+                EXPIRED_AT_ONCE,
+            )
+            return [run_id for (run_id,) in rows]
+
+        older = now - snapshot_for
+        to_trim = await ended("and trimmed_to = 0 and ended_at > ?", now - full_for, older)
+        to_delete = await ended("", older)
+        to_forget = await ended("and forget = 1", now - forget_after)
+        return to_trim, list(dict.fromkeys(to_forget + to_delete))
+
+    # --- claims --------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        worker: str,
+        agents: list[str],
+        lease: float,
+        limit: int = 1,
+        held: Sequence[str] = (),
+    ) -> list[Claim]:
+        """Claim waiting runs, oldest first."""
+        return await self._writer.call(
+            lambda db: queue_of.claim(
+                db, worker, agents, lease, limit, list(held), self._boot_time(), self._boot_id
+            )
+        )
+
+    async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
+        """Claim a run from any holder."""
+        return await self._writer.call(
+            lambda db: queue_of.take_over(
+                db, run_id, worker, self._boot_time() + lease, self._boot_id
+            )
+        )
+
+    async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
+        """Extend leases; returns the lost runs."""
+        return await self._writer.call(
+            lambda db: queue_of.extend(db, worker, claims, self._boot_time() + lease, self._boot_id)
+        )
+
+    async def release(self, run_id: str, epoch: int) -> None:
+        """Give up a claim."""
+        await self._writer.call(lambda db: queue_of.release(db, run_id, epoch))
+
+    async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
+        """Let runs wait for a letter without a lease."""
+        return await self._writer.call(lambda db: queue_of.park(db, worker, claims, first_go))
+
+    async def woken(self, worker: str) -> set[str]:
+        """The parked runs of this worker that a letter woke."""
+        return await self._reader.call(lambda db: queue_of.woken(db, worker))
+
+    # --- letters -------------------------------------------------------------------------------
+
+    async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
+        """Store a letter for a run's writer."""
+        return await self._writer.call(
+            lambda db: queue_of.post(db, run_id, kind, body, self._boot_time(), self._boot_id)
+        )
+
+    async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
+        """The letters that are not acknowledged."""
+        return await self._reader.call(lambda db: queue_of.letters(db, run_ids))
+
+    async def acknowledge(self, run_id: str, number: int) -> None:
+        """Delete the letters up to this number."""
+        await self._writer.call(
+            lambda db: db.execute(
+                "delete from letters where run_id = ? and number <= ?", (run_id, number)
+            ).close()
+        )
+
+    # --- blobs ---------------------------------------------------------------------------------
+
+    async def put_blob(self, data: bytes, mime_type: str, run_id: str | None = None) -> str:
+        """Store bytes. A thread hashes them before the writer's job."""
+        digest = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
+        await self._writer.call(
+            lambda db: blobs_of.put(db, digest, mime_type, data, run_id, self._now())
+        )
+        return digest
+
+    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
+        """Note which blobs a run uses; returns the missing ones."""
+        return await self._writer.call(lambda db: blobs_of.use(db, run_id, sha256s))
+
+    async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
+        """Delete unused blobs; returns how many."""
+        before = self._now() - unused_for
+        return await self._writer.call(lambda db: blobs_of.collect(db, before, limit))
+
+    async def blob(self, sha256: str, *, owner: str | None = None) -> tuple[bytes, str] | None:
+        """The bytes and the MIME type of a blob; with `owner` only if a run of theirs uses it."""
+        return await self._reader.call(lambda db: blobs_of.read(db, sha256, owner))
+
+    # --- the rest ------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Write the first page unchanged, which needs as much disk as a small event."""
+        await self._writer.call(lambda db: db.execute("pragma application_id = 0").close())
+
+    async def close(self) -> None:
+        """Write what waits, then close the file. A second call does nothing."""
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        for worker in ("_writer", "_reader"):
+            if hasattr(self, worker):
+                getattr(self, worker).stop()
+        if self._checkpointer is not None:
+            self._checkpointer.stop()
+
+    async def _select(self, query: str, *values: Any) -> list[Any]:
+        return await self._reader.call(lambda db: db.execute(query, values).fetchall())
+
+    async def _infos(self, where: str, values: list[Any]) -> list[RunInfo]:
+        return await self._reader.call(lambda db: _infos(db, where, *values))
+
+
+def _infos(db: apsw.Connection, where: str, *values: Any) -> list[RunInfo]:
+    rows = db.execute(f"select {_INFO} from runs where {where}", values)  # noqa: S608
+    names = RunInfo.__struct_fields__
+    return [RunInfo(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _info(db: apsw.Connection, run_id: str) -> RunInfo | None:
+    found = _infos(db, "run_id = ?", run_id)
+    return found[0] if found else None
+
+
+def _snapshot(db: apsw.Connection, run_id: str, at_most: int | None) -> Snapshot | None:
+    found = _one(
+        db,
+        "select seq, state from snapshots where run_id = ? and seq <= ? order by seq desc limit 1",
+        run_id,
+        2**62 if at_most is None else at_most,
+    )
+    return Snapshot(*found) if found is not None else None
+
+
+def _one(db: apsw.Connection, query: str, *values: Any) -> Any:
+    return db.execute(query, values).fetchone()
+
+
+def _parsed(url: str) -> tuple[str, dict[str, Any]]:
+    """The path and the options of a URL; a plain path is returned as it is."""
+    if not url.startswith("sqlite:"):
+        return url, {}
+    rest, _, query = url.partition("?")
+    options = dict(parse_qsl(query))
+    if options.keys() - {"synchronous"} or options.get("synchronous", "full") not in (
+        "normal",
+        "full",
+    ):
+        raise CallerError(
+            f"The SQLite URL {url!r} has an unknown option. Use ?synchronous=normal (the default)"
+            " or ?synchronous=full."
+        )
+    if rest in (f"sqlite://{MEMORY}", f"sqlite:///{MEMORY}"):
+        return MEMORY, options
+    path = unquote(rest.removeprefix("sqlite:///"))
+    if not rest.startswith("sqlite:///") or not path:
+        raise CallerError(
+            f"The SQLite URL {url!r} names no file. Write sqlite:///file.db,"
+            " sqlite:////folder/file.db or sqlite://:memory:."
+        )
+    return path, options

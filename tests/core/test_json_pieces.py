@@ -1,0 +1,108 @@
+"""Large JSON in pieces: the same bytes, and no piece larger than it may be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tailrace.core import json_pieces
+from tailrace.core.errors import MalformedEvent
+from tailrace.core.events import TaskCreated
+from tailrace.core.fold import State
+from tailrace.core.json_pieces import PIECE_BYTES, cut, encoded
+from tailrace.core.snapshot import restore, restored, save, save_pieces, saved
+from tailrace.core.sse import Parser
+from tailrace.wire import task
+from tailrace.wire.base import OpensInPieces
+from tests.traces import TRACES, Trace
+
+
+def folded(trace: Trace) -> State:
+    state = State()
+    for event, private in trace.events:
+        state.absorb(event, private)
+    return state
+
+
+VALUES: list[dict[str, Any]] = [
+    {},
+    {"a": 1},
+    {"a": []},
+    {"a": [1]},
+    {"a": [1, "é", None], "b": {"c": [2]}, "d": [[]], "e": 0.5},
+    {"a": 1, "b": ["x" * 70] * 9, "c": ["y"]},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+@pytest.mark.parametrize("size", [1, 100, PIECE_BYTES])
+def test_pieces_of_an_object_join_to_its_json(
+    value: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_pieces, "PIECE_BYTES", size)
+    assert b"".join(encoded(value)) == msgspec.json.encode(value)
+
+
+def test_a_long_list_is_encoded_in_bounded_pieces() -> None:
+    found = list(encoded({"list": ["x" * 10_000] * 100}))
+    assert max(map(len, found)) < PIECE_BYTES + 20_000
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_bytes_are_cut_into_pieces_of_at_most_a_size(size: int) -> None:
+    parts = [b"", b"ab", b"cde", b"f", b"", b"ghijklmn", b"o", b"pq"]
+    found = list(cut(parts, size))
+    assert b"".join(found) == b"abcdefghijklmnopq"
+    assert max(map(len, found)) <= size
+    assert len(found) <= 17 // size + len(parts)
+    assert not list(cut([b""], size))
+
+
+@pytest.mark.parametrize("size", [1, PIECE_BYTES])
+@pytest.mark.parametrize("trace", TRACES, ids=[trace.name for trace in TRACES])
+def test_a_state_saved_in_lines_is_restored_from_them(
+    trace: Trace, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = folded(trace)
+    monkeypatch.setattr(json_pieces, "PIECE_BYTES", size)
+    raw = save(state, private=True)
+    assert json.loads(raw) == json.loads(msgspec.json.encode(saved(state, private=True)))
+    assert saved(restore(raw), private=True) == saved(state, private=True)
+    # As an older version wrote it.
+    assert saved(restore(b"".join(save_pieces(state)))) == saved(state)
+
+
+def test_lines_that_no_state_was_saved_in_are_refused() -> None:
+    line = b'{"version":1,"position":0,"sequence_number":0,"tasks":[{"items":[\n7]}]}'
+    for raw in (b"", line, line.replace(b"7", b'{"output_index":1}')):
+        with pytest.raises(MalformedEvent):
+            restore(raw)
+
+
+def test_the_opening_of_a_large_state_is_one_frame_in_pieces() -> None:
+    assert isinstance(task.FORMAT, OpensInPieces)
+    state = folded(TRACES[0])
+    [frame] = task.FORMAT.open(state, 3)[1]
+    assert b"".join(task.FORMAT.opening(state, 3)) == frame
+    [event] = Parser().feed(frame)
+    assert event.id == f"3-{state.sequence_number}"
+    assert json.loads(event.data)["state"] == json.loads(msgspec.json.encode(saved(state)))
+
+
+def test_a_snapshot_that_cannot_be_restored_means_to_fold_from_the_start() -> None:
+    state = State()
+    for event, _private in TRACES[0].events:
+        state.absorb(event)
+    assert saved(restored(save(state))) == saved(state)
+    assert saved(restored(None)) == saved(State())
+    assert saved(restored(b'{"version": 99}')) == saved(State())
+
+
+def test_the_next_reference_continues_after_the_turns_before() -> None:
+    state = State()
+    state.absorb(TaskCreated(task_id="r", sequence_number=1, reference_start=5))
+    assert state.root is not None
+    assert state.root.next_reference == 5

@@ -1,0 +1,51 @@
+"""Rows of a log, as JSON lines and as frames: the same events, whoever asks and from wherever."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.core import sse
+from tailrace.core.log_lines import Lines, framed, place, template
+
+EVENTS = [b'{"n":%d,"text":"id: 3-%d\\\\ndata: {}\\\\n\\\\n"}' % (n, n) for n in range(1020, 1031)]
+FIRST, LAST, EPOCH = 1020, 1030, 3
+
+
+def as_lines(events: list[bytes] = EVENTS, first: int = FIRST) -> Lines:
+    return Lines(first, first + len(events) - 1, EPOCH, b"\n".join(events))
+
+
+def as_frames(events: list[bytes] = EVENTS, first: int = FIRST) -> Lines:
+    return Lines(first, first + len(events) - 1, EPOCH, framed(place(EPOCH), first, events))
+
+
+def test_frames_are_what_the_stream_sends() -> None:
+    frame = template(place(EPOCH))
+    expected = b"".join(frame % (n, one) for n, one in enumerate(EVENTS, FIRST))
+    assert as_frames().raw == expected
+    found = sse.Parser().feed(as_frames().raw)
+    assert [(one.id, one.data.encode()) for one in found] == [
+        (f"{EPOCH}-{n}", one) for n, one in enumerate(EVENTS, FIRST)
+    ]
+
+
+@pytest.mark.parametrize("make", [as_lines, as_frames])
+def test_the_events_come_back_from_any_place(make: type) -> None:
+    whole: Lines = make()
+    assert whole.framed is (make is as_frames)
+    assert whole.publics() == EVENTS
+    assert whole.last_public() == EVENTS[-1]
+    for seq in range(FIRST - 3, LAST):
+        rest = whole.after(seq)
+        first = max(seq + 1, FIRST)
+        assert (rest.first_seq, rest.last_seq, rest.epoch) == (first, LAST, EPOCH)
+        assert rest.publics() == EVENTS[first - FIRST :]
+        assert rest.last_public() == EVENTS[-1]
+        assert rest == make(EVENTS[first - FIRST :], first)
+
+
+@pytest.mark.parametrize("make", [as_lines, as_frames])
+def test_one_event_alone(make: type) -> None:
+    one: Lines = make(EVENTS[:1])
+    assert one.publics() == [one.last_public()] == EVENTS[:1]
+    assert one.after(FIRST - 1) is one

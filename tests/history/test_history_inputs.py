@@ -1,0 +1,306 @@
+"""Every shape in which a run may be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
+from tailrace.core.writers import ArgumentsWriter
+from tailrace.history import history
+from tailrace.history.content import Native
+from tailrace.history.inputs import ClientOutput, Given, Named, Speech, Use, read_input
+from tailrace.ingest.base import Notebook
+from tests.history.conversations import APIS, PICTURE
+
+
+def said(text: str, role: str = "user") -> Speech:
+    return Speech(role, [TextPart(text=text)])
+
+
+IMAGE = ImageUrlPart(image_url=ImageUrl(url=PICTURE))
+BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, []),
+        ([], []),
+        ("Hi", [said("Hi")]),
+        (7, [said("7")]),
+        ({"question": "why"}, [said('{"question":"why"}')]),
+        (["Hi", None, [1]], [said("Hi"), Speech("user", []), said("[1]")]),
+        ([{"type": "text", "text": "Hi"}], [said("Hi")]),
+        ({"type": "input_text", "text": "Hi"}, [said("Hi")]),
+        ({"role": "user", "content": "Hi"}, [said("Hi")]),
+        ({"role": "critic", "content": "Hi"}, [said("Hi")]),
+        ({"role": "user", "content": None}, []),
+        ({"type": "message", "role": "developer", "content": "Hi"}, [said("Hi", "developer")]),
+        (
+            [{"role": "assistant", "content": [{"type": "output_text", "text": "Yes"}]}],
+            [said("Yes", "assistant")],
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]}],
+            [Speech("assistant", [Refusal(refusal="No")])],
+        ),
+        ([{"type": "reasoning", "id": "rs_1", "summary": []}, "Hi"], [said("Hi")]),
+        ([{"type": "item_reference", "id": "msg_1"}, "Hi"], [Named(), said("Hi")]),
+        # what tools of the client gave
+        (
+            [{"type": "function_call_output", "call_id": "c", "output": "15C"}],
+            [ClientOutput("c", [TextPart(text="15C")])],
+        ),
+        ([{"type": "function_call_output", "output": "15C"}], []),
+        (
+            [{"type": "tool_result", "call_id": "c", "content": [{"type": "text", "text": "15C"}]}],
+            [ClientOutput("c", [TextPart(text="15C")])],
+        ),
+        ([{"role": "tool", "tool_call_id": "c", "content": None}], [ClientOutput("c", [])]),
+        (
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c", "content": "x", "is_error": True},
+                    {"type": "text", "text": "Hi"},
+                ],
+            },
+            [ClientOutput("c", [TextPart(text="x")], True), said("Hi")],
+        ),
+        # calls that the client tells of
+        (
+            [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}],
+            [Use("c", "f", "{}")],
+        ),
+        (
+            [{"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x"}],
+            [Use("c", "f", "x", "custom")],
+        ),
+        ([{"type": "function_call", "call_id": "c"}], []),
+        (
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                    {"id": "d", "type": "custom", "custom": {"name": "g", "input": "x"}},
+                    {"id": "e"},
+                    "odd",
+                ],
+            },
+            [Use("c", "f", "{}"), Use("d", "g", "x", "custom")],
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "Hm", "signature": "x"},
+                    {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+                    {"type": "text", "text": "One moment."},
+                ],
+            },
+            [said("One moment.", "assistant"), Use("c", "f", '{"a":1}')],
+        ),
+        # what useChat sends
+        (
+            {
+                "id": "m",
+                "role": "user",
+                "parts": [
+                    {"type": "text", "text": "Hi"},
+                    {
+                        "type": "file",
+                        "mediaType": "text/csv",
+                        "url": "https://a.org/x",
+                        "filename": "x.csv",
+                    },
+                ],
+            },
+            [
+                Speech(
+                    "user",
+                    [
+                        TextPart(text="Hi"),
+                        FilePart(url="https://a.org/x", mime_type="text/csv", name="x.csv"),
+                    ],
+                )
+            ],
+        ),
+        (
+            {
+                "role": "assistant",
+                "parts": [
+                    {"type": "text", "text": "As the log has it."},
+                    {
+                        "type": "tool-f",
+                        "toolCallId": "c",
+                        "state": "output-available",
+                        "output": {"a": 1},
+                    },
+                    {
+                        "type": "tool-f",
+                        "toolCallId": "d",
+                        "state": "output-error",
+                        "errorText": "No",
+                    },
+                    {"type": "tool-f", "toolCallId": "e", "state": "input-available"},
+                ],
+            },
+            [
+                ClientOutput("c", [TextPart(text='{"a":1}')]),
+                ClientOutput("d", [TextPart(text="No")], True),
+            ],
+        ),
+        # what the server carried out, as a response shows it
+        (
+            [
+                {"type": "mcp_call", "id": "a", "name": "f", "arguments": "{}", "output": "15 C"},
+                {"type": "mcp_call", "id": "b", "name": "f", "arguments": "{}", "error": "No"},
+                {"type": "mcp_call", "id": "c", "name": "f", "arguments": "{}", "output": None},
+                {"type": "mcp_call", "output": "nobody's"},
+            ],
+            [
+                Use("a", "f", "{}"),
+                ClientOutput("a", [TextPart(text="15 C")]),
+                Use("b", "f", "{}"),
+                ClientOutput("b", [TextPart(text="No")], True),
+            ],
+        ),
+        (
+            {"role": "assistant", "id": "msg_1", "content": "Hello."},
+            [Speech("assistant", [TextPart(text="Hello.")], "msg_1")],
+        ),
+        # what useChat sends of a conversation that the log does not have
+        (
+            [
+                {"role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+                {
+                    "role": "assistant",
+                    "parts": [
+                        {"type": "step-start"},
+                        {"type": "reasoning", "text": "Hm"},
+                        {"type": "text", "text": "Hello."},
+                        7,
+                    ],
+                },
+                {"role": "user", "parts": [{"type": "text", "text": "And now?"}]},
+            ],
+            [said("Hi"), said("Hello.", "assistant"), said("And now?")],
+        ),
+    ],
+)
+def test_an_input_is_read_as_what_it_means(value: Any, expected: list[Given]) -> None:
+    assert list(read_input(value)) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ({"type": "image_url", "image_url": {"url": PICTURE}}, IMAGE),
+        ({"type": "image_url", "image_url": PICTURE}, IMAGE),
+        ({"type": "input_image", "image_url": PICTURE}, IMAGE),
+        ({"type": "image", "source": BASE64}, IMAGE),
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://a.org/a.png"}},
+            ImageUrlPart(image_url=ImageUrl(url="https://a.org/a.png")),
+        ),
+        ({"type": "image", "source": {}}, TextPart(text='{"type":"image","source":{}}')),
+        ({"type": "image"}, TextPart(text='{"type":"image"}')),
+        (
+            {"type": "input_image", "file_id": "file_1"},
+            Native("openai_responses", {"type": "input_image", "file_id": "file_1"}),
+        ),
+        (
+            {"type": "input_file", "file_data": "data:application/pdf;base64,AA", "filename": "a"},
+            FilePart(url="data:application/pdf;base64,AA", mime_type="application/pdf", name="a"),
+        ),
+        (
+            {"type": "file", "file": {"file_data": "data:text/plain,a", "filename": "a"}},
+            FilePart(url="data:text/plain,a", mime_type="text/plain", name="a"),
+        ),
+        (
+            {
+                "type": "document",
+                "title": "T",
+                "source": {"type": "text", "media_type": "text/plain", "data": "a b"},
+            },
+            FilePart(url="data:text/plain,a%20b", mime_type="text/plain", name="T"),
+        ),
+        ({"type": "file", "url": "https://a.org/x"}, FilePart(url="https://a.org/x")),
+        ({"type": "document"}, TextPart(text='{"type":"document"}')),
+    ],
+)
+def test_a_part_is_read_whoever_wrote_it(part: Any, expected: Any) -> None:
+    assert list(read_input([part, {"type": "text", "text": "x"}])) in (
+        [Speech("user", [expected, TextPart(text="x")])],
+        [Speech("user", [expected]), said("x")],
+    )
+
+
+def test_a_file_that_openai_holds_is_named_to_others() -> None:
+    part = {"type": "input_file", "file_id": "file_1"}
+    book = Notebook(input=[part])
+    openai, anthropic, chat = (history([book.state], api).items for api in APIS)
+    assert openai[0]["content"] == [part]
+    assert anthropic[0]["content"][0]["text"] == chat[0]["content"] == "[input_file]"
+
+
+def test_the_next_input_answers_the_clients_calls_and_no_others() -> None:
+    first = Notebook(input="Hi")
+    call = ArgumentsWriter(first, "f", call_id="c", executor="client")
+    call.finish()
+    answers = [
+        {"type": "function_call_output", "call_id": "c", "output": "15C"},
+        {"type": "function_call_output", "call_id": "c", "output": "again"},
+        {"type": "function_call_output", "call_id": "unknown", "output": "x"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call", "call_id": "d", "name": "g", "arguments": "{}"},
+    ]
+    second = Notebook("run_2", input=answers)
+    items = history([first.state, second.state], "openai_responses").items
+    assert [(item["type"], item.get("output")) for item in items[1:]] == [
+        ("function_call", None),
+        ("function_call_output", "15C"),
+        ("function_call", None),
+        ("function_call_output", "The call was interrupted: it has no result."),
+    ]
+
+
+def test_a_turn_that_the_clients_tool_goes_on_with_keeps_its_reasoning() -> None:
+    from tailrace.core import events as ev
+    from tailrace.core.writers import ReasoningWriter
+
+    def private(name: str) -> ev.Private:
+        return ev.Private(provider={"api": "openai_responses", "id": name, "response_id": "r"})
+
+    first = Notebook(input="Hi")
+    ReasoningWriter(first).finish(private=private("rs_1"))
+    ArgumentsWriter(first, "f", call_id="c", executor="client").finish(private=private("fc_1"))
+    given = [{"type": "function_call_output", "call_id": "c", "output": "15C"}]
+    second = Notebook("run_2", input=given)
+    items = history([first.state, second.state], "openai_responses").items
+    assert [item.get("id") for item in items] == [None, "rs_1", "fc_1", None]
+
+
+def test_what_was_said_with_results_at_hand_stands_behind_them() -> None:
+    """A conversation that the client tells: two rounds of a tool, then the answer."""
+
+    def called(number: int) -> list[dict[str, Any]]:
+        call = {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": f"c{number}", "output": f"{number}C"}
+        return [call, output]
+
+    answer = {"role": "assistant", "content": "It is 2C."}
+    told = ["Where?", *called(1), *called(2), answer, {"role": "user", "content": "And?"}]
+    book = Notebook("r", input=told)
+    items: Any = history([book.state], "openai_responses").items
+    assert [one.get("call_id", one.get("role")) for one in items] == [
+        *("user", "c1", "c1", "c2", "c2", "assistant", "user")
+    ]
+    for api in APIS[1:]:
+        messages: Any = history([book.state], api).items
+        roles = [message["role"] for message in messages]
+        result = "tool" if api == "openai_chat" else "user"
+        assert roles == ["user", *("assistant", result) * 2, "assistant", "user"]
