@@ -1,6 +1,6 @@
 """How a golden trace is written down: handles for tasks, items and parts that send events.
 
-A story reads like the run that it tells:
+A story reads like its run:
 
     run = trace.task("run_1").created(input="Say hello.").begin()
     message = run.message("msg_1")
@@ -8,8 +8,8 @@ A story reads like the run that it tells:
     message.done()
     run.completed()
 
-Handles count indices and repeat in `done` what was streamed before, as every writer must; nothing
-else is hidden. What a story expects to see afterwards is written out by hand at its end.
+Handles count indices and repeat the deltas in `done`, as every writer must; nothing else is hidden.
+The expected result is written by hand at the end of a story.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def pretty(value: Json) -> str:
 
 
 def canonical(value: Json) -> str:
-    """RFC 8785: the one text of a JSON value, whoever writes it."""
+    """RFC 8785: the canonical text of a JSON value."""
     if isinstance(value, dict):
-        # by UTF-16 code units, not by code points: so says section 3.2.3
+        # by UTF-16 code units, not by code points (section 3.2.3)
         keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
         return "{" + ",".join(f"{canonical(key)}:{canonical(value[key])}" for key in keys) + "}"
     if isinstance(value, list):
@@ -80,7 +80,7 @@ def number_text(number: float) -> str:
 
 
 def digest(view: Json) -> str:
-    """What `digests.txt` holds for one event."""
+    """The line of `digests.txt` for an event."""
     return hashlib.sha256(canonical(view).encode()).hexdigest()
 
 
@@ -89,7 +89,7 @@ def digest(view: Json) -> str:
 
 @dataclass(frozen=True)
 class Story:
-    """One trace: who tells it, and whether a writer of ours may send it."""
+    """A trace: its function, and whether a writer may send it."""
 
     tell: Teller
     legal: bool
@@ -97,12 +97,12 @@ class Story:
 
     @property
     def about(self) -> str:
-        """What the trace shows, in one line."""
+        """The purpose of the trace, in one line."""
         assert self.tell.__doc__ is not None
         return self.tell.__doc__.splitlines()[0]
 
-    def told(self) -> Trace:
-        """The trace; what its story expects of it has been looked at."""
+    def trace(self) -> Trace:
+        """The trace, after the story's assertions."""
         trace = Trace(numbered=self.numbered)
         self.tell(trace)
         illegal = trace.illegal()
@@ -140,7 +140,7 @@ def ordered(item: Dict) -> Dict:
 
 
 class Trace:
-    """The events of one story, and what the naive fold makes of them."""
+    """The events of a story, and the state of the naive fold."""
 
     def __init__(self, *, numbered: bool = True) -> None:
         self.numbered = numbered
@@ -197,7 +197,7 @@ class Trace:
         return self.state().whole(task_id)
 
     def illegal(self) -> list[tuple[int, set[str]]]:
-        """Lines that a writer must not send, with the rules that they break; the first one only."""
+        """The first line that a writer must not send, with the rule that it breaks."""
         rules = NaiveRules()
         for line, (event, private) in enumerate(zip(self.events, self.privates, strict=True)):
             try:
@@ -212,7 +212,7 @@ class Trace:
         return []
 
     def digests(self) -> list[str]:
-        """One digest of the view after each event."""
+        """The digest of the view after each event."""
         state = NaiveState()
         found = []
         for event, private in zip(self.events, self.privates, strict=True):
@@ -222,7 +222,7 @@ class Trace:
 
 
 class Task:
-    """One agent at work."""
+    """A task of the run."""
 
     def __init__(self, trace: Trace, task_id: str) -> None:
         self.trace = trace
@@ -281,12 +281,12 @@ class Task:
             call.started()
 
     def result(self, item_id: str, call_id: str) -> Item:
-        """What the tool gives."""
+        """Add the tool's result."""
         head = {"type": "tool_result", "id": item_id, "call_id": call_id}
         return Item(self, head, {"block_list": []})
 
     def message(self, item_id: str, **fields: Json) -> Item:
-        """What the agent says."""
+        """Add a message of the agent."""
         head = {"type": "message", "id": item_id, "role": "assistant", **fields}
         return Item(self, head, {"block_list": []})
 

@@ -35,7 +35,7 @@ def files() -> dict[Path, str]:
     ]
     for name in names:
         story = STORIES[name]
-        trace = story.told()
+        trace = story.trace()
         folder = TRACES / name
         privates = []
         for line, (event, private) in enumerate(

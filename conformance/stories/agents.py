@@ -221,3 +221,45 @@ def imports_renumbered(trace: Trace) -> None:
     in_rhine = [item for item in view["output"][5]["block_list"] if item["type"] == "message"]
     assert in_rhine[0]["block_list"][0]["text"] == "1233 km[^1], longer than the Seine[^2]"
     assert "imports" not in view["tasks"][1]
+
+
+@story()
+def handoff(trace: Trace) -> None:
+    """An agent hands the conversation to another, which hands it to a third."""
+    run = trace.task("run_1").created(agent="triage", model="m", input="My invoice is wrong.")
+    run.begin()
+    run.whole_call("fc_1", "call_1", "transfer_to_billing", "{}")
+    result = run.result("fco_1", "call_1")
+    result.text("billing speaks now.")
+    result.done()
+    run.send("agent.switched", agent="billing", reason="It is about an invoice.")
+    run.says("msg_1", "Which invoice?")
+    run.send("agent.switched", agent="refunds")
+    run.says("msg_2", "You get your money back.")
+    run.completed()
+
+    view = trace.view()
+    assert view["agent"] == "refunds"
+    assert view["switches"] == [
+        {
+            "agent": "billing",
+            "output_index": 2,
+            "from": "triage",
+            "reason": "It is about an invoice.",
+        },
+        {"agent": "refunds", "output_index": 3, "from": "billing"},
+    ]
+
+
+@story()
+def compacted(trace: Trace) -> None:
+    """A summary stands for the older turns of the conversation; the last summary counts."""
+    run = trace.task("run_9").created(agent="assistant", previous_run_id="run_8", input="And May?")
+    run.begin()
+    run.send("history.compacted", summary="The user asks about Paris.", run_id="run_5")
+    run.send("history.compacted", summary="The user plans a journey to Paris.", run_id="run_6")
+    run.says("msg_1", "May is mild.")
+    run.completed()
+
+    summary = {"summary": "The user plans a journey to Paris.", "run_id": "run_6"}
+    assert trace.view()["compacted"] == summary

@@ -357,7 +357,7 @@ def defaults_spelt_out(trace: Trace) -> None:
 
 @story(legal=False, numbered=False)
 def silent_tasks(trace: Trace) -> None:
-    """Tasks that nobody created: the first one is the root, others need an open result."""
+    """Tasks without `task.created`: the first is the root, others need an open result."""
     root = trace.task("root")
     # The delta has nowhere to go, but its task exists from now on, without a status.
     root.send("text.delta", item_id="msg_0", output_index=0, block_index=0, delta="lost")
@@ -524,6 +524,8 @@ def out_of_place(trace: Trace) -> None:
     run.send("input_received", request_id="req_1")
     run.send("reference.imported", reference_id=1, source_task_id="a", source_reference_id=1)
     run.send("reference.imported", reference_id=1, source_task_id="b", source_reference_id=2)
+    run.send("agent.switched", agent="b")
+    run.send("agent.switched", agent="b")
     run.send("structured_output.done", value="first", name="Draft")
     run.send("structured_output.done", value="last")
     run.send("attempt", attempt=7, reason="unknown", superseded=["msg_0", "nothing"])
@@ -532,6 +534,11 @@ def out_of_place(trace: Trace) -> None:
     assert trace.view() == {
         "task_id": "run_1",
         "status": "input_required",
+        "agent": "b",
+        "switches": [
+            {"agent": "b", "output_index": 7},
+            {"agent": "b", "output_index": 7, "from": "b"},
+        ],
         "attempt": 7,
         "output": [
             {

@@ -1,4 +1,4 @@
-"""Calls and their results: in parallel, failing, elsewhere, and after somebody said yes or no."""
+"""Calls and their results: in parallel, failing, elsewhere, and after an approval or denial."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def input_required(trace: Trace) -> None:
 
 @story()
 def approval_granted(trace: Trace) -> None:
-    """A call runs after somebody said yes."""
+    """A call runs after its approval."""
     run = trace.task("run_1").created().begin()
     call = run.call("fc_1", "call_1", "send_mail")
     call.delta('{"to":"bob@example.org"}')
@@ -325,7 +325,7 @@ def approval_granted(trace: Trace) -> None:
 
 @story()
 def approval_rejected(trace: Trace) -> None:
-    """A call that never runs, because somebody said no: its result has failed."""
+    """A call that is denied and never runs: its result has failed."""
     run = trace.task("run_1").created().begin()
     call = run.call("fc_1", "call_1", "send_mail")
     call.delta('{"to":"bob@example.org"}')

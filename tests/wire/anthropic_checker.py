@@ -157,8 +157,9 @@ class MessageReader:
         elif delta["type"] == "signature_delta":
             assert kind == "thinking"
             assert not self._signed, "a signature comes once"
-            assert delta["signature"] == "", "nobody here can sign"
+            assert delta["signature"], "the AI SDK drops thinking without a signature"
             self._signed = True
+            self._open["signature"] = delta["signature"]
         else:
             name, field = _PIECES[kind]
             assert delta["type"] == name, f"a {delta['type']} in a {kind}"

@@ -10,8 +10,13 @@ Json = dict[str, Any]
 
 
 def events_of(frames: list[bytes]) -> list[Json]:
-    """The JSON of each frame, which has exactly an `event:` and a `data:` line."""
+    """The JSON of each frame, which has exactly an `event:` and a `data:` line.
+
+    OpenAI's last frame `[DONE]` is no event.
+    """
     found = []
+    if frames[-1:] == [b"data: [DONE]\n\n"]:
+        frames = frames[:-1]
     for frame in frames:
         assert frame.count(b"\n") == 3, frame
         name, data, *rest = frame.split(b"\n")

@@ -26,7 +26,14 @@ _EXTRAS = {
     ("McpToolExecutionError", "message"),
     ("ResponseCustomToolCall", "status"),
     ("Response", "store"),
+    ("Response", "frequency_penalty"),
+    ("Response", "presence_penalty"),
 }
+_NULL = {"completed_at", "max_output_tokens", "max_tool_calls", "safety_identifier"}
+_NULL |= {"prompt_cache_key", "reasoning", "previous_response_id", "instructions", "usage", "error"}
+_NULL |= {"incomplete_details"}
+_SET = {"truncation", "text", "presence_penalty", "frequency_penalty", "top_logprobs", "tools"}
+_SET |= {"service_tier", "temperature", "top_p", "metadata", "store", "background", "status"}
 _PARTS = {
     "output_text": ("content", "content_index", "response.output_text", "text"),
     "refusal": ("content", "content_index", "response.refusal", "refusal"),
@@ -43,7 +50,12 @@ TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
 def check_response(body: Json) -> None:
-    """A `response` object, by the published types."""
+    """A `response` object, by OpenAI's types and the fields that Open Responses requires."""
+    assert body.keys() >= _NULL | _SET
+    assert [name for name in _SET if body[name] is None] == []
+    assert body["text"]["format"]
+    for one in body["tools"]:
+        assert one["type"] != "function" or {"description", "parameters", "strict"} <= one.keys()
     _extras(Response.model_validate_json(json.dumps(body), strict=True))
 
 

@@ -30,10 +30,11 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
-from tailrace.testing.runs import Run, legal_runs
-from tailrace.testing.wire import as_recorded, check_wire, encoded
-from tailrace.wire.anthropic_messages import FORMAT
-from tests.traces import TRACES
+from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
+from tailrace.wire.anthropic_messages import message_object
+from tailrace.wire.anthropic_messages.encoder import FORMAT
+from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.anthropic_checker import MessageReader
 from tests.wire.frames import events_of
@@ -208,7 +209,7 @@ def test_each_delta_is_sent_as_it_comes() -> None:
         {"type": "thinking_delta", "thinking": "Whic"},
         {"type": "thinking_delta", "thinking": "h ci"},
         {"type": "thinking_delta", "thinking": "ty?"},
-        {"type": "signature_delta", "signature": ""},
+        {"type": "signature_delta", "signature": run.state.tasks[RUN].items[0].id},
         {"type": "text_delta", "text": "In P"},
         {"type": "text_delta", "text": "aris"},
         {"type": "text_delta", "text": "."},
@@ -630,7 +631,7 @@ def test_a_cancelled_run_keeps_what_it_had_and_asks_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("agent_error", "agent_error"),
+        ("agent_error", "api_error"),
         ("overloaded", "overloaded_error"),
         ("overloaded_error", "overloaded_error"),
         ("rate_limited", "rate_limit_error"),
@@ -890,3 +891,19 @@ def test_a_text_that_its_item_s_end_takes_away_ends_there(block_list: list[Any])
         )
         assert reader.texts() == ["Hello!"] * (len(begun) - 1)
         assert reader.stop_reason == "end_turn"
+
+
+# --- the object ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_the_object_has_what_the_events_of_a_replay_add_up_to(trace: Trace) -> None:
+    state = State()
+    for event, _ in trace.events:
+        state.absorb(event)
+    reader, found = MessageReader().read(FORMAT.open(state)[1]), message_object(state)
+    if reader.error is not None:
+        assert found == {"type": "error", "error": reader.error}
+    else:
+        assert found.get("content", []) == reader.content
+        assert found.get("stop_reason") == reader.stop_reason

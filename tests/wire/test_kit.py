@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core import events as ev
@@ -19,17 +19,18 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Text, UrlCitation
+from tailrace.core.snapshot import fork
 from tailrace.core.sse import Parser
 from tailrace.core.view import client_view
 from tailrace.testing.cursors import check_cursors
-from tailrace.testing.runs import Run, legal_runs
-from tailrace.testing.wire import check_wire, encoded, is_log
-from tailrace.wire import openai_numbers as numbers
+from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.wire_kit import check_wire, encoded, is_log
 from tailrace.wire import run, task
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, spread_retry, whole_number
 from tailrace.wire.formats import FORMATS
-from tailrace.wire.openai_encoder import ResponsesEncoder
 from tailrace.wire.openai_responses import ResponsesFormat
+from tailrace.wire.openai_responses import cursors as numbers
+from tailrace.wire.openai_responses.encoder import ResponsesEncoder
 from tests.traces import FOLDER, TRACES, Trace
 from tests.wire.openai_scripts import Script
 
@@ -50,6 +51,7 @@ FOREIGN = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_continues_anywhere_as_if_it_had_never_stopped(name: str, trace: Trace) -> None:
@@ -80,7 +82,6 @@ def test_a_format_continues_in_logs_of_other_writers_too(name: str, trace: Trace
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=25)
 @given(run=legal_runs(max_events=40))
 def test_a_format_continues_anywhere_in_random_runs(name: str, run: Run) -> None:
     check_wire(FORMATS[name], [event for event, _ in run])
@@ -90,6 +91,7 @@ RESUMABLE = [name for name, wire in FORMATS.items() if wire.resumable]
 BRIEF = ("provider_retry", "recovered_attempt", "s0_weather", "cancelled")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trace", BRIEF)
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_each_cursor_of_each_stream_resumes_with_exactly_the_rest(name: str, trace: str) -> None:
@@ -136,6 +138,7 @@ def abandoned() -> list[AnyEvent]:
     return script.add(ev.TaskCancelled).events
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", [recovered, cited, cited_bit_by_bit, abandoned])
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_cursors_of_a_long_run_resume_with_exactly_the_rest(
@@ -158,22 +161,24 @@ def test_a_number_says_which_frame_it_belongs_to(
     number = numbering.first(mode, seq) + k
     assert whole_number(str(number)) == number
     found, sub = numbers.split(number)
-    assert (found, numbers.place_of(sub)) == (seq, numbers.Place(numbering, mode, k))
+    assert (found, numbers.place_of(sub)) == (seq, numbers.FramePlace(numbering, mode, k))
 
 
 def test_a_stream_with_more_frames_than_numbers_ends_with_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = numbers.Numbering(numbers.WIDE.flag, 6)
-    monkeypatch.setattr("tailrace.wire.openai_encoder.NARROW", small)
-    monkeypatch.setattr("tailrace.wire.openai_encoder.WIDE", small)
+    monkeypatch.setattr("tailrace.wire.openai_responses.encoder.NARROW", small)
+    monkeypatch.setattr("tailrace.wire.openai_responses.encoder.WIDE", small)
     state = State()
     for event in cited():
         state.absorb(event)
     encoder = ResponsesEncoder(state, joined=True, numbering=small)
     frames = encoder.number([("response.x", {})] * 100, numbers.OPENING, 7)
-    assert len(frames) == small.room(numbers.OPENING)
-    assert b'"type":"too_long"' in frames[-1]
+    *numbered, done = frames
+    assert done == b"data: [DONE]\n\n"
+    assert len(numbered) == small.room(numbers.OPENING)
+    assert b'"type":"too_long"' in numbered[-1]
     assert (
         encoder.encode(Recorded(ev.TaskCompleted(task_id="run_7", sequence_number=99), b"")) == []
     )
@@ -244,7 +249,7 @@ def test_clients_that_lose_their_server_at_once_come_back_one_after_another() ->
 
 def test_a_cursor_behind_an_event_s_last_frame_is_refused() -> None:
     event = events_of(LOGGED[0])[0]
-    with pytest.raises(InvalidCursor, match="has only"):
+    with pytest.raises(InvalidCursor, match="has 1 frames"):
         run.FORMAT.resume(State(), Recorded(event, encode_event(event)), Cursor(1, 7))
 
 
@@ -487,13 +492,13 @@ class Borrowing(ResponsesFormat):
     """A format whose long openings use numbers that mean other places."""
 
     def open(self, state: State) -> tuple[ResponsesEncoder, list[Frame]]:
-        told: list[tuple[str, dict[str, Any]]] = []
-        encoder = ResponsesEncoder(state, joined=True, told=told)
+        replay: list[tuple[str, dict[str, Any]]] = []
+        encoder = ResponsesEncoder(fork(state), joined=True, replay=replay)
         end = (state.sequence_number + 1) << 12
-        first = min(end - 0x800, end - len(told))
+        first = min(end - 0x800, end - len(replay))
         return encoder, [
             b'data: {"type":"%b","sequence_number":%d}\n\n' % (name.encode(), number)
-            for number, (name, _) in enumerate(told, first)
+            for number, (name, _) in enumerate(replay, first)
         ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from openai.types.chat import ChatCompletion
 
 from tailrace.core import events as ev
 from tailrace.core.codec import decode_event
@@ -31,8 +32,8 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
-from tailrace.testing.wire import as_recorded, check_wire, is_log
-from tailrace.wire.openai_chat import FORMAT
+from tailrace.testing.wire_kit import as_recorded, check_wire, encoded, is_log
+from tailrace.wire.openai_chat import FORMAT, WITHOUT_USAGE, completion
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.chat_checker import ChatReader
@@ -627,3 +628,40 @@ def test_events_of_other_tasks_and_unknown_ones_say_nothing() -> None:
     gone = ev.TaskAttempt(task_id="nobody", attempt=2, reason="worker_lost", superseded=["m"])
     reader = strange(unknown, gone, ev.TaskInProgress(task_id=RUN), created, unknown)
     assert reader.said["content"] == ""
+
+
+# --- the object ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+def test_the_object_has_what_the_chunks_of_a_replay_add_up_to(trace: Trace) -> None:
+    events = [event for event, _ in trace.events]
+    told, found = joined(events, len(events)), completion(state_of(events))
+    if told.error is not None:
+        assert found == {"error": told.error}
+        return
+    parsed = json.loads(ChatCompletion.construct(**found).model_dump_json(warnings=False))
+    [choice] = found["choices"]
+    message = choice["message"]
+    assert parsed["object"] == found["object"] == "chat.completion"
+    assert choice["finish_reason"] == told.finish_reason
+    assert (message["content"] or "") == told.said["content"]
+    assert (message["refusal"] or "") == told.said["refusal"]
+    assert message.get("reasoning_content", "") == told.said["reasoning_content"]
+    calls = message.get("tool_calls", [])
+    assert [one["id"] for one in calls] == [one["id"] for one in told.calls]
+    for one, heard in zip(calls, told.calls, strict=True):
+        inner = one[one["type"]]
+        assert inner.get("arguments", inner.get("input")) == heard["arguments"]
+    assert [one["url_citation"] for one in message.get("annotations", ())] == told.annotations
+    assert [one["image_url"]["url"] for one in message.get("images", ())] == told.images
+    assert found["usage"] == told.usage
+
+
+def test_without_usage_no_chunk_is_without_a_choice() -> None:
+    events = scripts.everything().events
+    frames = [frame for each in encoded(WITHOUT_USAGE, events) for frame in each]
+    told = ChatReader().read(frames)
+    assert (told.is_done, told.usage) == (True, None)
+    replay = ChatReader().read(WITHOUT_USAGE.open(state_of(events))[1])
+    assert (replay.is_done, replay.usage) == (True, None)

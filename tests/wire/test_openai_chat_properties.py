@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from tailrace.core.fold import State
-from tailrace.testing.runs import Run, legal_runs
-from tailrace.testing.wire import as_recorded
+from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire.openai_chat import FORMAT
 from tests.wire.chat_checker import ChatReader
 from tests.wire.chat_runs import check, frames_of, joined
@@ -18,7 +18,6 @@ def test_every_run_is_a_stream_that_the_strict_reader_takes(run: Run) -> None:
     check(events, ChatReader().read(frames_of(events)))
 
 
-@settings(max_examples=30)
 @given(run=legal_runs(max_events=40))
 def test_a_reader_that_joins_anywhere_ends_with_the_same_message(run: Run) -> None:
     events = [event for event, _ in run]
@@ -26,7 +25,6 @@ def test_a_reader_that_joins_anywhere_ends_with_the_same_message(run: Run) -> No
         check(events, joined(events, place))
 
 
-@settings(max_examples=30)
 @given(run=legal_runs(max_events=30))
 def test_a_stream_that_is_closed_anywhere_has_an_end(run: Run) -> None:
     recorded = as_recorded([event for event, _ in run])

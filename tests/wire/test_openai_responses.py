@@ -31,11 +31,13 @@ from tailrace.core.items import (
     ToolResult,
     UrlCitation,
 )
-from tailrace.testing.runs import Run, legal_runs
-from tailrace.testing.wire import as_recorded, check_wire, encoded
+from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import (
+    DONE,
     FORMAT,
+    input_items,
     own_id,
     references,
     resolved,
@@ -83,6 +85,14 @@ def output(script: Script) -> list[dict[str, Any]]:
     body = response_object(script.state)
     check_response(body)
     return body["output"]  # type: ignore[no-any-return]
+
+
+def test_an_item_with_many_parts_makes_the_numbers_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.wire.openai_responses.encoder.MANY_PARTS", 0)
+    events = events_of(flat(check_wire(FORMAT, scripts.everything().events)))
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] < 1 << 52 < numbers[-1]
 
 
 # --- every legal run -----------------------------------------------------------------------------
@@ -140,7 +150,8 @@ def test_the_kit_and_the_strict_reader_take_the_written_runs(script: Script) -> 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_cursor_inside_an_event_goes_on_with_the_very_next_frame(script: Script) -> None:
     whole = flat(encoded(FORMAT, script.events))
-    for place, frame in enumerate(whole):
+    assert whole[-1] == DONE
+    for place, frame in enumerate(whole[:-1]):
         assert frame + gone_on(script, frame) == b"".join(whole[place:])
 
 
@@ -151,7 +162,8 @@ def test_so_does_a_cursor_from_a_stream_that_was_joined(script: Script) -> None:
         encoder, frames = FORMAT.open(folded(script.events[:place]))
         whole = frames + flat([encoder.encode(one) for one in recorded[place:]])
         for index in {0, len(frames) - 1, len(frames), len(whole) - 2} & set(range(len(whole))):
-            assert whole[index] + gone_on(script, whole[index]) == b"".join(whole[index:])
+            if whole[index] != DONE:
+                assert whole[index] + gone_on(script, whole[index]) == b"".join(whole[index:])
 
 
 def gone_on(script: Script, frame: bytes) -> bytes:
@@ -160,6 +172,61 @@ def gone_on(script: Script, frame: bytes) -> bytes:
     before = folded(script.events[: cursor.seq - 1])
     encoder, left = FORMAT.resume(before, recorded[cursor.seq - 1], cursor)
     return b"".join([*left, *flat([encoder.encode(one) for one in recorded[cursor.seq :]])])
+
+
+def test_the_last_frame_has_no_number_to_go_on_from() -> None:
+    script = scripts.failed()
+    *_, last, _ = flat(encoded(FORMAT, script.events))
+    number = events_of([last])[0]["sequence_number"]
+    frame = b'event: x\ndata: {"type":"x","sequence_number":%d}\n\n'
+    assert gone_on(script, frame % number) == DONE
+    with pytest.raises(InvalidCursor):
+        gone_on(script, frame % (number + 1))
+
+
+def test_what_a_request_left_out_is_filled_in() -> None:
+    options = {
+        "text": {"verbosity": "low"},
+        "reasoning": {"effort": "low"},
+        "tools": [{"type": "function", "name": "pick"}, {"type": "web_search"}, "odd"],
+    }
+    body = response_object(Script(options=options).state)
+    assert body["text"] == {"format": {"type": "text"}, "verbosity": "low"}
+    assert body["reasoning"] == {"effort": "low", "summary": None}
+    function = {"type": "function", "name": "pick", "description": None, "parameters": None}
+    assert body["tools"] == [{**function, "strict": False}, {"type": "web_search"}, "odd"]
+
+
+def test_the_input_is_shown_as_items_with_ids() -> None:
+    items: list[Any] = [
+        {"role": "user", "content": "Is it sunny?"},
+        {"type": "message", "role": "assistant", "content": "Yes.", "id": "msg_1"},
+        {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
+        {"type": "function_call_output", "call_id": "c", "output": "15 C"},
+    ]
+    told_items = input_items(Script(input=items).state)
+    message = {"type": "message", "status": "completed"}
+    assert told_items == [
+        {
+            **message,
+            "id": "msg_run_7_in0",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Is it sunny?"}],
+        },
+        {
+            **message,
+            "id": "msg_1",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Yes.", "annotations": []}],
+        },
+        {**message, **items[2], "id": "msg_run_7_in2"},
+        {**items[3], "id": "item_run_7_in3"},
+    ]
+    for odd, text in (("Hello.", "Hello."), ({"a": 1}, '{"a":1}'), ([7], "7")):
+        [item] = input_items(Script(input=odd).state)
+        assert item["content"] == [{"type": "input_text", "text": text}]
+    assert input_items(Script(input=None).state) == []
+    assert input_items(State()) == []
 
 
 def test_a_cursor_is_a_number_that_needs_no_state() -> None:
@@ -172,6 +239,7 @@ def test_a_cursor_is_a_number_that_needs_no_state() -> None:
 def test_frames_have_no_id_and_the_heartbeat_is_a_comment() -> None:
     # With an id anywhere, openai-python reads the blank line after a comment as an event.
     frames = flat(encoded(FORMAT, scripts.everything().events))
+    assert frames[-1] == DONE
     assert not [frame for frame in frames if b"\nid:" in frame or frame.startswith(b"id:")]
     assert FORMAT.heartbeat.startswith(b":")
     assert FORMAT.preamble() == b""
@@ -720,8 +788,8 @@ def test_a_response_echoes_what_its_request_said_and_nothing_else() -> None:
     body = response_object(Script(options=options, metadata={"a": "b"}).state)
     check_response(body)
     assert (body["status"], body["background"], body["temperature"]) == ("queued", True, 0.5)
-    assert body["top_p"] is None
-    assert "max_output_tokens" not in body
+    assert body["top_p"] == 1.0
+    assert body["max_output_tokens"] is None
     assert "canary" not in json.dumps(body)
     assert body["metadata"] == {"a": "b"}
     assert response_object(Script(metadata={"a": 1}, options=[]).state)["metadata"] == {}

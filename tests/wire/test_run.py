@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tailrace.core import events as ev
 from tailrace.core.errors import InvalidCursor
@@ -25,11 +25,12 @@ from tailrace.core.items import (
 )
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import Parser
-from tailrace.testing.runs import Run, legal_runs
-from tailrace.testing.wire import as_recorded, encoded, is_log
+from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.wire_kit import as_recorded, encoded, is_log
 from tailrace.wire.base import Cursor, Frame, InsideEvents, ThreadFormat
-from tailrace.wire.run import FORMAT, OPENING, RunFormat
-from tailrace.wire.run_outputs import SUMMARY_CHARACTERS
+from tailrace.wire.counted import OPENING
+from tailrace.wire.run.encoder import FORMAT, RunFormat
+from tailrace.wire.run.outputs import SUMMARY_CHARACTERS
 from tests.traces import TRACES, Trace
 
 LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
@@ -181,7 +182,6 @@ def test_the_order_holds_in_every_trace(trace: Trace) -> None:
     check_order(told(events), ended=root.ended)
 
 
-@settings(max_examples=40)
 @given(run=legal_runs(max_events=60))
 def test_the_order_holds_in_random_runs(run: Run) -> None:
     events: list[AnyEvent] = [event for event, _ in run]

@@ -11,9 +11,9 @@ from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ToolResult, Usage
 from tailrace.core.sse import Parser
-from tailrace.testing.wire import encoded
+from tailrace.testing.wire_kit import encoded
 from tailrace.wire.formats import FORMATS
-from tailrace.wire.usage import usage_of_run
+from tailrace.wire.projection import usage_of_run
 from tests.traces import TRACES
 from tests.wire.openai_scripts import RUN, Script
 

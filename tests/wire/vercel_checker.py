@@ -44,7 +44,10 @@ _FIELDS: dict[str, tuple[str, str]] = {
 }
 _NULLABLE = ("data", "input", "output")
 _FINISH_REASONS = ("stop", "length", "content-filter", "tool-calls", "other")
-_ALWAYS_TRANSIENT = ("data-delta", "data-block", "data-step", "data-notice", "data-progress")
+_ALWAYS_TRANSIENT = (
+    *("data-delta", "data-block", "data-step", "data-notice", "data-progress"),
+    *("data-agent", "data-history"),
+)
 _ENDS = ("finish", "error", "abort")
 
 

@@ -1,1 +1,1 @@
-"""What clients are sent: one file, one format. Pure functions of the folded state."""
+"""Wire formats: what clients receive. A file or package is a format, pure and without I/O."""

@@ -1,37 +1,41 @@
-"""What every wire format promises, so that live, resume, replay and late join are one mechanism.
+"""The contract of a wire format. Live, resume, replay and late join are the same mechanism.
 
-A format is a pure function of the folded state. `at(state)` gives an encoder that is ready for the
-next event; `open(state)` gives, besides, the frames that bring a client that knows nothing to that
-state. The kit in `tailrace.testing.wire` proves, for every trace and every place in it:
+A format is a pure function of the folded state. `at(state)` returns an encoder for the next event.
+`open(state)` also returns the frames that bring an empty client to that state. The kit in
+`tailrace.testing.wire_kit` proves, for every trace and every position in it:
 
     encode(all)[n:] == at(fold(first n)).encode(rest)
 
-An encoder never waits, never asks for the time and never sees a private part.
+An encoder does no I/O, reads no clock and sees no private part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
+
+from tailrace.core import sse
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.lines import Lines
+from tailrace.core.log_lines import Lines
 
 Frame = bytes
-"""One server-sent event, ready to be written."""
+"""A server-sent event, ready to be written."""
 
 MAX_CURSOR = 2**53 - 1
+"""The greatest integer that JavaScript clients read exactly."""
 
 RETRY_MS = 1000
-"""The shortest time that clients wait before they connect again."""
+"""The shortest time that clients wait before they reconnect."""
 
 
 class Cursor(NamedTuple):
     """Where a client stopped: after event `seq`, or inside it, after its frame number `sub`.
 
-    `epoch` is checked against the log's where the format carries it.
+    `epoch` is compared with the log's, in formats that have it.
     """
 
     seq: int
@@ -44,21 +48,21 @@ START = Cursor(0)
 
 
 class Encoder(Protocol):
-    """Turns the events after some state into frames, one by one."""
+    """Turns the events after a state into frames."""
 
     def encode(self, recorded: Recorded) -> list[Frame]:
-        """The frames of the next event; often one, sometimes none."""
+        """The frames of the next event; there may be none."""
 
     def close(self, reason: str) -> list[Frame]:
-        """The frames that end whatever is open, when the stream stops short of the run's end.
+        """The frames that end everything open, when the stream stops before the run ends.
 
-        The encoder stays as it is: other readers of the run may share it.
+        The encoder does not change: other readers of the run may share it.
         """
 
 
 @runtime_checkable
 class EndsEarly(Encoder, Protocol):
-    """An encoder whose last frame may come before the run's last event."""
+    """An encoder whose last frame may precede the run's last event."""
 
     @property
     def over(self) -> bool:
@@ -66,111 +70,163 @@ class EndsEarly(Encoder, Protocol):
 
 
 def is_over(encoder: Encoder) -> bool:
-    """Whether a stream has nothing more to send, although its run may go on."""
+    """Whether a stream has nothing more to send, although its run may continue."""
     return isinstance(encoder, EndsEarly) and encoder.over
 
 
 class Format(Protocol):
-    """A wire format: its name, its headers, and where its encoders come from."""
+    """A wire format: its name, its headers and its encoders."""
 
     name: str
     headers: dict[str, str]
     resumable: bool
-    """Whether clients can say where they stopped. If not, they get a replay."""
+    """Whether clients have a cursor. If not, they get a replay."""
     stateful: bool
-    """Whether `at` looks at the state. If not, a resume need not fold the log before it."""
+    """Whether `at` reads the state. If not, a resume does not fold the log before it."""
     shows_attempts: bool
-    """Whether what a lost attempt had shown stays in the stream. If not, whoever comes after is
-    brought to the state in which it is gone."""
+    """Whether the items of a lost attempt stay in the stream. If not, a client that connects later
+    starts from a state without them."""
     heartbeat: Frame
-    """What is sent into a long silence; harmless to this format's clients."""
+    """Sent into a long silence. Clients of the format ignore it."""
 
     def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
-        """What is sent before the first frame, if anything.
-
-        `retry_ms` is how long a client waits before it connects again.
-        """
+        """The bytes before the first frame; `retry_ms` is how long clients wait to reconnect."""
 
     def at(self, state: State) -> Encoder:
-        """An encoder for the event after this state. The state stays the caller's."""
+        """An encoder for the event after this state. The state is not changed."""
 
     def open(self, state: State) -> tuple[Encoder, list[Frame]]:
         """An encoder, and the frames that bring an empty client to this state."""
 
     def cursor(self, text: str) -> Cursor:
-        """Read what a client sent to say where it stopped, or raise `InvalidCursor`."""
+        """Read a client's cursor, or raise `InvalidCursor`."""
+
+
+class DefaultFormat:
+    """What most formats have in common."""
+
+    headers: dict[str, str] = {}
+    resumable = True
+    stateful = True
+    shows_attempts = False
+    heartbeat: Frame = sse.comment("ping")
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """Nothing: most clients do not reconnect by themselves."""
+        return b""
+
+
+class ReplayFormat(DefaultFormat):
+    """A format without cursors: a client that lost its connection gets a replay."""
+
+    resumable = False
+
+    def cursor(self, text: str) -> Cursor:
+        """Refuse any cursor."""
+        raise InvalidCursor("This format has no cursor; ask again without one for a replay.")
 
 
 def spread_retry(chance: float) -> int:
-    """How long a client waits, for a chance from 0 to 1: one to three times the shortest time.
+    """How long a client waits, for a chance from 0 to 1: the shortest time, up to three times it.
 
-    Clients that lose their server at once come back one after another.
+    So clients that lose their server together do not reconnect together.
     """
     return int(RETRY_MS * (1 + 2 * chance))
 
 
 @runtime_checkable
 class InsideEvents(Format, Protocol):
-    """A format whose cursors may stand between two frames of one event."""
+    """A format whose cursors may point between two frames of an event."""
 
     def resume(
         self, before: State, recorded: Recorded, cursor: Cursor
     ) -> tuple[Encoder, list[Frame]]:
-        """An encoder for the event after `recorded`, and what is left of that event's frames.
+        """An encoder for the event after `recorded`, and the frames of `recorded` after the cursor.
 
-        `before` is the state that event `cursor.seq`, which is `recorded`, came upon. Raises
+        `recorded` is event `cursor.seq`, and `before` is the state before it. Raises
         `InvalidCursor` if the event has no such frame.
         """
 
 
 @runtime_checkable
-class TellsGaps(Format, Protocol):
-    """A format that can tell its clients that a part of the log is not to be had.
+class ReportsGaps(Format, Protocol):
+    """A format with a frame for a gap: events that the log no longer has.
 
-    What follows the gap is `open`. `epoch` is of the writer of the state's last event.
+    The frames of `open` follow the gap. `epoch` belongs to the writer of the state's last event.
     """
 
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
-        """What a client is told whose cursor the log cannot serve; the state is what there is."""
+        """The frame for a client whose cursor points before `state`, the oldest that is left."""
 
     def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
         """An encoder, and the frames that bring an empty client to this state."""
 
 
 @runtime_checkable
-class OpensInPieces(TellsGaps, Protocol):
-    """A format whose opening may be too large to be encoded at once."""
+class OpensInPieces(ReportsGaps, Protocol):
+    """A format whose opening may be too large to encode at once."""
 
     def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
-        """The frames of `open`, joined and cut anywhere."""
+        """The bytes of `open`, in pieces of any size."""
 
 
 @runtime_checkable
-class ThreadFormat(TellsGaps, Protocol):
-    """A format in which the runs of a thread can be streamed one after another."""
+class ThreadFormat(ReportsGaps, Protocol):
+    """A format that can stream the runs of a thread one after another."""
 
-    def in_thread(self, ordinal: int) -> TellsGaps:
-        """How the thread's run of this number is told: its ids are `ordinal:…`.
+    def in_thread(self, ordinal: int) -> ReportsGaps:
+        """The format of the thread's run with this number: its ids are `ordinal:…`.
 
-        Its `cursor` reads what stands behind the colon.
+        Its `cursor` reads the text behind the colon.
         """
 
 
 @runtime_checkable
 class FramesLines(Format, Protocol):
-    """A format that shows the log's own bytes, so that history need not be decoded for it."""
+    """A format that sends the log's own bytes, so the log need not be decoded."""
 
     def frames(self, lines: Lines) -> bytes:
-        """What `at(State()).encode` would give for these events, joined."""
+        """The frames that `at(State()).encode` returns for these events, joined."""
 
 
 def whole_number(text: str) -> int:
-    """A cursor's number: ASCII digits, no sign, no leading zero, below 2^53.
+    """Read a cursor's number: ASCII digits, no sign, no leading zero, below 2^53.
 
-    `int()` alone would take `+1`, `1_0`, spaces and Arabic digits.
+    `int()` alone accepts `+1`, `1_0`, spaces and Arabic digits.
     """
     if text.isascii() and text.isdigit() and len(text) <= 16 and (text == "0" or text[0] != "0"):
         number = int(text)
         if number <= MAX_CURSOR:
             return number
-    raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
+    raise invalid_cursor(text)
+
+
+def invalid_cursor(text: str) -> InvalidCursor:
+    """The refusal of a text that is no cursor."""
+    return InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
+
+
+def safe_json(raw: bytes) -> bytes:
+    """Rename keys that the AI SDK's parser refuses: they could pollute a prototype.
+
+    A model or a tool may have written such a key, and the parser would end the stream.
+    """
+    if b'"__proto__":' in raw or b'"constructor":' in raw:
+        return msgspec.json.encode(_renamed(msgspec.json.decode(raw)))
+    return raw
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_renamed(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key + "_" if _pollutes(key, item) else key: _renamed(item) for key, item in value.items()
+    }
+
+
+def _pollutes(key: str, value: Any) -> bool:
+    if key == "constructor":
+        return isinstance(value, dict) and "prototype" in value
+    return key == "__proto__"

@@ -1,10 +1,12 @@
-"""Every wire format by its name: the one table that the server and the converter look into."""
+"""The table of wire formats, which the server and the converter read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tailrace.wire import (
+    ag_ui,
+    agents,
     anthropic_messages,
     openai_chat,
     openai_responses,
@@ -19,10 +21,12 @@ FORMATS: Mapping[str, Format] = {
     for wire in (
         task.FORMAT,
         run.FORMAT,
+        agents.FORMAT,
         openai_responses.FORMAT,
         openai_chat.FORMAT,
         anthropic_messages.FORMAT,
         vercel_ui.FORMAT,
+        ag_ui.FORMAT,
     )
 }
-"""A format that is added here is served and converted to, without further work."""
+"""A format that is added here is served, and `convert` can write it."""

@@ -7,29 +7,35 @@ from collections.abc import Iterator
 import msgspec
 
 from tailrace.core import sse
-from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.lines import Lines, framed, place, template
+from tailrace.core.log_lines import Lines, framed, place, template
 from tailrace.core.snapshot import save_pieces
-from tailrace.wire.base import RETRY_MS, Cursor, Frame, whole_number
+from tailrace.wire.base import (
+    RETRY_MS,
+    Cursor,
+    DefaultFormat,
+    Frame,
+    invalid_cursor,
+    whole_number,
+)
 
 
 class TaskEncoder:
-    """Frames events as they are; all it remembers is the epoch, which seldom changes."""
+    """Frames events as they are. It keeps the epoch, which seldom changes."""
 
     __slots__ = ("_epoch", "_frame", "_ordinal")
 
     def __init__(self, ordinal: int | None = None) -> None:
-        """For a run by itself, or for the run of this number in its thread."""
+        """For a run, or for the run with this number in its thread."""
         self._epoch = -1
         self._frame = b""
         self._ordinal = ordinal
 
     def encode(self, recorded: Recorded) -> list[Frame]:
-        """One event, one frame, whose id is the cursor after it.
+        """The frame of an event; its id is the cursor after the event.
 
-        The log's JSON is always one line, so framing it takes no look at it.
+        The log's JSON is always a single line, so it is framed unread.
         """
         if recorded.epoch != self._epoch:
             self._epoch = recorded.epoch
@@ -37,35 +43,32 @@ class TaskEncoder:
         return [self._frame % (recorded.event.sequence_number, recorded.public)]
 
     def close(self, reason: str) -> list[Frame]:
-        """Nothing: whoever is cut asks again with its cursor."""
+        """Nothing: the client reconnects with its cursor."""
         return []
 
 
-class TaskFormat:
-    """`task`: what our own clients read."""
+class TaskFormat(DefaultFormat):
+    """`task`: for Tailrace's own clients."""
 
     name = "task"
-    headers: dict[str, str] = {}
-    resumable = True
     stateful = False
     shows_attempts = True
-    heartbeat: Frame = sse.comment("ping")
     _ordinal: int | None = None
 
     def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
-        """How long clients wait before they connect again."""
+        """How long clients wait before they reconnect."""
         return sse.retry(retry_ms)
 
     def at(self, state: State) -> TaskEncoder:
-        """Any encoder will do: the format has no memory."""
+        """An encoder; the state does not matter."""
         return TaskEncoder(self._ordinal)
 
     def open(self, state: State, epoch: int = 1) -> tuple[TaskEncoder, list[Frame]]:
-        """One snapshot frame holds it all."""
+        """A single frame with a snapshot of the state."""
         return self.at(state), [b"".join(self.opening(state, epoch))]
 
     def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
-        """The frame of `open` in pieces, which are encoded when they are asked for."""
+        """The frame of `open` in pieces, each encoded when it is needed."""
         frame = self._frame(state, epoch, {"type": "task.snapshot"}, {"state": None})
         head, _, end = frame.rpartition(b"null")
         yield head
@@ -73,15 +76,15 @@ class TaskFormat:
         yield end
 
     def frames(self, lines: Lines) -> bytes:
-        """Frames of many events; what the log keeps as frames is sent as it is."""
+        """The frames of many events. Frames that the log stores are sent unchanged."""
         if self._ordinal is None and lines.framed:
             return lines.raw
         return framed(_place(self._ordinal, lines.epoch), lines.first_seq, lines.publics())
 
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
-        """What a client is told whose cursor the log cannot serve.
+        """`task.gap`, without an id where a snapshot follows.
 
-        It is no cursor where a snapshot follows: who is cut in between needs that snapshot.
+        A client that is cut before the snapshot must not resume behind it.
         """
         frame = self._frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
         return frame if state.root is None else frame.partition(b"\n")[2]
@@ -96,7 +99,7 @@ class TaskFormat:
             return Cursor(0)
         epoch, dash, seq = text.partition("-")
         if not dash:
-            raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
+            raise invalid_cursor(text)
         return Cursor(whole_number(seq), epoch=whole_number(epoch))
 
     def _frame(
@@ -115,7 +118,7 @@ class TaskFormat:
 
 
 class TaskInThread(TaskFormat):
-    """The run of one number in its thread: ids are `ordinal:seq`."""
+    """A run of a thread: ids are `ordinal:seq`."""
 
     name = "task in thread"
 
@@ -132,7 +135,7 @@ class TaskInThread(TaskFormat):
 
 
 def _place(ordinal: int | None, epoch: int) -> bytes:
-    """What stands before the number in an id."""
+    """The part of an id before the number."""
     return place(epoch) if ordinal is None else b"%d:" % ordinal
 
 

@@ -1,0 +1,49 @@
+"""AG-UI 1.0: the run as the events that CopilotKit and `@ag-ui/client` read.
+
+| here | there |
+| --- | --- |
+| message | `TEXT_MESSAGE_*`; its texts and refusals are separated by a blank line |
+| reasoning | `REASONING_*`: the summary or the raw text, whichever came first |
+| tool_call | `TOOL_CALL_START`, `TOOL_CALL_ARGS`, `TOOL_CALL_END` |
+| tool_result | `TOOL_CALL_RESULT`, when it is closed |
+| tool_call, executor `client` | announced when the run completes without a result for it |
+| sub-agent | `SUBAGENT_*`; its events carry `subagentRunId` |
+| step of the root | `STEP_STARTED`, `STEP_FINISHED` |
+| progress | `ACTIVITY_SNAPSHOT` of type `progress` |
+| data block named `state` | `STATE_SNAPSHOT` |
+| structured output, notice, citation, other data, file, image | `CUSTOM` |
+| another agent, compacted history | `CUSTOM`: `agent_switched`, `history_compacted` |
+| input required | `RUN_FINISHED` with the outcome `interrupt`, when nothing else runs |
+
+The client rejects a stream that leaves anything open, so every end closes what is open first. A
+superseded item that was sent ends the stream with `RUN_ERROR`: AG-UI cannot take it back.
+"""
+
+from __future__ import annotations
+
+from tailrace.core.fold import State
+from tailrace.core.snapshot import fork
+from tailrace.wire.ag_ui.encoder import AgUiEncoder, lost_items
+from tailrace.wire.base import Frame, ReplayFormat
+
+
+class AgUiFormat(ReplayFormat):
+    """`ag-ui`: for `@ag-ui/client`, `ag-ui-protocol` and CopilotKit."""
+
+    name = "ag-ui"
+
+    def at(self, state: State) -> AgUiEncoder:
+        """An encoder for a client that has received everything up to this state."""
+        return AgUiEncoder(fork(state), lost=lost_items(state))
+
+    def answered(self, state: State) -> AgUiEncoder:
+        """An encoder for a client that has answered what the run waits for."""
+        return AgUiEncoder(fork(state), lost=lost_items(state), answered=True)
+
+    def open(self, state: State) -> tuple[AgUiEncoder, list[Frame]]:
+        """A replay in few events; superseded items are left out."""
+        encoder = AgUiEncoder(fork(state), lost=False)
+        return encoder, encoder.opening()
+
+
+FORMAT = AgUiFormat()

@@ -1,0 +1,430 @@
+"""Encodes a run for AG-UI: its order, its pauses, its ends, and its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tailrace.core import events as ev
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
+from tailrace.core.parts import DELTAS, PARTS
+from tailrace.core.state import ImageNode, Part, TaskNode, TextNode
+from tailrace.wire.ag_ui.frames import (
+    custom,
+    event_frame,
+    progress_frame,
+    step_frames,
+    subagent_end,
+    subagent_started,
+    subagent_suspended,
+    tag,
+    usage_entries,
+)
+from tailrace.wire.ag_ui.items import (
+    block_frames,
+    citation,
+    content_frames,
+    delta_frames,
+    end_frames,
+    is_for_client,
+    is_sent,
+    late_parts,
+    open_thoughts,
+    part_frames,
+    result_frames,
+    start_frames,
+    thought,
+    whole_call,
+    whole_part,
+)
+from tailrace.wire.base import Frame
+from tailrace.wire.projection import (
+    is_client,
+    newly_superseded,
+    shown_parts,
+)
+
+INTERRUPTED = "The worker was lost; the answer begins again. Ask again to read it."
+
+
+class AgUiEncoder:
+    """Encodes the events of a run. It keeps only the state that it folds."""
+
+    __slots__ = ("_answered", "_lost", "_paused", "_state")
+
+    def __init__(self, state: State, *, lost: bool, answered: bool = False) -> None:
+        """Ready for the event after `state`, which it takes over.
+
+        `lost` is whether the client received an item that was superseded, `answered` whether it
+        has just answered what the run waits for.
+        """
+        self._state = state
+        self._lost = lost
+        self._answered = answered
+        self._paused = is_paused(state)  # a delta never changes it
+
+    @property
+    def over(self) -> bool:
+        """Whether the response has ended: with its run, for a pause, or by an error."""
+        root = self._state.root
+        if self._lost or root is None:
+            return self._lost
+        return root.ended or (not self._answered and self._paused)
+
+    def encode(self, recorded: Recorded) -> list[Frame]:
+        """The frames of the next event."""
+        event: Any = recorded.event
+        state = self._state
+        if self._lost or (state.root is not None and state.root.ended):
+            state.absorb(event)
+            return []
+        paused, known = self._paused, len(state.tasks)
+        if event.__class__ in DELTAS:
+            fitted = state.absorb(event) and not paused
+            delta = delta_frames(state.tasks[event.task_id], event) if fitted else []
+            return [*self._new_tasks(known), *delta]
+        task = state.tasks.get(event.task_id)
+        cut = _open_frames(task) if task is not None and isinstance(event, ev.TERMINAL) else []
+        lost = newly_superseded(task, event)
+        fitted = state.absorb(event)
+        self._paused = is_paused(state)
+        if paused:
+            if self._paused:
+                return []
+            self._answered = False
+            return [*self._resumed(), *self._ended_now(event)]
+        frames = self._new_tasks(known)
+        task = state.tasks.get(event.task_id)
+        if not fitted or task is None:
+            return frames
+        if any(map(is_sent, lost)):
+            self._lost = True
+            return [
+                *frames,
+                *self._ends(),
+                event_frame("RUN_ERROR", message=INTERRUPTED, code="lost"),
+            ]
+        frames += cut
+        handler = _HANDLERS.get(event.__class__)
+        if handler is not None:
+            frames += handler(state, task, event)
+        if isinstance(event, ev.TERMINAL):
+            frames += self._end_of(task)
+        elif self._paused:
+            frames += self._pause()
+        return frames
+
+    def close(self, reason: str) -> list[Frame]:
+        """An error: an end without it looks like success."""
+        if self.over:
+            return []
+        return [*self._ends(), event_frame("RUN_ERROR", message=reason)]
+
+    def opening(self) -> list[Frame]:
+        """The frames that bring an empty client to the state."""
+        root = self._state.root
+        if root is None:
+            return []
+        frames = [self._started(), *step_frames(root, "STEP_STARTED"), *_replay(self._state, root)]
+        if root.ended:
+            return [*frames, *self._end_of(root)]
+        return [*frames, *self._pause()] if self._paused else frames
+
+    # --- the run -------------------------------------------------------------------------------
+
+    def _names(self) -> dict[str, str]:
+        root = self._state.root
+        assert root is not None
+        return {"threadId": str(root.facts.get("thread_id", root.task_id)), "runId": root.task_id}
+
+    def _started(self) -> Frame:
+        return event_frame("RUN_STARTED", **self._names(), protocolVersion="1.0")
+
+    def _new_tasks(self, known: int) -> list[Frame]:
+        """The frames of tasks that the last event created."""
+        if len(self._state.tasks) == known:
+            return []
+        return [
+            self._started() if task.parent is None else subagent_started(task)
+            for task in list(self._state.tasks.values())[known:]
+        ]
+
+    def _resumed(self) -> list[Frame]:
+        """Begin again after a pause, and open what it closed."""
+        root = self._state.root
+        assert root is not None
+        return [self._started(), *step_frames(root, "STEP_STARTED"), *_reopened(root)]
+
+    def _ended_now(self, event: Any) -> list[Frame]:
+        """The end of a task that a pause had closed."""
+        task = self._state.tasks.get(event.task_id)
+        if task is None or not isinstance(event, ev.TERMINAL):
+            return []
+        again = [subagent_started(task)] if task.parent is not None else []
+        return [*again, *self._end_of(task)]
+
+    def _ends(self) -> list[Frame]:
+        """Close everything that is open, children before parents."""
+        root = self._state.root
+        return [] if root is None else [*_closed(root), *step_frames(root, "STEP_FINISHED")]
+
+    def _pause(self) -> list[Frame]:
+        interrupts = [
+            {
+                "id": request.id,
+                "reason": request.kind,
+                **({"message": request.message} if request.message else {}),
+                **({"toolCallId": request.call_id} if request.call_id else {}),
+                **({"responseSchema": request.schema} if isinstance(request.schema, dict) else {}),
+                **tag(task),
+            }
+            for task in self._state.tasks.values()
+            if task.status == "input_required"
+            for request in task.requests
+        ]
+        outcome = {"type": "interrupt", "interrupts": interrupts}
+        return [*self._ends(), event_frame("RUN_FINISHED", **self._names(), outcome=outcome)]
+
+    def _end_of(self, task: TaskNode) -> list[Frame]:
+        """The end of a task; its open items are closed already."""
+        if task.parent is not None:
+            return [subagent_end(task)]
+        usage = usage_entries(self._state)
+        ends = step_frames(task, "STEP_FINISHED", among=task.open_steps)
+        if task.status == "failed":
+            error = task.error
+            message = error.message if error is not None else "The run failed."
+            code = error.code if error is not None else None
+            return [*ends, event_frame("RUN_ERROR", message=message, code=code, usage=usage)]
+        pending: list[str] = []
+        result: Any = None
+        outcome: dict[str, Any] = {"type": "success"}
+        if task.status == "cancelled":
+            outcome = {"type": "cancelled"}
+        elif task.status == "incomplete":
+            result = {"status": "incomplete", "reason": task.reason}
+        else:
+            output = task.structured_output
+            result = output["value"] if output is not None else None
+            for call_id, node in task.calls.items():
+                if is_for_client(node) and call_id not in task.call_results:
+                    ends += whole_call(task, node)
+                    pending.append(call_id)
+            if pending:
+                outcome["pendingToolCallIds"] = pending
+        return [
+            *ends,
+            event_frame(
+                "RUN_FINISHED", **self._names(), result=result, outcome=outcome, usage=usage
+            ),
+        ]
+
+
+def is_paused(state: State) -> bool:
+    """Whether the run waits for people, and nothing else of it runs."""
+    waiting = [task for task in state.tasks.values() if task.status == "input_required"]
+    if not waiting:
+        return False
+    above: set[tuple[str, str | None]] = set()
+    for task in waiting:
+        while task.parent is not None:
+            above.add((task.parent.task_id, task.call_id))
+            task = task.parent
+    return not any(
+        node.started and _has_no_result(task, call_id) and (task.task_id, call_id) not in above
+        for task in state.tasks.values()
+        if not task.ended
+        for call_id, node in task.calls.items()
+        if not node.superseded
+    )
+
+
+def _has_no_result(task: TaskNode, call_id: str) -> bool:
+    result = task.call_results.get(call_id)
+    return result is None or result.is_open
+
+
+def lost_items(state: State) -> bool:
+    """Whether a client that read all events received items that were superseded."""
+    return any(
+        node.superseded and is_sent(node)
+        for task in state.tasks.values()
+        for node in task.items.values()
+    )
+
+
+def _open_frames(task: TaskNode) -> list[Frame]:
+    """The ends of a task's open items, in order."""
+    return [
+        frame
+        for node in task.output()
+        if node.is_open
+        for frame in (*open_thoughts(task, node, "END"), *end_frames(task, node))
+    ]
+
+
+def _closed(task: TaskNode) -> list[Frame]:
+    """The ends of everything open below a task, and of the task's own items."""
+    frames = [
+        frame
+        for child in task.children
+        if not child.ended
+        for frame in (*_closed(child), subagent_suspended(child))
+    ]
+    return [*frames, *_open_frames(task)]
+
+
+def _reopened(task: TaskNode) -> Iterator[Frame]:
+    """Open again what `_closed` closed."""
+    for node in task.output():
+        if node.is_open:
+            yield from start_frames(task, node)
+            yield from open_thoughts(task, node, "START", role="reasoning")
+    for child in task.children:
+        if not child.ended:
+            yield subagent_started(child)
+            yield from _reopened(child)
+
+
+def _replay(state: State, task: TaskNode) -> Iterator[Frame]:
+    """A task's items so far, in order; sub-agents come before their results."""
+    replayed: set[str] = set()
+    for node in sorted(task.output(), key=lambda node: node.at):
+        item = node.item
+        if isinstance(item, ToolResult):
+            for child in task.children:
+                if child.call_id == item.call_id and child.task_id not in replayed:
+                    replayed.add(child.task_id)
+                    yield from _replayed_child(state, child)
+            yield from block_frames(task, node)
+            if not node.is_open:
+                yield from result_frames(task, node)
+            continue
+        yield from start_frames(task, node)
+        if isinstance(item, Reasoning):
+            for n, part in sorted(shown_parts(node).items()):
+                yield thought(task, node, n, "START", role="reasoning")
+                if part.text:
+                    yield thought(task, node, n, "CONTENT", delta=part.text)
+                if not part.is_open:
+                    yield thought(task, node, n, "END")
+        elif isinstance(item, ToolCall) and not is_client(node.item):
+            if node.arguments is not None and node.arguments.text:
+                call = {"toolCallId": item.call_id, "delta": node.arguments.text}
+                yield event_frame("TOOL_CALL_ARGS", **tag(task), **call)
+            if node.progress:
+                yield progress_frame(task, item.call_id, node.progress)
+        elif isinstance(item, Message):
+            for n, text in sorted(node.parts.items()):
+                if isinstance(text, TextNode):
+                    yield from content_frames(task, node, n, text.text)
+            yield from block_frames(task, node)
+        if not node.is_open:
+            yield from end_frames(task, node)
+    for child in task.children:
+        if child.task_id not in replayed:
+            yield from _replayed_child(state, child)
+    if task.compacted is not None:
+        yield custom(task, "history_compacted", task.compacted)
+    for switch in task.switches:
+        yield custom(task, "agent_switched", switch)
+    if task.structured_output is not None:
+        yield custom(task, "structured_output", task.structured_output)
+
+
+def _replayed_child(state: State, child: TaskNode) -> Iterator[Frame]:
+    yield subagent_started(child)
+    yield from _replay(state, child)
+    if child.ended:
+        yield subagent_end(child)
+
+
+def _added(state: State, task: TaskNode, event: ev.OutputItemAdded) -> list[Frame]:
+    node = task.items[event.output_index]
+    return start_frames(task, node) + late_parts(state, task, node)
+
+
+def _done(state: State, task: TaskNode, event: ev.OutputItemDone) -> list[Frame]:
+    node = task.items[event.output_index]
+    frames = start_frames(task, node) if node.at == state.position else []
+    frames += late_parts(state, task, node)
+    if isinstance(node.item, ToolResult):
+        return frames + result_frames(task, node)
+    return frames + end_frames(task, node)
+
+
+def _part(state: State, task: TaskNode, event: Any) -> list[Frame]:
+    """A part that was added, replaced or finished."""
+    place = PARTS[event.__class__]
+    node = task.items[event.output_index]
+    if place.store == "arguments":
+        return late_parts(state, task, node) if node.is_open else []
+    index = place.index_of(event)
+    part: Part = getattr(node, place.store)[index]
+    is_new = part.at == state.position
+    if isinstance(node.item, Reasoning):
+        if shown_parts(node).get(index) is not part:
+            return []
+        if is_new:
+            return whole_part(task, node, index, part)
+        return [] if part.is_open else [thought(task, node, index, "END")]
+    if is_new:
+        return whole_part(task, node, index, part)
+    if isinstance(event, ev.AnnotationAdded) and isinstance(node.item, Message):
+        return [citation(task, node, event.annotation)]
+    return part_frames(task, node, part) if isinstance(part, ImageNode) else []
+
+
+def _step_started(_state: State, task: TaskNode, event: ev.StepStarted) -> list[Frame]:
+    name = task.steps[event.step_index].name
+    return [event_frame("STEP_STARTED", stepName=name)] if _is_only(task, event.step_index) else []
+
+
+def _step_finished(_state: State, task: TaskNode, event: ev.StepFinished) -> list[Frame]:
+    name = task.steps[event.step_index].name
+    return [event_frame("STEP_FINISHED", stepName=name)] if _is_only(task, event.step_index) else []
+
+
+def _is_only(task: TaskNode, index: int) -> bool:
+    """Whether a step of the root is the only open step of its name."""
+    name = task.steps[index].name
+    others = (task.steps[n].name for n in task.open_steps if n != index)
+    return task.parent is None and name not in others
+
+
+def _notice(_state: State, task: TaskNode, _event: ev.Notice) -> list[Frame]:
+    return [custom(task, "notice", task.notices[-1])]
+
+
+def _progress(_state: State, task: TaskNode, event: ev.Progress) -> list[Frame]:
+    owner = task if event.call_id is None else task.calls.get(event.call_id)
+    of = event.call_id or task.task_id
+    return [] if owner is None else [progress_frame(task, of, owner.progress or {})]
+
+
+def _switched(_state: State, task: TaskNode, _event: ev.AgentSwitched) -> list[Frame]:
+    return [custom(task, "agent_switched", task.switches[-1])]
+
+
+def _compacted(_state: State, task: TaskNode, _event: ev.HistoryCompacted) -> list[Frame]:
+    return [custom(task, "history_compacted", task.compacted)]
+
+
+def _output(_state: State, task: TaskNode, _event: ev.StructuredOutputDone) -> list[Frame]:
+    return [custom(task, "structured_output", task.structured_output)]
+
+
+_HANDLERS: dict[type[Any], Callable[[State, TaskNode, Any], list[Frame]]] = {
+    ev.OutputItemAdded: _added,
+    ev.OutputItemDone: _done,
+    ev.StepStarted: _step_started,
+    ev.StepFinished: _step_finished,
+    ev.Notice: _notice,
+    ev.Progress: _progress,
+    ev.StructuredOutputDone: _output,
+    ev.AgentSwitched: _switched,
+    ev.HistoryCompacted: _compacted,
+    **{kind: _part for kind in PARTS if kind not in DELTAS},
+}

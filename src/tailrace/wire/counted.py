@@ -1,0 +1,113 @@
+"""Formats in which an event may become several frames, each with a cursor of its own.
+
+A frame's id is `seq` after the last frame of an event, `seq.k` after its k-th frame, and `seq.ok`
+after the k-th frame of `open` at the state after that event. In a thread's stream `ordinal:` stands
+before it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Generic, Protocol, Self, TypeVar
+
+from tailrace.core import sse
+from tailrace.core.errors import InvalidCursor
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.wire.base import (
+    RETRY_MS,
+    Cursor,
+    DefaultFormat,
+    Encoder,
+    Frame,
+    invalid_cursor,
+    whole_number,
+)
+
+OPENING = 1 << 32
+"""Added to the number of a frame of `open`, so that it differs from a frame inside an event."""
+
+
+class CountedEncoder(Encoder, Protocol):
+    """An encoder that counts the frames of an event."""
+
+    def opening(self) -> list[Frame]:
+        """The frames that bring an empty client to the state."""
+
+    def gap(self, reason: str) -> Frame:
+        """The frame for events that the log no longer has.
+
+        It has no id where the state follows: a client that is cut before the state must not resume
+        behind it.
+        """
+
+
+E = TypeVar("E", bound=CountedEncoder)
+
+
+def frame_ids(place: bytes, count: int, *, opening: bool = False) -> Iterator[str]:
+    """The ids of the frames of an event, or of `open` after it."""
+    inside = b".o" if opening else b"."
+    for k in range(1, count):
+        yield (b"%b%b%d" % (place, inside, k)).decode()
+    yield place.decode()
+
+
+class CountedFormat(DefaultFormat, ABC, Generic[E]):
+    """A format with these cursors, for a run or for the runs of a thread."""
+
+    name: str
+    shows_attempts = True
+
+    def __init__(self, ordinal: int | None = None) -> None:
+        """The format of a run, or of the run with this number in its thread."""
+        self._ids = b""
+        if ordinal is not None:
+            self._ids = b"%d:" % ordinal
+            self.name = f"{self.name} in thread"
+
+    def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
+        """How long clients wait before they reconnect; a thread's stream has sent it."""
+        return b"" if self._ids else sse.retry(retry_ms)
+
+    @abstractmethod
+    def at(self, state: State) -> E:
+        """An encoder for a client that has seen everything so far."""
+
+    def open(self, state: State, epoch: int = 1) -> tuple[E, list[Frame]]:
+        """A replay in few frames."""
+        encoder = self.at(state)
+        return encoder, encoder.opening()
+
+    def gap(self, state: State, epoch: int, reason: str) -> Frame:
+        """The frame for a client whose cursor points before `state`."""
+        return self.at(state).gap(reason)
+
+    def in_thread(self, ordinal: int) -> Self:
+        """The same frames with a thread's cursors."""
+        return self.__class__(ordinal)
+
+    def resume(self, before: State, recorded: Recorded, cursor: Cursor) -> tuple[E, list[Frame]]:
+        """Continue inside an event, or inside the frames of `open` after it."""
+        encoder = self.at(before)
+        frames = encoder.encode(recorded)
+        seen = cursor.sub or 0
+        if seen > OPENING:
+            frames, seen = encoder.opening(), seen - OPENING
+        if seen >= len(frames):  # the id of the last frame has no `.k`
+            raise InvalidCursor(
+                f"Event {cursor.seq} has {len(frames)} frames; send the last id that you received."
+            )
+        return encoder, frames[seen:]
+
+    def cursor(self, text: str) -> Cursor:
+        """`seq`, `seq.k` or `seq.ok`."""
+        seq, dot, inside = text.partition(".")
+        if not dot:
+            return Cursor(whole_number(seq))
+        offset = OPENING if inside.startswith("o") else 0
+        sub = whole_number(inside.removeprefix("o"))
+        if not 0 < sub < OPENING or seq == "0":
+            raise invalid_cursor(text)
+        return Cursor(whole_number(seq), sub=sub + offset)

@@ -1,0 +1,98 @@
+"""OpenAI's Responses stream: the root task as a response.
+
+Every frame has a `sequence_number` that is a cursor without server state (`cursors.py`). Two frames
+of a run share a number only if the same frames follow both.
+
+No frame has an `id:` line: once openai-python has seen an id, it takes the blank line after a
+comment for an event. Without ids a comment is a safe heartbeat; a `keepalive` event would need a
+number.
+
+The last frame is `[DONE]`, without a number.
+
+The stream ends with `response.failed` where the format cannot express what happened: an item that
+was sent and then superseded, or a client's call that was cut. A cancelled run ends with
+`response.incomplete` and the status `cancelled`: there is no event of that name, and the AI SDK
+repeats the request after a `response.failed` without output.
+"""
+
+from __future__ import annotations
+
+from tailrace.core.errors import InvalidCursor
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.core.snapshot import fork
+from tailrace.wire.base import START, Cursor, DefaultFormat, Frame, whole_number
+from tailrace.wire.openai_responses.cursors import JOINED, OPENING, place_of, split
+from tailrace.wire.openai_responses.encoder import DONE, ResponseEvent, ResponsesEncoder
+from tailrace.wire.openai_responses.items import own_id
+from tailrace.wire.openai_responses.object import (
+    ECHOED,
+    echoed,
+    input_items,
+    references,
+    resolved,
+    response_id,
+    response_object,
+)
+
+__all__ = [
+    "DONE",
+    "ECHOED",
+    "FORMAT",
+    "ResponsesEncoder",
+    "ResponsesFormat",
+    "echoed",
+    "input_items",
+    "own_id",
+    "references",
+    "resolved",
+    "response_id",
+    "response_object",
+]
+
+
+class ResponsesFormat(DefaultFormat):
+    """`openai-responses`: for the OpenAI SDKs and the Vercel AI SDK."""
+
+    name = "openai-responses"
+
+    def at(self, state: State) -> ResponsesEncoder:
+        """An encoder for a client that has seen everything up to this state."""
+        return ResponsesEncoder(fork(state))
+
+    def open(self, state: State) -> tuple[ResponsesEncoder, list[Frame]]:
+        """A replay with a single delta for each text, without superseded items."""
+        replay: list[ResponseEvent] = []
+        encoder = ResponsesEncoder(fork(state), joined=True, replay=replay)
+        return encoder, encoder.number(replay, OPENING, state.sequence_number)
+
+    def resume(
+        self, before: State, recorded: Recorded, cursor: Cursor
+    ) -> tuple[ResponsesEncoder, list[Frame]]:
+        """Continue inside event `cursor.seq`; `before` is the state before it."""
+        place = place_of(cursor.sub or 0)
+        if place.mode == OPENING:
+            state = fork(before)
+            state.absorb(recorded.event)
+            encoder, frames = self.open(state)
+        else:
+            joined = place.mode == JOINED
+            encoder = ResponsesEncoder(fork(before), joined=joined, numbering=place.numbering)
+            frames = encoder.encode(recorded)
+        count = len(frames) - frames.count(DONE)
+        if place.k >= count:
+            raise InvalidCursor(
+                f"Event {cursor.seq} has {count} frames; send the last number you received."
+            )
+        return encoder, frames[place.k + 1 :]
+
+    def cursor(self, text: str) -> Cursor:
+        """Read a `sequence_number`, as in `starting_after`; 0 is the start."""
+        number = whole_number(text)
+        if number == 0:
+            return START
+        seq, sub = split(number)
+        return Cursor(seq, sub=sub)
+
+
+FORMAT = ResponsesFormat()

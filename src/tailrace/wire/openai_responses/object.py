@@ -1,0 +1,243 @@
+"""A run as OpenAI's `response` object. The last frame of a stream has it too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo
+from tailrace.core.response_fields import error_json, incomplete_details
+from tailrace.core.state import TaskNode
+from tailrace.core.values import json_text
+from tailrace.wire.openai_responses.items import ITEM, item_json, keys
+from tailrace.wire.projection import (
+    INCOMPLETE_CALL,
+    Json,
+    Sources,
+    is_cut,
+    model_name,
+    token_counts,
+    usage_of_run,
+)
+
+INTERRUPTED = ErrorInfo(
+    code="interrupted",
+    message="The answer was begun again after a fault; retrieve the response to get all of it.",
+)
+TOO_LONG = ErrorInfo(
+    code="too_long",
+    message="The response is too long to be streamed; retrieve it without `stream`.",
+)
+ECHOED: dict[str, tuple[type, ...]] = {
+    "background": (bool,),
+    "frequency_penalty": (int, float),
+    "instructions": (str,),
+    "max_output_tokens": (int,),
+    "max_tool_calls": (int,),
+    "parallel_tool_calls": (bool,),
+    "presence_penalty": (int, float),
+    "prompt_cache_key": (str,),
+    "reasoning": (dict,),
+    "safety_identifier": (str,),
+    "service_tier": (str,),
+    "store": (bool,),
+    "temperature": (int, float),
+    "text": (dict,),
+    "tool_choice": (str, dict),
+    "tools": (list,),
+    "top_logprobs": (int,),
+    "top_p": (int, float),
+    "truncation": (str,),
+    "user": (str,),
+}
+"""The fields of a request that every response repeats, from the task's public `options`."""
+
+_TIERS = ("auto", "default", "flex", "scale", "priority")
+
+
+def response_id(run_id: str) -> str:
+    """The id of a run's response. The SDKs take any id; people expect the prefix."""
+    return run_id if run_id.startswith("resp_") else f"resp_{run_id}"
+
+
+def response_object(state: State) -> Json:
+    """The run as a `response`: for `GET /responses/{id}` and for the last frame."""
+    root = state.root
+    if root is None:
+        return {}
+    sources = Sources(state)
+    shown = begun_response(state)
+    shown["status"] = "in_progress" if root.status in (None, "input_required") else root.status
+    shown["output"] = [
+        item_json(sources, root, key)
+        for key in keys(root)
+        if key[1] != ITEM or not is_cut(root.items[key[0]])
+    ]
+    tier = (usage_of_run(state) or {}).get("service_tier")
+    if tier in _TIERS:  # clients refuse other values
+        shown["service_tier"] = tier  # the tier that the provider used, not the requested tier
+    if root.ended:
+        shown["usage"] = usage_json(state)
+        _end(shown, root)
+    return shown
+
+
+def input_items(state: State) -> list[Json]:
+    """The input of a run as items, each with an id."""
+    root = state.root
+    given = root.facts.get("input") if root is not None else None
+    if root is None or given is None:
+        return []
+    items = given if isinstance(given, list) else [given]
+    return [_input_item(one, f"{root.task_id}_in{index}") for index, one in enumerate(items)]
+
+
+def _input_item(item: Any, ident: str) -> Json:
+    if isinstance(item, dict) and "role" not in item and isinstance(item.get("type"), str):
+        return {"id": f"item_{ident}", **item}
+    if not isinstance(item, dict) or "role" not in item:
+        text = item if isinstance(item, str) else json_text(item)
+        item = {"role": "user", "content": text}
+    content = item.get("content")
+    if isinstance(content, str):
+        if item["role"] == "assistant":
+            content = [{"type": "output_text", "text": content, "annotations": []}]
+        else:
+            content = [{"type": "input_text", "text": content}]
+    whole = {"type": "message", "id": f"msg_{ident}", "status": "completed"}
+    return {**whole, **item, "content": content}
+
+
+def references(given: Any) -> list[str]:
+    """The ids of the item references in an `input`."""
+    items = given if isinstance(given, list) else []
+    named = [item.get("id") for item in items if _is_reference(item)]
+    return [ident for ident in named if isinstance(ident, str)]
+
+
+def resolved(given: Any, items: Mapping[str, Json]) -> Any:
+    """An `input` with items in place of their references."""
+    if not isinstance(given, list):
+        return given
+    return [items.get(item.get("id"), item) if _is_reference(item) else item for item in given]
+
+
+def _is_reference(item: Any) -> bool:
+    """Whether an item is a reference. Its type is optional: then it has only an id."""
+    if not isinstance(item, dict):
+        return False
+    kind = item.get("type")
+    return kind == "item_reference" or (kind is None and item.keys() - {"type"} == {"id"})
+
+
+def failed_response(state: State, error: ErrorInfo) -> Json:
+    """The response of a stream that ends before its run does."""
+    return {
+        **response_object(state),
+        "status": "failed",
+        "error": error_json(error),
+        "usage": usage_json(state),
+    }
+
+
+def _end(shown: Json, root: TaskNode) -> None:
+    if root.status in ("incomplete", "cancelled"):
+        shown["incomplete_details"] = incomplete_details(root.reason)
+    if root.error is not None:
+        shown["error"] = error_json(root.error)
+    elif any(is_cut(node) and not node.superseded for node in root.items.values()):
+        # A client must not take a cut call for a complete call.
+        shown["error"] = error_json(INCOMPLETE_CALL)
+        if root.status != "cancelled":
+            shown["status"] = "failed"
+
+
+def begun_response(state: State) -> Json:
+    """The response before its first item."""
+    root = state.root
+    assert root is not None
+    facts = root.facts
+    previous, metadata = facts.get("previous_run_id"), facts.get("metadata")
+    plain = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
+    shown: Json = {
+        "id": response_id(root.task_id),
+        "object": "response",
+        "created_at": int(facts.get("created_at", 0)),
+        "status": "queued" if root.status == "queued" else "in_progress",
+        "completed_at": None,  # the log has no time of its end
+        "background": False,
+        "error": None,
+        "frequency_penalty": 0.0,
+        "incomplete_details": None,
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+        "metadata": metadata if plain else {},
+        "model": model_name(root),
+        "output": [],
+        "parallel_tool_calls": True,
+        "presence_penalty": 0.0,
+        "previous_response_id": response_id(previous) if previous else None,
+        "prompt_cache_key": None,
+        "reasoning": None,
+        "safety_identifier": None,
+        "service_tier": "default",
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": None,
+        "user": None,
+    }
+    options = facts.get("options")
+    if isinstance(options, dict):
+        shown |= _whole(echoed(options))
+    return shown
+
+
+def _whole(options: Json) -> Json:
+    """The options with the inner fields that OpenAI's and Open Responses' schemas require."""
+    if "text" in options:
+        options["text"] = {"format": {"type": "text"}, **options["text"]}
+    if "reasoning" in options:
+        options["reasoning"] = {"effort": None, "summary": None, **options["reasoning"]}
+    if "tools" in options:
+        options["tools"] = [
+            _FUNCTION | one if isinstance(one, dict) and one.get("type") == "function" else one
+            for one in options["tools"]
+        ]
+    return options
+
+
+_FUNCTION: Json = {"description": None, "parameters": None, "strict": False}
+
+
+def echoed(request: Mapping[str, Any]) -> Json:
+    """The fields of a request that every response repeats: the public `options` of its run."""
+    return {name: request[name] for name in ECHOED if _is_echo(name, request.get(name))}
+
+
+def _is_echo(name: str, value: Any) -> bool:
+    # In Python `True` is an `int`, but it is no temperature.
+    kinds = ECHOED[name]
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+
+
+def usage_json(state: State) -> Json:
+    """The usage of the run with its sub-agents."""
+    counts = token_counts(state)
+    return {
+        "input_tokens": counts.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": counts.cached_input_tokens,
+            "cache_write_tokens": counts.cache_write_tokens,
+        },
+        "output_tokens": counts.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
+        "total_tokens": counts.input_tokens + counts.output_tokens,
+    }

@@ -1,0 +1,322 @@
+"""What several wire formats decide in the same way about a folded state.
+
+Which reasoning is shown, who executes a call, whether a call is complete, what a citation links to,
+what a run used: each rule stands here once, and each format only chooses its own JSON.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.fold import State
+from tailrace.core.items import (
+    Annotation,
+    Data,
+    ErrorInfo,
+    File,
+    Image,
+    Item,
+    Message,
+    ReferenceToBlock,
+    ToolCall,
+    ToolResult,
+    UrlCitation,
+)
+from tailrace.core.parts import DELTAS, PARTS, PartPlace
+from tailrace.core.state import ItemNode, Part, TaskNode, TextNode, WholeNode, part_number
+
+Json = dict[str, Any]
+
+PART_EVENTS: Mapping[type[Any], PartPlace] = {
+    kind: place
+    for kind, place in PARTS.items()
+    if kind not in DELTAS and kind not in (ev.ArgumentsDone, ev.AnnotationAdded)
+}
+"""The events that add, replace or end a part of a reasoning, a message or a result."""
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+def model_name(root: TaskNode) -> str:
+    """The `model` of an answer: the agent that began it, or the model where none is named."""
+    return root.facts.get("agent") or root.facts.get("model") or ""
+
+
+def limit_of(reason: str | None) -> str | None:
+    """`length` or `content_filter`, where a limit of the model ended the run; else None."""
+    return _LIMITS.get(reason or "")
+
+
+_LIMITS = {
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "length": "length",
+    "content_filter": "content_filter",
+}
+
+
+def usage_of_run(state: State) -> Json | None:
+    """The usage of the root and its sub-agents added up, or None if no model reported any.
+
+    `model`, `service_tier` and the time to the first token are the root's where it has them.
+    """
+    used = [task.usage for task in state.tasks.values() if task.usage is not None]
+    if not used:
+        return None
+    total: Json = {"calls": 0}
+    for usage in used:
+        total["calls"] += usage.calls
+        for name, value in usage.fields.items():
+            if name in _NOT_ADDED:
+                total.setdefault(name, value)
+            else:
+                total[name] = total.get(name, 0) + value
+    return total
+
+
+_NOT_ADDED = ("model", "service_tier", "time_to_first_token_ms")
+
+
+class TokenCounts(NamedTuple):
+    """The tokens of a run, each 0 unless a model reported it."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_input_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+
+
+def token_counts(state: State) -> TokenCounts:
+    """The tokens of the root and its sub-agents: other APIs show the run as one answer."""
+    used = usage_of_run(state) or {}
+    return TokenCounts(*(used.get(name, 0) for name in TokenCounts._fields))
+
+
+def newly_superseded(task: TaskNode | None, event: Any) -> list[ItemNode]:
+    """The items that a `task.attempt` takes back; ask before the event is folded."""
+    if task is None or task.ended or not isinstance(event, ev.TaskAttempt):
+        return []
+    named = (task.item_ids.get(item_id) for item_id in event.superseded)
+    return [node for node in named if node is not None and not node.superseded]
+
+
+INCOMPLETE_CALL = ErrorInfo(
+    code="incomplete_function_call", message="The response ended inside a function call."
+)
+"""The error of OpenAI's formats for an answer that ended with a cut call."""
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+def is_client(item: Item) -> bool:
+    """Whether the client executes this call."""
+    return isinstance(item, ToolCall) and item.executor == "client"
+
+
+def is_complete(node: ItemNode) -> bool:
+    """Whether an item ended as `completed`."""
+    return not node.is_open and node.item.status == "completed"
+
+
+def is_cut(node: ItemNode) -> bool:
+    """Whether a client's call ended before its arguments were complete.
+
+    Formats never report such a call as done: some SDKs execute any arguments that parse.
+    """
+    return is_client(node.item) and not node.is_open and node.item.status != "completed"
+
+
+def result_of(task: TaskNode, call: ItemNode) -> ItemNode | None:
+    """The result of a call, unless it was superseded."""
+    result = task.call_results.get(call.item.call_id)  # type: ignore[union-attr]  # a ToolCall
+    return None if result is None or result.superseded else result
+
+
+def awaits_client(root: TaskNode, unsent: Collection[ItemNode] = ()) -> bool:
+    """Whether the client has complete calls to execute. It has not seen those in `unsent`."""
+    return any(
+        is_client(node.item)
+        and node not in unsent
+        and is_complete(node)
+        and result_of(root, node) is None
+        for node in root.output()
+    )
+
+
+def server_name(call: ToolCall) -> str:
+    """The server that executes a call, for APIs that require a name."""
+    return call.server_label or ("tailrace" if call.kind == "function" else call.kind)
+
+
+def decoded(text: str, default: Any = None) -> Any:
+    """The value of a JSON text, or `default` if the text is not JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return default
+
+
+# --- texts and files ------------------------------------------------------------------------------
+
+
+def is_raw_first(node: ItemNode) -> bool:
+    """Whether a reasoning began with raw text rather than a summary.
+
+    Clients show a single kind of reasoning, so the first kind counts.
+    """
+    if not node.texts or not node.parts:
+        return bool(node.texts)
+    return next(iter(node.texts.values())).at < next(iter(node.parts.values())).at
+
+
+def shown_store(node: ItemNode) -> str:
+    """The attribute of a node whose parts are shown: `texts` if raw reasoning came first.
+
+    Never both: a backend that sends both sends the same thoughts twice.
+    """
+    return "texts" if is_raw_first(node) else "parts"
+
+
+def shown_parts(node: ItemNode) -> dict[int, Any]:
+    """The parts of an item that are shown."""
+    return node.texts if is_raw_first(node) else node.parts
+
+
+def file_link(part: WholeNode) -> str:
+    """A file as a Markdown link."""
+    assert isinstance(part.block, File)
+    return f"[{part.block.name or part.block.path or 'file'}]({part.block.url})"
+
+
+def inline_image(image: Image) -> str | None:
+    """The picture in base64, if its URL is a `data:` URL."""
+    head, comma, payload = image.image_url.url.partition(",")
+    if not comma or not head.startswith("data:"):
+        return None
+    if head.endswith(";base64"):
+        return payload
+    return b64encode(unquote_to_bytes(payload)).decode()
+
+
+def block_text(part: Part) -> str:
+    """A block as text: links for files and images, JSON for data."""
+    if isinstance(part, TextNode):
+        return part.text
+    if isinstance(part, WholeNode):
+        if isinstance(part.block, Data):
+            return msgspec.json.encode(part.block.data).decode()
+        return file_link(part)
+    url = part.image.image_url.url
+    return f"![image]({url})" if url and inline_image(part.image) is None else ""
+
+
+def output_text(task: TaskNode, result: ItemNode) -> str:
+    """A result as one text, with the last message of each sub-agent that worked on the call."""
+    entries = [(part.at, block_text(part)) for part in result.parts.values()]
+    call_id = result.item.call_id  # type: ignore[union-attr]  # a ToolResult
+    for child in task.children:
+        if child.call_id == call_id:
+            messages = [node for node in child.output() if isinstance(node.item, Message)]
+            entries += [
+                (node.at, block_text(part))
+                for node in messages[-1:]
+                for part in node.parts.values()
+            ]
+    entries.sort(key=lambda entry: entry[0])
+    return "\n".join(text for _, text in entries if text)
+
+
+# --- citations ------------------------------------------------------------------------------------
+
+
+class CitedBlock(NamedTuple):
+    """A block of a result that has a reference number."""
+
+    task: TaskNode
+    node: ItemNode
+    block_index: int
+    part: Part
+
+
+class Sources:
+    """Finds the block behind a reference number: PROTOCOL.md, section 7.
+
+    The first block of a task with a number counts. With `superseded=False`, blocks of superseded
+    results do not count.
+    """
+
+    def __init__(self, state: State, *, superseded: bool = True) -> None:
+        """Read the references that a state has so far."""
+        self._state = state
+        self._superseded = superseded
+        self._blocks: dict[tuple[str, int], list[tuple[ItemNode, int]]] = {}
+        found = [
+            (part.at, task.task_id, node, index, number)
+            for task in state.tasks.values()
+            for node in task.items.values()
+            if isinstance(node.item, ToolResult)
+            for index, part in node.parts.items()
+            if (number := part_number(part)) is not None
+        ]
+        for _, task_id, node, index, number in sorted(found, key=lambda entry: entry[0]):
+            self._blocks.setdefault((task_id, number), []).append((node, index))
+
+    def note(self, event: Any) -> None:
+        """Take note of a folded event, which may have added a block with a number."""
+        number = getattr(getattr(event, "item", None), "id", None)
+        if isinstance(number, int):
+            node = self._state.tasks[event.task_id].items[event.output_index]
+            self._blocks.setdefault((event.task_id, number), []).append((node, event.block_index))
+
+    def find(self, task_id: str, number: int, at: int) -> tuple[str, int, CitedBlock | None]:
+        """The block that a text of this task cites, with the task and number it has there.
+
+        A text that arrived at `at` cites only what arrived before it. So a citation looks the same
+        when it is added and when its text ends.
+        """
+        tasks = self._state.tasks
+        for _ in tasks:  # an import cannot take more steps
+            block = self._block(task_id, number, at)
+            imported = tasks[task_id].imports.get(number) if task_id in tasks else None
+            if block is not None or imported is None:
+                return task_id, number, block
+            task_id, number = imported
+        return task_id, number, None
+
+    def _block(self, task_id: str, number: int, at: int) -> CitedBlock | None:
+        for node, index in self._blocks.get((task_id, number), ()):
+            if self._superseded or not node.superseded:
+                part = node.parts[index]
+                task = self._state.tasks[task_id]
+                return CitedBlock(task, node, index, part) if part.at < at else None
+        return None
+
+    def link(self, task: TaskNode, annotation: Annotation, at: int) -> tuple[str, str] | None:
+        """The URL and title of a citation; None if the annotation is no link."""
+        if isinstance(annotation, UrlCitation):
+            return annotation.url, annotation.title
+        if not isinstance(annotation, ReferenceToBlock):
+            return None
+        task_id, number, block = self.find(task.task_id, annotation.reference_id, at)
+        run_id = next(iter(self._state.tasks))
+        url = f"tailrace:{quote(run_id, safe='')}/{quote(task_id, safe='')}/{number}"
+        title = f"[{number}]"
+        if block is None:
+            return url, title
+        call = block.task.calls.get(block.node.item.call_id)  # type: ignore[union-attr]
+        if call is not None:
+            title = call.item.name  # type: ignore[union-attr]  # a ToolCall
+        if isinstance(block.part, WholeNode):
+            title = block.part.block.name or title
+            if isinstance(block.part.block, File):
+                url = block.part.block.url
+        return url, title

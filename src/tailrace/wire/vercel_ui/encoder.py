@@ -1,0 +1,266 @@
+"""The Vercel AI SDK's UI message stream, which `useChat` reads.
+
+The root task becomes a message. Its texts, reasoning, files and calls are the SDK's own parts.
+Sub-agents are `data-task` and `data-task-item` parts beside them, never mixed into its text.
+
+    persistent   start, text-*, reasoning-*, tool-*, file, source-*, data-<name>, data-output,
+                 data-request, data-task (id: task_id), data-task-item (id: task_id/output_index)
+    transient    data-delta, data-block (id: task_index/output_index/part): the content of a result
+                 or a sub-agent's item while it is made; data-task-item of a result, data-step,
+                 data-notice, data-progress, data-agent (who speaks now), data-history (the
+                 summary of older turns)
+
+Deltas are most of a stream, so they name their task by a number: 0 is the root (`task_id` of the
+message's metadata), any other is the `task_index` of a `data-task` part. If several runs added to a
+message, a number may occur twice: the last part counts.
+
+Three decisions keep the stream correct:
+
+* A run is a step of the message. `reset-step` removes a step's parts. After a lost worker
+  (`task.attempt`) or a pause, the parts are sent again from the state.
+* A client's call is announced when the run completes, and not earlier: then it cannot be superseded
+  any more, so no tool runs twice or in vain.
+* A run that waits for people ends its response: the SDK sends an approval only when no response is
+  open. The answer begins the next response, with the same message id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.core import events as ev
+from tailrace.core.events import Recorded
+from tailrace.core.fold import State
+from tailrace.core.items import Reasoning, ToolCall, ToolResult
+from tailrace.core.parts import DELTAS, PARTS
+from tailrace.core.snapshot import fork
+from tailrace.core.state import Part, TaskNode, TextNode
+from tailrace.wire.base import Frame, ReplayFormat
+from tailrace.wire.projection import PART_EVENTS, newly_superseded, shown_parts
+from tailrace.wire.vercel_ui import chunks
+from tailrace.wire.vercel_ui.chunks import DONE, chunk, encode_json, live_id, part_id
+from tailrace.wire.vercel_ui.object import (
+    RESET_STEP,
+    START_STEP,
+    UiMessage,
+    call_done,
+    is_blank,
+    reasoning,
+    reasoning_end,
+)
+
+
+class UiEncoder:
+    """Encodes the events of a run. It keeps only the state that it folds."""
+
+    __slots__ = ("_begun", "_heads", "_message", "_state")
+
+    def __init__(self, state: State) -> None:
+        """Ready for the event after `state`, which it takes over."""
+        self._state = state
+        self._message = UiMessage(state)
+        self._begun = state.root is not None
+        # The start of a delta's frame, up to the text. Cleared at every other event.
+        self._heads: dict[tuple[object, ...], bytes] = {}
+
+    def encode(self, recorded: Recorded) -> list[Frame]:
+        """The chunks of the next event."""
+        event: Any = recorded.event
+        kind = event.__class__
+        index_of = DELTAS.get(kind)
+        if index_of is None:
+            return self._encode_other(event, kind)
+        if not self._state.absorb(event):
+            return self._beginning()
+        index = index_of(event)
+        key = (kind, event.task_id, event.output_index, index)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = self._head(event, kind, index)
+        return [b"%b%b}\n\n" % (head, encode_json(event.delta))] if head else []
+
+    @property
+    def over(self) -> bool:
+        """Whether the response has ended, with its run or for a pause."""
+        return self._message.is_over or self._message.is_paused
+
+    def close(self, reason: str) -> list[Frame]:
+        """An error, because a plain end looks like success. The page may resume then."""
+        if self._message.is_over or self._message.is_paused:
+            return []
+        ends = self._message.ends() if self._begun else []
+        return [*ends, chunk("error", errorText=reason), DONE]
+
+    def opening(self, step: Frame = START_STEP) -> list[Frame]:
+        """The frames that bring a client to the state, in a new step or a reset step."""
+        return self._message.whole(step) if self._begun else []
+
+    def _encode_other(self, event: Any, kind: type[Any]) -> list[Frame]:
+        message = self._message
+        self._heads.clear()
+        was_over, was_paused = message.is_over, message.is_paused
+        lost = newly_superseded(self._state.tasks.get(event.task_id), event)
+        fitted = self._state.absorb(event)
+        if fitted:
+            message.sources.note(event)
+        if was_over:
+            return []
+        if was_paused:
+            return [] if message.is_paused else message.whole(RESET_STEP)
+        if lost:
+            return [RESET_STEP, *message.parts()]
+        frames = self._beginning()
+        handler = _ENCODE.get(kind)
+        if fitted and handler is not None:
+            frames += handler(message, self._state.tasks[event.task_id], event)
+        return frames
+
+    def _beginning(self) -> list[Frame]:
+        if self._begun or self._state.root is None:
+            return []
+        self._begun = True
+        return [self._message.start(), START_STEP]
+
+    def _head(self, event: Any, kind: type[Any], index: int) -> bytes:
+        """A delta's frame up to its text; empty if the delta is not shown."""
+        message = self._message
+        if message.is_over or message.is_paused:
+            return b""
+        task = self._state.tasks[event.task_id]
+        node = task.items[event.output_index]
+        store = PARTS[kind].store
+        if store != "arguments" and shown_parts(node) is not getattr(node, store):
+            return b""
+        if message.is_inner(task, node):
+            ident = live_id(task, node, index)
+            head = {"type": "data-delta", "id": ident, "transient": True, "data": ""}
+        elif isinstance(node.item, ToolCall):
+            call_id = node.item.call_id
+            head = {"type": "tool-input-delta", "toolCallId": call_id, "inputTextDelta": ""}
+        else:
+            name = "reasoning-delta" if isinstance(node.item, Reasoning) else "text-delta"
+            head = {"type": name, "id": part_id(node.id, index), "delta": ""}
+        return b"data: " + encode_json(head).removesuffix(b'""}')
+
+
+# --- the events ----------------------------------------------------------------------------------
+
+
+def _life(message: UiMessage, task: TaskNode, _event: Any) -> list[Frame]:
+    if task is not message.root:
+        return [chunks.task_part(task)]
+    if message.is_over:
+        return message.ending()
+    return message.pausing() if message.is_paused else []
+
+
+def _step(_message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
+    return [chunks.step(task, event.step_index)]
+
+
+def _switched(message: UiMessage, task: TaskNode, event: ev.AgentSwitched) -> list[Frame]:
+    switch = chunks.agent(task, len(task.switches) - 1)
+    return [switch] if task is message.root else [*_life(message, task, event), switch]
+
+
+def _compacted(_message: UiMessage, task: TaskNode, _event: ev.HistoryCompacted) -> list[Frame]:
+    return [chunks.compacted(task)]
+
+
+def _notice(_message: UiMessage, task: TaskNode, _event: ev.Notice) -> list[Frame]:
+    return [chunks.notice(task, len(task.notices) - 1)]
+
+
+def _progress(_message: UiMessage, task: TaskNode, event: ev.Progress) -> list[Frame]:
+    owner = task if event.call_id is None else task.calls[event.call_id]
+    return [chunks.progress(task, event.call_id, owner.progress or {})]
+
+
+def _item_added(message: UiMessage, task: TaskNode, event: ev.OutputItemAdded) -> list[Frame]:
+    shown = message.item(task, task.items[event.output_index])
+    return [frame for _, frames in shown for frame in frames]
+
+
+def _item_done(message: UiMessage, task: TaskNode, event: ev.OutputItemDone) -> list[Frame]:
+    node = task.items[event.output_index]
+    if task is not message.root:
+        return [chunks.task_item(task, node, transient=False)]
+    if isinstance(node.item, ToolCall):
+        return call_done(node)
+    return message.result(node, node.item) if isinstance(node.item, ToolResult) else []
+
+
+def _part(message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
+    """A part that was added, replaced or finished."""
+    _, _, store, index_of = PART_EVENTS[event.__class__]
+    node, index = task.items[event.output_index], index_of(event)
+    part: Part = getattr(node, store)[index]
+    is_new = part.at == message.state.position
+    if shown_parts(node) is not getattr(node, store):
+        return []
+    if message.is_inner(task, node):
+        streams = isinstance(part, TextNode) and (part.is_open or not is_new)
+        return [] if streams or is_blank(part) else [chunks.live_block(task, node, index, part)]
+    if isinstance(node.item, Reasoning):
+        assert isinstance(part, TextNode)
+        return reasoning(node, index, part) if is_new else [reasoning_end(node, index)]
+    if isinstance(part, TextNode) and not is_new:
+        return message.text_end(node, index, part)
+    return message.block(task, node, index, part)
+
+
+_ENCODE: dict[type[Any], Callable[[UiMessage, TaskNode, Any], list[Frame]]] = {
+    ev.TaskCreated: _life,
+    ev.TaskInProgress: _life,
+    ev.TaskInputRequired: _life,
+    ev.TaskInputReceived: _life,
+    ev.TaskCompleted: _life,
+    ev.TaskIncomplete: _life,
+    ev.TaskFailed: _life,
+    ev.TaskCancelled: _life,
+    ev.AgentSwitched: _switched,
+    ev.HistoryCompacted: _compacted,
+    ev.StepStarted: _step,
+    ev.StepFinished: _step,
+    ev.Notice: _notice,
+    ev.Progress: _progress,
+    ev.OutputItemAdded: _item_added,
+    ev.OutputItemDone: _item_done,
+    **dict.fromkeys(PART_EVENTS, _part),
+}
+
+
+class UiFormat(ReplayFormat):
+    """`vercel-ui`: for the AI SDK's `useChat`, `Chat` and `readUIMessageStream`."""
+
+    name = "vercel-ui"
+    headers: dict[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
+
+    def at(self, state: State) -> UiEncoder:
+        """An encoder for a client that has seen everything up to this state."""
+        return UiEncoder(fork(state))
+
+    def open(self, state: State) -> tuple[UiEncoder, list[Frame]]:
+        """A replay in few chunks, with its end if the run has ended."""
+        encoder = self.at(state)
+        return encoder, encoder.opening()
+
+    def reopen(self, state: State) -> tuple[UiEncoder, list[Frame]]:
+        """A replay for a client that sends an approval: it continues the message it has."""
+        encoder = self.at(state)
+        return encoder, encoder.opening(RESET_STEP)
+
+
+FORMAT = UiFormat()
+
+
+def run_of(message: Any) -> str | None:
+    """The run that wrote a UI message of the assistant; the last run, if several wrote it."""
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return None
+    metadata = message.get("metadata")
+    named = metadata.get("task_id") if isinstance(metadata, dict) else None
+    # Pages may drop metadata. A message has the id of its first run (`UiMessage.start`).
+    found = named if isinstance(named, str) else message.get("id")
+    return found if isinstance(found, str) else None

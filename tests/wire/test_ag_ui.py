@@ -1,0 +1,182 @@
+"""AG-UI: valid by the official models and by the client's rules, wherever a stream is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from tailrace.core import events as ev
+from tailrace.core.fold import State
+from tailrace.core.items import Data, InputRequest, Message, ToolCall, ToolResult
+from tailrace.testing.wire_kit import as_recorded
+from tailrace.wire import ag_ui
+from tests.traces import TRACES, Trace
+from tests.wire.ag_ui_checker import check, read
+
+FORMAT = ag_ui.FORMAT
+IDS = [trace.name for trace in TRACES]
+
+
+def whole(trace: Trace) -> list[bytes]:
+    encoder = FORMAT.at(State())
+    return [
+        frame
+        for one in as_recorded([event for event, _ in trace.events])
+        for frame in encoder.encode(one)
+    ]
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=IDS)
+def test_a_stream_follows_the_models_and_the_order_of_the_client(trace: Trace) -> None:
+    events = read(whole(trace))
+    state = State()
+    for event, _ in trace.events:
+        state.absorb(event)
+    root = state.root
+    ended = root is not None and root.ended
+    check(events, complete=ended)
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=IDS)
+def test_a_stream_that_is_closed_anywhere_leaves_nothing_open(trace: Trace) -> None:
+    frames: list[bytes] = []
+    encoder = FORMAT.at(State())
+    for one in as_recorded([event for event, _ in trace.events]):
+        frames += encoder.encode(one)
+        check(read([*frames, *encoder.close("The server stops.")]), complete=bool(frames))
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=IDS)
+def test_a_replay_at_any_place_goes_on_with_the_rest(trace: Trace) -> None:
+    recorded = as_recorded([event for event, _ in trace.events])
+    state = State()
+    for place in range(len(recorded) + 1):
+        encoder, frames = FORMAT.open(state)
+        for one in recorded[place:]:
+            frames = frames + encoder.encode(one)
+        check(read(frames), complete=False)
+        if place < len(recorded):
+            state.absorb(recorded[place].event)
+
+
+def shown(name: str) -> list[dict[str, Any]]:
+    [trace] = [trace for trace in TRACES if trace.name == name]
+    return read(whole(trace))
+
+
+def test_a_run_that_waits_for_people_ends_with_an_interrupt() -> None:
+    ends = [event for event in shown("approval_granted") if event["type"] == "RUN_FINISHED"]
+    assert [end["outcome"]["type"] for end in ends] == ["interrupt", "success"]
+    [interrupt] = ends[0]["outcome"]["interrupts"]
+    assert interrupt["reason"] == "approval"
+
+
+def test_a_call_for_the_client_is_announced_whole_when_the_run_completes() -> None:
+    item = ToolCall(id="fc_1", call_id="call_1", name="pick", executor="client")
+    place: dict[str, Any] = {"task_id": "run_1", "output_index": 0}
+    events = [
+        ev.TaskCreated(task_id="run_1"),
+        ev.TaskInProgress(task_id="run_1"),
+        ev.OutputItemAdded(item=item, **place),
+        ev.ArgumentsDelta(item_id="fc_1", delta='{"a": 1}', **place),
+        ev.ArgumentsDone(item_id="fc_1", arguments='{"a": 1}', **place),
+        ev.OutputItemDone(item=structs.replace(item, arguments='{"a": 1}'), **place),
+        ev.TaskCompleted(task_id="run_1"),
+    ]
+    encoder = FORMAT.at(State())
+    frames = [encoder.encode(one) for one in as_recorded(events)]
+    assert [len(each) for each in frames] == [1, 0, 0, 0, 0, 0, 4]
+    end = read(frames[-1])[-1]
+    assert end["outcome"] == {"type": "success", "pendingToolCallIds": ["call_1"]}
+
+
+def test_an_answer_of_a_lost_worker_ends_in_an_error_and_a_replay_has_the_right_one() -> None:
+    [trace] = [trace for trace in TRACES if trace.name == "recovered_attempt"]
+    assert read(whole(trace))[-1]["type"] == "RUN_ERROR"
+    state = State()
+    for event, _ in trace.events:
+        state.absorb(event)
+    replay = read(FORMAT.open(state)[1])
+    assert replay[-1]["type"] == "RUN_FINISHED"
+
+
+def test_a_failed_run_is_an_error_and_a_cancelled_run_says_so() -> None:
+    assert shown("failed")[-1]["type"] == "RUN_ERROR"
+    assert shown("cancelled")[-1]["outcome"] == {"type": "cancelled"}
+    assert shown("incomplete")[-1]["result"]["status"] == "incomplete"
+
+
+def test_data_named_state_is_the_state_and_the_output_is_the_result() -> None:
+    block = Data(data={"step": 1}, name="state")
+    message = Message(id="m", role="assistant")
+    place: dict[str, Any] = {"task_id": "r", "output_index": 0}
+    events = [
+        ev.TaskCreated(task_id="r"),
+        ev.OutputItemAdded(item=message, **place),
+        ev.DataDone(item_id="m", block_index=0, item=block, **place),
+    ]
+    encoder = FORMAT.at(State())
+    frames = [frame for one in as_recorded(events) for frame in encoder.encode(one)]
+    assert read(frames)[-1] == {"type": "STATE_SNAPSHOT", "snapshot": {"step": 1}}
+    assert "result" in shown("structured_output")[-1]
+
+
+def test_another_agent_and_a_summary_are_custom_events_also_in_a_replay() -> None:
+    events: list[ev.Event] = [
+        ev.TaskCreated(task_id="r", agent="triage"),
+        ev.HistoryCompacted(task_id="r", summary="Paris.", run_id="run_0"),
+        ev.AgentSwitched(task_id="r", agent="billing"),
+    ]
+    encoder, state = FORMAT.at(State()), State()
+    frames = [frame for one in as_recorded(events) for frame in encoder.encode(one)]
+    for event in events:
+        state.absorb(event)
+    assert read(FORMAT.open(state)[1]) == read(frames)
+    assert [(one["name"], one["value"]) for one in read(frames)[1:]] == [
+        ("history_compacted", {"summary": "Paris.", "run_id": "run_0"}),
+        ("agent_switched", {"agent": "billing", "output_index": 0, "from": "triage"}),
+    ]
+
+
+def test_a_sub_agent_that_waits_is_suspended_and_begins_again() -> None:
+    call = ToolCall(id="fc", call_id="call_1", name="ask_for_help", arguments="{}")
+    result = ToolResult(id="fco", call_id="call_1")
+    request = InputRequest(id="req_1", kind="approval", message="Really?")
+    events: list[ev.Event] = [
+        ev.TaskCreated(task_id="r"),
+        ev.TaskInProgress(task_id="r"),
+        ev.OutputItemDone(task_id="r", output_index=0, item=call),
+        ev.ToolCallStarted(task_id="r", output_index=0, item_id="fc"),
+        ev.OutputItemAdded(task_id="r", output_index=1, item=result),
+        ev.TaskCreated(task_id="call_1", agent="helper", parent_task_id="r", call_id="call_1"),
+        ev.TaskInProgress(task_id="call_1"),
+        ev.TaskInputRequired(task_id="call_1", requests=[request]),
+        ev.TaskInputReceived(task_id="call_1", request_id="req_1", approved=True),
+        ev.TaskCompleted(task_id="call_1"),
+        ev.OutputItemDone(task_id="r", output_index=1, item=result),
+        ev.TaskCompleted(task_id="r"),
+    ]
+    encoder = FORMAT.at(State())
+    shown = read(frame for one in as_recorded(events) for frame in encoder.encode(one))
+    check(shown)
+    agents = [event for event in shown if event["type"].startswith("SUBAGENT")]
+    assert [event["type"] for event in agents] == ["SUBAGENT_STARTED", "SUBAGENT_FINISHED"] * 2
+    assert agents[1]["outcome"] == {"type": "suspended", "interruptIds": ["req_1"]}
+    assert agents[3]["outcome"] == {"type": "success"}
+
+
+def test_a_client_that_has_answered_is_not_over_until_the_run_goes_on() -> None:
+    [trace] = [trace for trace in TRACES if trace.name == "approval_granted"]
+    state = State()
+    recorded = as_recorded([event for event, _ in trace.events])
+    place = next(n for n, one in enumerate(recorded, 1) if one.event.type == "task.input_required")
+    for one in recorded[:place]:
+        state.absorb(one.event)
+    assert FORMAT.at(state).over
+    encoder = FORMAT.answered(state)
+    assert not encoder.over
+    rest = read(frame for one in recorded[place:] for frame in encoder.encode(one))
+    check(rest)
+    assert encoder.over
