@@ -1,26 +1,27 @@
-"""An agent of one's own: `tailrace serve examples.weather:app`, then ask it.
+"""An agent with a tool: `tailrace serve examples.weather:app`, then ask it.
 
     curl -N localhost:8000/v1/responses -H 'content-type: application/json' \
          -d '{"model": "weather", "input": "Is it sunny in Paris?", "stream": true}'
+
+`MODEL=openai:gpt-5-mini OPENAI_API_KEY=… tailrace serve examples.weather:app` asks a real model.
 """
 
-from tailrace import Tailrace, TaskWriter
+import os
+
+from tailrace import Agent, Tailrace, tool
+from tailrace.models import Scripted, call, say
+
+script = Scripted(
+    [call("get_weather", city="Paris")], [say("Yes, it is sunny at 15C.[^1]", pace=20)]
+)
 
 
-async def weather(task: TaskWriter) -> None:
-    with task.reasoning() as thinking:
-        thinking.summary("The forecast will tell.")
-
-    with task.call("get_weather") as call:
-        call.arguments('{"city":"Paris"}')
-    call.start()
-    await task.drain()  # the tool starts only after its start is durable
-    call.result({"temperature": "15C", "condition": "Sunny"})
-
-    with task.message() as message:
-        for word in ("Yes, ", "it ", "is ", "sunny ", "at ", "15C.[^1]"):
-            message.text(word)
-            await task.drain()
+@tool
+async def get_weather(city: str) -> dict[str, str]:
+    """Current weather in a city."""
+    return {"city": city, "temperature": "15C", "condition": "Sunny"}
 
 
-app = Tailrace({"weather": weather}, database="weather.db")
+weather = Agent("weather", model=os.environ.get("MODEL") or script, tools=[get_weather])
+
+app = Tailrace([weather], database="weather.db")

@@ -12,19 +12,20 @@ import httpx
 import pytest
 
 from tailrace.app import Tailrace
+from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.sse import Parser
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing.wire import check_wire
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.wire_kit import check_wire
 from tailrace.wire.base import Cursor, Encoder, Frame, whole_number
 from tailrace.wire.task import FORMAT as TASK
 from tests.traces import TRACES
 
 
-async def agent(task: TaskWriter) -> None:
+async def agent(task: Task) -> None:
     with task.message() as message:
         message.text("It is sunny.")
 
@@ -101,6 +102,29 @@ async def test_a_store_that_needs_a_running_loop_is_opened_by_a_function(tmp_pat
             await finished(app)
 
 
+class CountingBus(LocalBus):
+    """A bus of another package, which counts what is published."""
+
+    published = 0
+
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        self.published += len(events)
+        super().publish(run_id, events)
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+async def test_a_bus_of_ones_own_is_used(tmp_path: Path, by_function: bool) -> None:
+    bus = CountingBus()
+
+    async def opened() -> CountingBus:
+        return bus
+
+    app = Tailrace({"a": agent}, tmp_path / "log.db", bus=opened if by_function else bus)
+    async with asyncio.timeout(20), app.running():
+        await finished(app)
+    assert bus.published > 0
+
+
 async def test_a_function_that_opens_no_store_is_refused() -> None:
     async def nothing() -> Any:
         return None
@@ -120,6 +144,10 @@ async def test_a_function_that_opens_no_store_is_refused() -> None:
         ({"store": SqliteLog}, "type is a class"),
         ({"store": object()}, "object has no acknowledge, append"),
         ({"store": object(), "database": "log.db"}, "not both"),
+        ({"bus": object()}, "`bus` must be a `tailrace.ports.Bus`; object has no check"),
+        ({"bus": 5}, "`bus` must be a `tailrace.ports.Bus`; int has no check"),
+        ({"bus": "http://x"}, "Unknown bus URL in `bus`. Use local:, redis:"),
+        ({"bus": LocalBus}, "`bus` must be .* type is a class"),
         ({"formats": [object()]}, "has no name, headers"),
         ({"formats": [Types]}, "is a class"),
         ({"formats": [Types(), Types()]}, "two formats named 'types'"),

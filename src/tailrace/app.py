@@ -2,59 +2,95 @@
 
 app = Tailrace(agents={"assistant": assistant}, database="sqlite:///tailrace.db")   # it speaks ASGI
 async with app.running():                                                           # or in-process
-    run_id = await app.runs.start("assistant", "Is it sunny in Paris?")
+    run = await app.start("assistant", "Is it sunny in Paris?")
+    print((await run.result()).text)
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, get_args
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
-from tailrace.buses import mirror_of, open_bus
+from tailrace.buses import mirror_of
 from tailrace.core.errors import CallerError, TailraceError
-from tailrace.extensions import Opener, store_opener, with_formats
-from tailrace.ports import MAX_ATTEMPTS, Store
-from tailrace.runtime.agents import Agent, check_agents
+from tailrace.extensions import (
+    BusOpener,
+    Opener,
+    bus_opener,
+    format_named,
+    store_opener,
+    with_formats,
+)
+from tailrace.models import open_model
+from tailrace.ports import MAX_ATTEMPTS, Bus, Store
+from tailrace.runtime.agent import Agent
+from tailrace.runtime.agent_functions import AgentFunction, named_agents
 from tailrace.runtime.retention import FOREVER
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.run import Run
+from tailrace.runtime.runs import BusyThread, Runs
 from tailrace.runtime.worker import LEASE_SECONDS
-from tailrace.server.door import LOOPBACK, failure
+from tailrace.server.abandoned import ABANDONED_SECONDS
+from tailrace.server.auth import Authenticate, keys_from_environment
+from tailrace.server.guard import LOOPBACK, failure
+from tailrace.server.limits import ServerLimits
 from tailrace.server.origins import checked_hosts, checked_origins
-from tailrace.server.routes import Server
+from tailrace.server.run_stream import run_frames
+from tailrace.server.server import Server
 from tailrace.server.signals import on_stop_signal
+from tailrace.server.tickets import SECRET_VARIABLE
 from tailrace.wire.base import Format
 
 
 class Tailrace:
     """Agents, a log and a server, put together; an ASGI application.
 
-    `database` is a file's path or an URL: `sqlite:///file.db`, `sqlite://:memory:`,
-    `postgresql://user@host/name`; without it, the file `tailrace.db`. `store` is a store of your
+    `agents` are named by a mapping, or listed: then functions are named by their `__name__`, and
+    objects by their `name`.
+
+    `database` is the path of a file or a URL: `sqlite:///file.db`, `sqlite://:memory:`,
+    `postgresql://user@host/name`; the default is the file `tailrace.db`. `store` is a store of your
     own instead, or an async function that opens it; it is closed when the application stops.
-    `formats` are wire formats besides ours.
+    `formats` are wire formats of your own, beside ours.
 
-    `bus` is how processes that share a database tell each other of news, `redis://host` (with
-    `?mirror=true` it also has the runs in the `run` format, for readers of Redis); without one they
-    look into the database several times a second. With `worker=False` this process starts runs and
-    streams them, and others work on them.
+    `bus` tells processes that share a database about new events: `redis://host` (with
+    `?mirror=true` Redis also has the runs in the `run` format), or a bus of your own. Without a
+    bus, processes look into the database several times a second. With `worker=False` this process
+    starts and streams runs, and other processes work on them.
 
-    `keep_events` is how long after its end a run is kept with all its events; after that only its
-    final state is, and after `keep_runs` nothing. Both are for ever unless said otherwise.
+    `keep_events` is how long after its end a run keeps all its events; after that only its final
+    state is kept, and after `keep_runs` nothing. By default both are for ever.
 
-    `lease` is how long a run stays with a worker that is not heard of. A run that `max_attempts`
+    `lease` is how long a run stays with a worker that does not answer. A run that `max_attempts`
     workers have lost is ended as failed. `grace` is how long runs may take to finish when the
     application stops.
 
     `hosts` are the names that the server answers for, instead of `localhost`. `origins` are the web
-    pages that may call it from another origin, such as `http://localhost:3000`; there are none by
-    default.
+    pages that may call it from another origin, such as `http://localhost:3000`; by default none.
+
+    `auth` finds the sender of a request: `ApiKeys("keys.json")`, or a function of your own that
+    takes the request and returns a `Principal`, or None to refuse it. Runs belong to the principal
+    that started them; they do not exist for others. With the variable `TAILRACE_KEYS`, the keys in
+    that file are the default. `limits` is what each principal may use (`ServerLimits`). `secret`
+    signs the tickets of `POST /tickets`; server processes that share it (or the variable
+    `TAILRACE_SECRET`) accept each other's tickets.
+
+    `busy_thread` is what happens to a new run of a thread whose newest run has not ended: both
+    go on (`run`), the new run is refused (`reject`), or the other run is cancelled (`interrupt`).
+
+    With `inspector=False` the page at `/` is not served.
+
+    `cancel_abandoned` is how long a run goes on whose client has left, if it was started by an API
+    without a way back: chat completions and Anthropic's messages. None never cancels.
 
     Mounted into another application, it starts with the first request and stops with the event
     loop, unless that application's lifespan enters `running()`.
@@ -62,12 +98,12 @@ class Tailrace:
 
     def __init__(
         self,
-        agents: Mapping[str, Agent],
+        agents: Mapping[str, AgentFunction] | Iterable[AgentFunction],
         database: str | Path | None = None,
         *,
         store: Store | Opener | None = None,
         formats: Sequence[Format] = (),
-        bus: str | None = None,
+        bus: str | Bus | BusOpener | None = None,
         worker: bool = True,
         keep_events: timedelta | None = None,
         keep_runs: timedelta | None = None,
@@ -76,16 +112,22 @@ class Tailrace:
         grace: timedelta = timedelta(seconds=30),
         hosts: Iterable[str] = LOOPBACK,
         origins: Iterable[str] = (),
+        inspector: bool = True,
+        cancel_abandoned: timedelta | None = timedelta(seconds=ABANDONED_SECONDS),
+        auth: Authenticate | None = None,
+        limits: ServerLimits | None = None,
+        secret: str | None = None,
+        busy_thread: BusyThread = "run",
     ) -> None:
-        check_agents(agents)
         if lease < timedelta(seconds=1) or max_attempts < 1:
             raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
         if grace < timedelta(0):
             raise CallerError("`grace` must not be negative.")
-        self.agents = agents
+        self.agents = named_agents(agents)
+        self._open_models()
         self._open_store = store_opener(database, store)
         self._formats = with_formats(formats)
-        self.bus = bus
+        self._open_bus = bus_opener(bus)
         self.worker = worker
         self.keep(keep_events, keep_runs)
         self.lease = lease
@@ -93,6 +135,15 @@ class Tailrace:
         self.grace = grace
         self.hosts = checked_hosts(hosts)
         self.origins = checked_origins(origins)
+        self.inspector = inspector
+        if busy_thread not in get_args(BusyThread):
+            known = ", ".join(get_args(BusyThread))
+            raise CallerError(f"`busy_thread` is {busy_thread!r}; write one of {known}.")
+        self.busy_thread = busy_thread
+        self.cancel_abandoned = cancel_abandoned
+        self.auth = auth if auth is not None else keys_from_environment()
+        self.limits = limits
+        self._secret = secret or os.environ.get(SECRET_VARIABLE)
         self._runs: Runs | None = None
         self._server: Server | None = None
         self._starting: asyncio.Future[Server]
@@ -104,6 +155,49 @@ class Tailrace:
         if self._runs is None:
             raise RuntimeError("Not running: use `async with app.running()`, or serve it.")
         return self._runs
+
+    async def start(
+        self,
+        agent: str,
+        input: Any = None,
+        *,
+        thread: str | None = None,
+        previous_run: str | msgspec.UnsetType | None = msgspec.UNSET,
+        run_id: str | None = None,
+        options: Any = None,
+        metadata: Any = None,
+        store: bool = True,
+        owner: str = "",
+    ) -> Run:
+        """Start a run; it is stored before this returns.
+
+        The run continues `previous_run`, and so is in its thread. With `thread` alone it continues
+        the newest run of that thread; `previous_run=None` begins a conversation. With
+        `store=False` the run is deleted a minute after its end. `owner` is the id of the principal
+        that sees it; without `auth` leave it empty.
+        """
+        info = await self.runs.create(
+            agent,
+            input,
+            thread_id=thread,
+            previous_run_id=previous_run,
+            run_id=run_id,
+            options=options,
+            metadata=metadata,
+            owner=owner,
+            forget=not store,
+        )
+        return Run(self.runs, info.run_id, info.thread_id, self._frames)
+
+    async def run(self, run_id: str) -> Run:
+        """A run by its id; `NotFound` if there is none."""
+        info = await self.runs.info(run_id)
+        return Run(self.runs, run_id, info.thread_id, self._frames)
+
+    def _frames(self, run_id: str, name: str, after: str | None) -> AsyncGenerator[bytes, None]:
+        wire = format_named(self._formats, name)
+        cursor = wire.cursor(after) if after is not None else None
+        return run_frames(self.runs, wire, run_id, cursor)
 
     def keep(self, events: timedelta | None, runs: timedelta | None) -> None:
         """Set how long ended runs keep their events, and how long they are kept at all."""
@@ -117,6 +211,11 @@ class Tailrace:
         self.keep_events = events
         self.keep_runs = runs
 
+    def _open_models(self) -> None:
+        for agent in self.agents.values():
+            if isinstance(agent, Agent):
+                agent.open_models(open_model)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Open the store and the bus, and on the way out stop what runs and close them.
@@ -124,9 +223,10 @@ class Tailrace:
         A stop signal drains at once, because servers wait for open streams before they leave this
         block. A second signal ends the wait.
         """
+        self._open_models()
         store = await self._open_store()
         try:
-            bus = await open_bus(self.bus)
+            bus = await self._open_bus()
         except BaseException:
             await store.close()
             raise
@@ -142,9 +242,19 @@ class Tailrace:
             keep_events=_seconds(self.keep_events),
             keep_runs=_seconds(self.keep_runs),
             mirror=mirror_of(bus),
+            busy_thread=self.busy_thread,
         )
-        self._server = Server(runs, self._formats, self.hosts, self.origins)
-        runs.open()
+        self._server = Server(
+            runs,
+            self._formats,
+            self.hosts,
+            self.origins,
+            inspector=self.inspector,
+            abandoned_seconds=_seconds(self.cancel_abandoned),
+            auth=self.auth,
+            limits=self.limits,
+            secret=self._secret,
+        )
         loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []
 
@@ -156,11 +266,15 @@ class Tailrace:
 
         with on_stop_signal(lambda: loop.call_soon_threadsafe(stop)):
             try:
+                runs.open()
                 yield
             finally:
                 await self.drain()
-                await asyncio.gather(*stopping)
+                await asyncio.gather(*stopping, return_exceptions=True)
                 await runs.close()
+                for agent in self.agents.values():
+                    if isinstance(agent, Agent):
+                        await agent.close()
                 self._runs = self._server = None
 
     async def drain(self) -> None:
@@ -182,7 +296,7 @@ class Tailrace:
     def stop_streams(self) -> None:
         """End every open stream, so that a server can stop; clients come back with their cursor."""
         if self._server is not None:
-            self._server.connections.stop()
+            self._server.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speak ASGI."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from tailrace.core.errors import CallerError
-from tailrace.ports import Store
+from tailrace.buses import check_bus_url, open_bus
+from tailrace.core.errors import CallerError, UnknownFormat
+from tailrace.ports import Bus, Store
 from tailrace.stores import open_store
 from tailrace.wire.base import Format
 from tailrace.wire.formats import FORMATS
@@ -18,12 +19,13 @@ from tailrace.wire.formats import FORMATS
 DEFAULT_DATABASE = "tailrace.db"
 
 Opener = Callable[[], Awaitable[Store]]
+BusOpener = Callable[[], Awaitable[Bus]]
 
 
 def store_opener(database: object, store: object) -> Opener:
-    """How the store is opened that the application was given.
+    """A function that opens the store of an application.
 
-    A store is an object, or an async function that returns it: many drivers need a running loop.
+    `store` is a store, or an async function that returns one: many drivers need a running loop.
     """
     if store is None:
         where = DEFAULT_DATABASE if database is None else database
@@ -35,20 +37,34 @@ def store_opener(database: object, store: object) -> Opener:
         return lambda: open_store(where)
     if database is not None:
         raise CallerError("Pass `database` or `store`, not both.")
-    lacks = _lacks(Store, store)
-    if lacks and (isinstance(store, type) or not callable(store)):
+    return _opener(Store, "store", store, " A path or a URL is `database=`.")
+
+
+def bus_opener(bus: object) -> BusOpener:
+    """A function that opens the bus of an application: by its URL, or a bus of the user's."""
+    if bus is None or isinstance(bus, str):
+        check_bus_url(bus)
+        return lambda: open_bus(bus)
+    return _opener(Bus, "bus", bus, " A bus of ours is a URL.")
+
+
+def _opener(port: Any, name: str, given: Any, advice: str) -> Callable[[], Awaitable[Any]]:
+    lacks = _lacks(port, given)
+    if lacks and (isinstance(given, type) or not callable(given)):
         raise CallerError(
-            f"`store` must be a `tailrace.ports.Store`; {type(store).__name__} {lacks}. A path or "
-            "a URL is `database=`."
+            f"`{name}` must be a `tailrace.ports.{port.__name__}`; {type(given).__name__} {lacks}."
+            f"{advice}"
         )
-    return lambda: _opened(store, is_store=not lacks)
 
+    async def opened() -> Any:
+        if not lacks:
+            return given
+        found = await given()
+        if why := _lacks(port, found):
+            raise CallerError(f"`{name}` returned no {name}: {type(found).__name__} {why}.")
+        return found
 
-async def _opened(given: Any, *, is_store: bool) -> Store:
-    store = given if is_store else await given()
-    if lacks := _lacks(Store, store):
-        raise CallerError(f"`store` returned no store: {type(store).__name__} {lacks}.")
-    return cast(Store, store)
+    return opened
 
 
 def with_formats(added: Iterable[Format]) -> Mapping[str, Format]:
@@ -57,13 +73,20 @@ def with_formats(added: Iterable[Format]) -> Mapping[str, Format]:
     for wire in added:
         if lacks := _lacks(Format, wire):
             raise CallerError(
-                f"`formats` takes objects like `tailrace.wire.base.Format`; "
+                f"`formats` takes objects like `tailrace.ports.Format`; "
                 f"{type(wire).__name__} {lacks}."
             )
         if wire.name in formats:
             raise CallerError(f"There are two formats named {wire.name!r}; rename yours.")
         formats[wire.name] = wire
     return formats
+
+
+def format_named(formats: Mapping[str, Format], name: str) -> Format:
+    """The format of this name, or `UnknownFormat`."""
+    if name not in formats:
+        raise UnknownFormat(f"There is no format {name!r}; use {', '.join(formats)}.")
+    return formats[name]
 
 
 def _lacks(protocol: Any, found: object) -> str:

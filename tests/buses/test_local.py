@@ -9,7 +9,7 @@ import pytest
 from tailrace.buses import local, open_bus
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
-from tailrace.testing.bus import RUN, BusKit, heard, notices
+from tailrace.testing.bus_kit import RUN, BusKit, heard, notices
 
 
 class TestLocalBus(BusKit):

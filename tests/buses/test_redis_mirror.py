@@ -13,18 +13,18 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from tailrace.app import Tailrace
-from tailrace.buses import redis_mirror
-from tailrace.buses.redis import RedisBus
-from tailrace.buses.redis_mirror import RedisMirror
+from tailrace.buses.redis import mirror as mirrors
+from tailrace.buses.redis.bus import RedisBus
+from tailrace.buses.redis.mirror import RedisMirror
 from tailrace.core.fold import State
 from tailrace.core.sse import Parser
-from tailrace.demo import assistant
 from tailrace.ports import Store
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._follow import begun
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.follow_kit.setup import begun
 from tests.services import Redis
+from tests.written_agent import assistant
 
 DEADLINE = 30.0
 
@@ -66,7 +66,7 @@ async def test_the_mirror_has_each_run_as_its_stream_has_it(
     found = await entries(client, "tailrace:thread:t")
     assert found == expected
     assert [list(one) for one in found] == [["type", "threadId", "runId", "data"]] * len(found)
-    assert 0 < await client.ttl("tailrace:thread:t") <= redis_mirror.MIRROR_SECONDS
+    assert 0 < await client.ttl("tailrace:thread:t") <= mirrors.MIRROR_SECONDS
 
 
 async def test_without_being_asked_there_is_no_mirror(
@@ -84,12 +84,12 @@ async def test_a_writer_that_takes_a_run_over_goes_on_in_the_middle(
 ) -> None:
     bus = await RedisBus.open(redis.url, mirror=True)
     lost = await begun(store, bus, "run_1")
-    TaskWriter(lost, "run_1").step("work").__enter__()
+    Task(lost, "run_1").step("work").__enter__()
     await lost.drain()
     claim = await store.take_over("run_1", "another worker", 60)
     assert claim is not None
     emitter = Pipeline(store, bus, mirror=bus.mirror).writer("run_1", claim.epoch, lost.state)
-    task = TaskWriter(emitter, "run_1")
+    task = Task(emitter, "run_1")
     with task.message() as message:
         message.text("On it goes.")
     await task.drain()
@@ -110,18 +110,18 @@ async def test_a_mirror_that_fails_is_reported_once_and_the_run_goes_on(
     bus = await RedisBus.open(redis.url)
     emitter = await begun(store, bus, "run_1")
     mirrored = Pipeline(store, bus, mirror=RedisMirror(broken, "p"))
-    task = TaskWriter(mirrored.writer("run_1", emitter.epoch, emitter.state), "run_1")
+    task = Task(mirrored.writer("run_1", emitter.epoch, emitter.state), "run_1")
     for text in ("one", "two"):
         with task.message() as message:
             message.text(text)
         await task.drain()
-    assert caplog.text.count("Mirroring run run_1 failed") == 1
+    assert caplog.text.count("Mirroring run run_1 to Redis failed") == 1
     assert "no place" in caplog.text
     await bus.close()
 
 
 def test_runs_whose_end_is_never_told_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_mirror, "MAX_RUNS", 3)
+    monkeypatch.setattr(mirrors, "MAX_RUNS", 3)
     mirror = RedisMirror(lambda _command: None, "p")
     for number in range(10):
         mirror.begin(f"run_{number}", State())

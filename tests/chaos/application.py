@@ -21,17 +21,17 @@ from tailrace.core import codec
 from tailrace.core.errors import StorageError, StreamTooLarge
 from tailrace.core.items import Message, ToolCall
 from tailrace.ports import Batch
-from tailrace.runtime import follow, shared, tail
-from tailrace.runtime.agents import restartable
+from tailrace.runtime import fanout, follow, tail
+from tailrace.runtime.agent_functions import NamedAgents, restartable
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.task import TaskWriter
-from tests.chaos import bugs
+from tailrace.runtime.task import Task
+from tests.chaos import bugs, declared
 from tests.chaos.checker import SECRET
 
 BURST_EVENTS = 40
 
 
-async def work(task: TaskWriter) -> None:
+async def work(task: Task) -> None:
     """Do the steps that the log does not have: messages, tools that must not run twice, helpers."""
     steps = task.input["steps"]
     for step in range(_done(task), steps):
@@ -56,7 +56,7 @@ async def work(task: TaskWriter) -> None:
                 await _say(child, step, chance)
 
 
-async def burst(task: TaskWriter) -> None:
+async def burst(task: Task) -> None:
     """Say each step at once and at length, so that a reader that stalls soon falls behind."""
     for step in range(_done(task), task.input["steps"]):
         with task.message() as message:
@@ -66,7 +66,7 @@ async def burst(task: TaskWriter) -> None:
         await asyncio.sleep(0.05)
 
 
-def _done(task: TaskWriter) -> int:
+def _done(task: Task) -> int:
     """How many steps the log has: messages and calls that count. Steps are done in order."""
     return sum(
         isinstance(node.item, Message | ToolCall)
@@ -77,7 +77,7 @@ def _done(task: TaskWriter) -> int:
     )
 
 
-async def _think(task: TaskWriter, chance: random.Random) -> None:
+async def _think(task: Task, chance: random.Random) -> None:
     """Think until no event can hold more. Kills and cancels find the item open, and full."""
     with task.reasoning() as thinking, suppress(StreamTooLarge):
         for _ in range(codec.MAX_EVENT_BYTES // 2048 + 4):
@@ -85,7 +85,7 @@ async def _think(task: TaskWriter, chance: random.Random) -> None:
             await _beat(task, chance)
 
 
-async def _say(task: TaskWriter, step: int, chance: random.Random) -> None:
+async def _say(task: Task, step: int, chance: random.Random) -> None:
     if chance.random() < 0.1:
         await _think(task, chance)
     length = chance.randint(3, 15)
@@ -95,7 +95,7 @@ async def _say(task: TaskWriter, step: int, chance: random.Random) -> None:
             await _beat(task, chance)
 
 
-async def _beat(task: TaskWriter, chance: random.Random) -> None:
+async def _beat(task: Task, chance: random.Random) -> None:
     # Mostly without waiting for the log, as agents do: then a kill takes what was not yet durable.
     if chance.random() < 0.3:
         await task.drain()
@@ -118,9 +118,9 @@ def _hold_little() -> None:
     """Let servers hold few events of a run, and sockets few bytes: a reader that stalls shows."""
     for module, name, value in (
         (tail, "RING_EVENTS", 120),
-        (shared, "RING_EVENTS", 100),
-        (shared, "HISTORY_EVENTS", 16),
-        (shared, "LINES_AT_ONCE", 16),
+        (fanout, "RING_EVENTS", 100),
+        (fanout, "HISTORY_EVENTS", 16),
+        (fanout, "LINES_AT_ONCE", 16),
         (follow, "LINES_AT_ONCE", 16),
     ):
         bugs.patch(module, name, value)
@@ -184,8 +184,14 @@ def make() -> Tailrace:
     _hold_little()
     _confuse_writers()
     bugs.plant(os.environ.get("TAILRACE_CHAOS_BUG", ""))
+    agents: NamedAgents = {
+        "again": restartable(work),
+        "once": work,
+        "burst": restartable(burst),
+        declared.NAME: declared.agent(),
+    }
     return Tailrace(
-        {"again": restartable(work), "once": work, "burst": restartable(burst)},
+        agents,
         os.environ["TAILRACE_CHAOS_DB"],
         bus=os.environ.get("TAILRACE_CHAOS_BUS") or None,
         lease=timedelta(seconds=lease),

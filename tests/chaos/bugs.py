@@ -12,18 +12,19 @@ from typing import Any
 import apsw
 
 from tailrace.core import closing
+from tailrace.core.bounds import Room
 from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded
-from tailrace.core.lines import Lines
-from tailrace.core.room import Room
+from tailrace.core.log_lines import Lines
 from tailrace.ports import Batch
 from tailrace.runtime import pipeline as pipelines
-from tailrace.runtime.building import Parts
+from tailrace.runtime.fanout import FrameRange, Stream
+from tailrace.runtime.offload import Parts
 from tailrace.runtime.pipeline import Emitter, Pipeline
-from tailrace.runtime.shared import Piece, Stream
-from tailrace.server.stream import Place, RunStream
-from tailrace.stores import sqlite_batches, sqlite_queue
-from tailrace.wire.base import Cursor
+from tailrace.server.resume_point import ResumePoint
+from tailrace.server.run_stream import RunStream
+from tailrace.stores.postgres import sql
+from tailrace.stores.sqlite import batches, queue
 
 
 def publish_first() -> None:
@@ -55,8 +56,9 @@ def skip_on_resume() -> None:
 def _shift_resumes(by: int) -> None:
     resume = RunStream._resume
 
-    async def shifted(self: RunStream, cursor: Cursor, place: Place) -> tuple[Parts, Stream]:
-        return await resume(self, cursor._replace(seq=cursor.seq + by), place)
+    async def shifted(self: RunStream, point: ResumePoint) -> tuple[Parts, Stream]:
+        cursor = point.cursor._replace(seq=point.cursor.seq + by)
+        return await resume(self, point._replace(cursor=cursor))
 
     patch(RunStream, "_resume", shifted)
 
@@ -69,9 +71,9 @@ def no_fencing() -> None:
             "delete from batches where run_id = ? and first_seq >= ?",
             (batch.run_id, batch.first_seq),
         )
-        sqlite_batches._insert(
+        batches._insert(
             db,
-            sqlite_batches._row_of(batch),
+            batches._row_of(batch),
         )
         db.execute(
             "update runs set last_seq = ?, ended_at = ? where run_id = ?",
@@ -79,28 +81,31 @@ def no_fencing() -> None:
         )
         return None
 
-    patch(sqlite_batches, "_append", append)
-    patch(sqlite_queue, "extend", lambda *_: set())
+    patch(batches, "_append", append)
+    patch(queue, "extend", lambda *_: set())
 
 
 def no_epoch_check() -> None:
     """The store takes the next events of a run from a writer that lost its claim."""
     _let_pass("epoch", lambda batch: batch.epoch)
+    _without_guard("and locked.epoch = given.epoch")
 
 
 def no_seq_check() -> None:
     """The store takes events wherever they begin, also before or behind the log's end."""
     _let_pass("last_seq", lambda batch: batch.first_seq - 1)
+    _without_guard("and locked.last_seq + 1 = given.first_seq")
 
 
 def no_end_check() -> None:
     """The store takes events of a run that has ended."""
     _let_pass("ended_at", lambda _: None)
+    _without_guard("not locked.ended and")
 
 
 def _let_pass(column: str, wanted: Callable[[Batch], int | None]) -> None:
     """Remove a single guard of the store: the run's row seems to hold what the batch needs."""
-    honest = sqlite_batches._append
+    honest = batches._append
 
     def append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
         there: Any = db.execute(
@@ -113,7 +118,13 @@ def _let_pass(column: str, wanted: Callable[[Batch], int | None]) -> None:
             db.execute(change, (there[0], batch.run_id))
         return refusal
 
-    patch(sqlite_batches, "_append", append)
+    patch(batches, "_append", append)
+
+
+def _without_guard(condition: str) -> None:
+    """Remove a single guard of PostgreSQL's append."""
+    assert condition in sql.APPEND, f"{condition!r} is not in sql.APPEND: adapt the planted bug"
+    patch(sql, "APPEND", sql.APPEND.replace(condition, ""))
 
 
 def private_on_the_wire() -> None:
@@ -138,7 +149,7 @@ def two_ends() -> None:
     """A run that was ended is ended once more."""
     take = Emitter.take
 
-    def twice(self: Emitter) -> tuple[Batch, list[Recorded]]:
+    async def twice(self: Emitter) -> tuple[Batch, list[Recorded]]:
         for event in list(self._events):
             if isinstance(event.event, TERMINAL) and event.event.task_id == self.run_id:
                 number = event.event.sequence_number
@@ -147,7 +158,7 @@ def two_ends() -> None:
                 )
                 self._events.append(Recorded(decode_event(again), again, event.epoch))
                 self._privates.append(b"")
-        return take(self)
+        return await take(self)
 
     patch(Emitter, "take", twice)
 
@@ -167,7 +178,7 @@ def repeat_to_the_stalled() -> None:
             self._ahead = self._ahead._replace(after=self.seen)
         return await lines(self)
 
-    def send(self: Stream, piece: Piece) -> bytes:
+    def send(self: Stream, piece: FrameRange) -> bytes:
         self.seen = piece.last
         return piece.frames
 

@@ -279,7 +279,7 @@ def check_script(run_id: str, events: list[dict[str, Any]]) -> list[str]:
     Each delta of a message is `step.place/length`, so that a piece which is lost, repeated or out
     of order is one that can be seen.
     """
-    if events[-1]["type"] != "task.completed":
+    if events[-1]["type"] != "task.completed" or events[0].get("agent") == "declared":
         return []
     findings: list[str] = []
     superseded = {name for event in events for name in event.get("superseded", ())}

@@ -1,6 +1,6 @@
 """One fault at a time, at a moment that is chosen, with what is promised for it held to the clock.
 
-The nemesis does these things at random as well (`make chaos`); here each is sure to happen.
+The nemesis does these things at random as well (`make soak`); here each is sure to happen.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_more(plac
         stage.actor("worker 2").start()
         await until(lambda: run.epoch > first, "another worker's event")
         stage.actor("worker 1").resume()
-        let_go = f"run {run.story.run_id} was let go: "
+        let_go = f" dropped run {run.story.run_id} (agent "
         await until(lambda: let_go in stage.log.read_text(), "the stale writer's refusal")
         await run.over()
         assert stage.endings == {"completed": 1}

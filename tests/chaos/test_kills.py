@@ -1,22 +1,17 @@
 """Processes are killed at random while subscribers read: nothing is lost, repeated or reordered.
 
-`KILLS` is how many on SQLite (a quarter of it on PostgreSQL and Redis, which take longer), `SEED`
-repeats what a failure names. `make chaos KILLS=n` does as many as you like.
+A short storm, with a quarter of its kills on PostgreSQL and Redis, which take longer. `make soak
+PARTS=storms KILLS=n` runs long ones.
 """
 
 from __future__ import annotations
-
-import os
-import random
 
 import pytest
 
 from tests.chaos.bugs import BUGS
 from tests.chaos.nemesis import Chaos, attack
+from tests.effort import KILLS, SEED
 from tests.services import Postgres, Redis
-
-KILLS = int(os.environ.get("KILLS") or 200)
-SEED = int(os.environ.get("SEED") or random.randrange(10**6))
 
 
 def assert_well(chaos: Chaos) -> None:
@@ -61,3 +56,13 @@ async def test_a_planted_bug_is_found(bug: str) -> None:
     found = chaos.found(FOUND[bug])
     assert found, f"{bug} was not found. {chaos.summary()}\n{chaos.findings[:10]}"
     print(found)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("bug", ["no_epoch_check", "no_seq_check", "no_end_check"])
+async def test_a_missing_guard_of_postgres_is_found(
+    bug: str, postgres: Postgres, redis: Redis
+) -> None:
+    chaos = await attack(150, SEED, postgres=postgres, redis=redis, bug=bug, until=FOUND[bug])
+    found = chaos.found(FOUND[bug])
+    assert found, f"{bug} was not found. {chaos.summary()}\n{chaos.findings[:10]}"

@@ -28,10 +28,10 @@ def main() -> None:
     import uvicorn.protocols.http.httptools_impl  # noqa: F401
 
     import tailrace.app
-    import tailrace.buses.redis
+    import tailrace.buses.redis.bus
     import tailrace.cli
-    import tailrace.stores.postgres
-    import tailrace.stores.sqlite  # noqa: F401
+    import tailrace.stores.postgres.store
+    import tailrace.stores.sqlite.store  # noqa: F401
 
     alive: set[int] = set()
     try:

@@ -17,7 +17,7 @@ from tailrace.ingest.base import Notebook, Outcome
 from tailrace.models import open_model
 from tailrace.models.transport import InvalidAddress, InvalidKey
 from tailrace.ports import Request
-from tailrace.runtime.calling import Patience, call_model
+from tailrace.runtime.model_call import Patience, call_model
 from tests.models.talking import APIS
 
 SECRET = "s3cret-0123456789"
@@ -109,7 +109,7 @@ async def test_a_key_that_was_copied_badly_is_mended_or_refused_without_being_sh
     monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
     for bad in (f"sk-{SECRET}\u201d", f"sk-{SECRET}\nx"):
         monkeypatch.setenv(variable, bad)
-        with pytest.raises(InvalidKey, match=f"The key in {variable} holds") as caught:
+        with pytest.raises(InvalidKey, match=f"The API key in {variable} has invalid") as caught:
             open_model(f"{api}:m")
         assert SECRET not in str(caught.value)
     monkeypatch.setenv(variable, f"sk-{SECRET}\n")
@@ -128,9 +128,9 @@ async def test_a_key_that_was_copied_badly_is_mended_or_refused_without_being_sh
         ({"detail": [{"loc": ["body", "n"], "msg": "too big"}]}, '"msg":"too big"'),
         ([{"error": {"code": 400, "message": "No such model."}}], "No such model."),
         ("No such model.", "No such model."),
-        ({"error": {}}, "the provider said no more."),
-        ([], "the provider said no more."),
-        ("<html>", "the provider said no more."),
+        ({"error": {}}, "the provider gave no reason."),
+        ([], "the provider gave no reason."),
+        ("<html>", "the provider gave no reason."),
     ],
 )
 @pytest.mark.parametrize("status", [400, 403])
@@ -164,4 +164,4 @@ async def test_a_page_instead_of_a_stream_is_called_one(api: str) -> None:
         outcome = await outcome_at(api, f"http://{place}", api_key="k")
     assert outcome.status == "cut"
     assert outcome.error is not None
-    assert outcome.error.message == "The answer (text/html) held no event: is base_url right?"
+    assert outcome.error.message == "The answer (text/html) has no events. Check base_url."

@@ -12,9 +12,9 @@ from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook
 from tailrace.models.scripted import Scripted
 from tailrace.ports import OutputSchema, Request
-from tailrace.runtime.calling import call_model
+from tailrace.runtime.model_call import call_model
 from tailrace.runtime.scripts import call, say, think
-from tailrace.testing.simulator import Recorded, Simulator
+from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.models.talking import APIS, HASTY, WEATHER, model_at, texts
 
 SCHEMA = {
@@ -34,7 +34,7 @@ async def test_an_advisor_is_paid_by_its_own_price_and_time_counts_once() -> Non
     ]
     message = {"id": "m", "model": "fast", "usage": {"input_tokens": 4_000, "output_tokens": 1}}
     usage = {"output_tokens": 3_000, "iterations": iterations}
-    answer = Recorded(
+    answer = RecordedAnswer(
         tuple(
             json.dumps(event)
             for event in (
@@ -67,7 +67,7 @@ async def test_an_advisor_is_paid_by_its_own_price_and_time_counts_once() -> Non
 async def test_an_answer_without_finish_reason_is_asked_for_once() -> None:
     """As Snowflake Cortex sends it."""
     delta = {"choices": [{"delta": {"content": "Hello"}}], "usage": {}}
-    async with Simulator(Recorded((json.dumps(delta), "[DONE]"))) as provider:
+    async with Simulator(RecordedAnswer((json.dumps(delta), "[DONE]"))) as provider:
         model = model_at(provider, "openai-chat")
         book = Notebook()
         asked = Request(input=[{"role": "user", "content": "?"}])

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tailrace.ports import Request
-from tailrace.runtime.calling import Patience
+from tailrace.runtime.model_call import Patience
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import anthropic
 import openai
 import pytest
 
-from tailrace.core.history import sanitize
+from tailrace.history import sanitize
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import weather_talk
 

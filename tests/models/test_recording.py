@@ -16,7 +16,7 @@ from tailrace.models import open_model
 from tailrace.models.recording import NoRecording, record, replay
 from tailrace.models.scripted import Scripted, cut, fail, say, silence, think, tries
 from tailrace.ports import Request
-from tailrace.runtime.calling import Patience, call_model
+from tailrace.runtime.model_call import Patience, call_model
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import HASTY, Talk, model_at, texts, weather_talk
 
@@ -42,7 +42,7 @@ async def test_a_recording_says_the_same_again_without_a_network(api: str, tmp_p
     assert [await again.ask(f"Question {number}?") for number in range(2)] == said
     assert b"Question" not in path.read_bytes()
     assert b"sk-anything" not in path.read_bytes()
-    with pytest.raises(NoRecording, match="holds 4 answers, and no more: record this call as well"):
+    with pytest.raises(NoRecording, match="has only 4 answers"):
         await again.ask("More?")
 
 
@@ -111,11 +111,11 @@ async def test_calls_at_once_share_a_file_and_do_not_mix(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"<html>", "answers.jsonl, line 2, is no part of a recording: JSON is malformed"),
-        (b"[]", "line 2, is no part of a recording: Expected `object`, got `array`"),
-        (b'{"type":"response.created"}', "line 2, is no part of a recording"),
-        (b'{"call":"x","at":1}', "line 2, is no part of a recording: its call is not in the file"),
-        (b'{"call":"a","api":"smtp","model":"m"}', "line 2, .*Invalid enum value 'smtp'"),
+        (b"<html>", "answers.jsonl, line 2: JSON is malformed"),
+        (b"[]", "line 2: Expected `object`, got `array`"),
+        (b'{"type":"response.created"}', "line 2: "),
+        (b'{"call":"x","at":1}', "line 2: its call is not in the file"),
+        (b'{"call":"a","api":"smtp","model":"m"}', "line 2: .*Invalid enum value 'smtp'"),
     ],
 )
 def test_a_file_that_is_broken_says_where(line: bytes, message: str, tmp_path: Path) -> None:

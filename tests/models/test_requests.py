@@ -12,17 +12,17 @@ from tailrace.core import events as ev
 from tailrace.core.items import Usage
 from tailrace.ingest.base import Notebook
 from tailrace.models import UnknownModel, open_model
-from tailrace.models import anthropic as anthropic_model
-from tailrace.models import chat as chat_model
-from tailrace.models import openai as openai_model
+from tailrace.models import anthropic_messages as anthropic_model
+from tailrace.models import openai_chat as chat_model
+from tailrace.models import openai_responses as openai_model
 from tailrace.models.scripted import Scripted
 from tailrace.models.transport import MissingKey, MissingSdk
 from tailrace.ports import Effort, OutputSchema, Request, ToolSpec
-from tailrace.runtime.calling import call_model
-from tailrace.runtime.requests import InvalidRequest, check_request
+from tailrace.runtime.model_call import call_model
+from tailrace.runtime.model_request import InvalidRequest, check_request
 from tailrace.runtime.scripts import call, cut, fail, say, think
-from tailrace.testing._rules_anthropic_fields import messages_errors
-from tailrace.testing.simulator import Recorded, Simulator
+from tailrace.testing.provider_rules.anthropic_fields import messages_errors
+from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.ingest.streams import recordings
 from tests.models.talking import APIS, HASTY, WEATHER, Talk, model_at, texts, weather_talk
 
@@ -253,14 +253,14 @@ async def test_a_providers_own_tool_stands_beside_functions(api: str) -> None:
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"temperature": "hot"}, "temperature is 'hot'"),
         ({"tools": [str]}, r"tools\[0\] is <class 'str'>: write a ToolSpec"),
-        ({"tools": [ToolSpec(name="get weather")]}, "A tool is named 'get weather': providers"),
-        ({"tools": [ToolSpec(name="none")]}, "A tool is named 'none', which is a tool_choice"),
+        ({"tools": [ToolSpec(name="get weather")]}, "A tool is named 'get weather': use up to 128"),
+        ({"tools": [ToolSpec(name="none")]}, "A tool is named 'none', a value of tool_choice"),
         ({"tools": [WEATHER, WEATHER]}, "Two tools are named 'get_weather'"),
         (
             {"tools": [ToolSpec(name="f", parameters={})]},
-            "The parameters of 'f' are no JSON Schema",
+            "The parameters of 'f' are not the JSON Schema of an object",
         ),
-        ({"tool_choice": "required"}, "tool_choice is 'required', and there are no tools"),
+        ({"tool_choice": "required"}, "tool_choice is 'required', but the request has no tools"),
         ({"tools": [WEATHER], "tool_choice": "f"}, "'f': write auto, none, required or get_wea"),
         ({"output": OutputSchema(schema=SCHEMA, name="my answer")}, "The output is named 'my ans"),
         ({"output": OutputSchema(schema=str)}, "The output's schema is <class 'str'>"),  # type: ignore[arg-type]
@@ -394,7 +394,7 @@ FOLDERS = {
 @pytest.mark.parametrize("api", APIS)
 async def test_recorded_answers_are_streamed_as_they_came(api: str) -> None:
     for path in recordings(FOLDERS[api])[:4]:
-        async with Simulator(Recorded.read(path)) as provider:
+        async with Simulator(RecordedAnswer.read(path)) as provider:
             model = model_at(provider, api)
             book = Notebook()
             asked = Request(input=[{"role": "user", "content": "?"}])

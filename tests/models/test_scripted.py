@@ -23,7 +23,7 @@ from tailrace.models.scripted import (
     wait,
 )
 from tailrace.ports import Request
-from tailrace.runtime.calling import Patience, call_model
+from tailrace.runtime.model_call import Patience, call_model
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import HASTY, Talk
 
@@ -91,9 +91,9 @@ def test_a_script_is_found_by_the_name_of_its_place() -> None:
 
 
 def test_what_is_no_script_is_said_when_the_name_is_looked_up() -> None:
-    with pytest.raises(UnknownModel, match=r"write weather_talk = Scripted"):
+    with pytest.raises(UnknownModel, match=r"Write weather_talk = Scripted"):
         open_model("scripted:tests.models.talking:weather_talk")
-    with pytest.raises(UnknownModel, match=r"takes no options \(base_url\)"):
+    with pytest.raises(UnknownModel, match=r"takes no options\. Remove base_url"):
         open_model("scripted:tests.models.test_scripted:GREETER", base_url="http://x")
 
 
@@ -104,7 +104,7 @@ MIDDLE: Any = "middle"
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ([], "There is no answer"),
+        ([], "an answer|no answer"),
         ([say("Hello")], "Answer 1 is Say.*: write a list of steps"),
         (["Hello"], "Answer 1 is 'Hello': write a list of steps"),
         ([[say("Hi")], [think("Hm."), "Hi"]], "Answer 2, step 2, is 'Hi': write say"),
@@ -113,10 +113,10 @@ MIDDLE: Any = "middle"
         ([[cut(), say("Hi")]], r"Answer 1, step 2, is never played: it comes after cut\(\)"),
         ([[silence(), say("Hi")]], r"step 2, is never played: it comes after silence\(\)"),
         ([[say(ANYTHING)]], "step 1: its text is 5"),
-        ([[say("Hi", pace=-1)]], "step 1: its pace is -1: write words a second"),
+        ([[say("Hi", pace=-1)]], "step 1: its pace is -1: write words per second"),
         ([[wait(float("nan"))]], "step 1: it waits for nan"),
         ([[cut(MIDDLE)]], "step 1: it cuts at 'middle': write event, json, character"),
-        ([[call("f", at=object())]], "step 1: its arguments are no JSON"),
+        ([[call("f", at=object())]], "step 1: its arguments have no JSON"),
     ],
 )
 def test_a_mistake_in_a_script_says_where_it_is(answers: Any, message: str) -> None:
@@ -129,7 +129,7 @@ def test_a_mistake_in_a_script_says_where_it_is(answers: Any, message: str) -> N
 
 async def test_a_function_that_answers_no_script_is_told_in_which_turn() -> None:
     model = Scripted(lambda _: "Hello")  # type: ignore[arg-type, return-value]
-    with pytest.raises(InvalidScript, match=r"What the function answers in turn 0 is 'Hello'"):
+    with pytest.raises(InvalidScript, match=r"The function's answer in turn 0 is 'Hello'"):
         await call_model(model, Request(input=[]), Notebook(), patience=HASTY)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.history import Mode
 from tailrace.core.state import TextNode
+from tailrace.history import Mode
 from tailrace.ports import Request
 from tailrace.testing.simulator import Simulator
 from tests.models.talking import APIS, WEATHER, Talk, model_at, weather_talk

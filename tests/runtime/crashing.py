@@ -15,25 +15,25 @@ from tailrace.core.items import InputRequest
 from tailrace.runtime import recovery
 from tailrace.runtime import runs as running
 from tailrace.runtime import worker as working
-from tailrace.runtime.agents import restartable
+from tailrace.runtime.agent_functions import restartable
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
 
 RUN = "run_1"
 LEASE = 0.5
 
 
-async def quick(task: TaskWriter) -> None:
+async def quick(task: Task) -> None:
     with task.message() as message:
         for word in ("One ", "two ", "three."):
             message.text(word)
             await task.drain()
 
 
-async def endless(task: TaskWriter) -> None:
+async def endless(task: Task) -> None:
     with task.message() as message:
         while True:
             message.text("tick ")
@@ -41,12 +41,12 @@ async def endless(task: TaskWriter) -> None:
             await asyncio.sleep(0.01)
 
 
-async def listening(task: TaskWriter) -> None:
+async def listening(task: Task) -> None:
     await receive(task)
     await quick(task)
 
 
-async def asking(task: TaskWriter) -> None:
+async def asking(task: Task) -> None:
     request = InputRequest(id="r1", kind="input", message="Which city?")
     task.emit(TaskInputRequired(task_id=task.task_id, requests=[request]))
     await listening(task)
@@ -99,7 +99,7 @@ async def scenario(name: str, runs: Runs) -> None:
         claim = await runs.store.take_over(RUN, "the dead", 0.1)
         assert claim is not None
         state = await recovery.whole_state(runs.store, RUN)
-        task = TaskWriter(Pipeline(runs.store, runs.bus).writer(RUN, claim.epoch, state), RUN)
+        task = Task(Pipeline(runs.store, runs.bus).writer(RUN, claim.epoch, state), RUN)
         task.emit(TaskInProgress(task_id=RUN))
         task.message().__enter__().text("Half")
         await task.drain()

@@ -14,23 +14,25 @@ from tailrace.app import Tailrace
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
 from tailrace.core.view import client_view
-from tailrace.runtime.agents import restartable
+from tailrace.runtime.agent_functions import restartable
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
 
 
-async def quick(task: TaskWriter) -> None:
+async def quick(task: Task) -> None:
     with task.message() as message:
         message.text("Done.")
 
 
 class Answering:
-    async def __call__(self, task: TaskWriter) -> None:
+    name = ""
+
+    async def __call__(self, task: Task) -> None:
         await quick(task)
 
 
-def synchronous(_task: TaskWriter) -> None:
+def synchronous(_task: Task) -> None:
     pass
 
 
@@ -53,7 +55,7 @@ def test_a_synchronous_function_is_refused_as_an_agent_with_a_sentence(
 async def test_an_agent_that_raises_system_exit_fails_its_run_and_not_the_process(
     tmp_path: Path, raised: BaseException
 ) -> None:
-    async def leaving(_task: TaskWriter) -> None:
+    async def leaving(_task: Task) -> None:
         raise raised
 
     runs = Runs(
@@ -77,19 +79,29 @@ async def test_an_agent_that_raises_system_exit_fails_its_run_and_not_the_proces
         await runs.close()
 
 
-@pytest.mark.parametrize("agents", [quick, [quick], "agent"])
+@pytest.mark.parametrize("agents", [quick, "agent", [functools.partial(quick)], [Answering()]])
 def test_agents_that_have_no_names_are_refused(agents: Any) -> None:
     with pytest.raises(CallerError, match=r"Tailrace\(\{\"name\": agent\}\)"):
         Tailrace(agents)
 
 
+def test_agents_in_a_list_are_named_by_their_own_names() -> None:
+    named = Answering()
+    named.name = "helper"
+    assert list(Tailrace([quick, named]).agents) == ["quick", "helper"]
+    with pytest.raises(CallerError, match="Two agents are named 'quick'"):
+        Tailrace([quick, quick])
+    with pytest.raises(CallerError, match="async def"):
+        Tailrace([synchronous])  # type: ignore[list-item]
+
+
 def test_an_agent_that_yields_or_does_not_take_the_task_is_refused() -> None:
-    async def yields(_task: TaskWriter) -> AsyncIterator[str]:
+    async def yields(_task: Task) -> AsyncIterator[str]:
         yield "Hello"
 
     async def takes_nothing() -> None: ...
 
-    async def takes_more(_task: TaskWriter, _database: str) -> None: ...
+    async def takes_more(_task: Task, _database: str) -> None: ...
 
     wrong: Any
     for wrong, words in (

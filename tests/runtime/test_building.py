@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tailrace.runtime.building import LARGE_BYTES, Kept, Parts, build
+from tailrace.runtime.offload import LARGE_BYTES, BuildCache, Parts, build
 
 
 async def test_what_is_large_is_built_beside_the_event_loop() -> None:
@@ -18,7 +18,7 @@ async def test_what_is_large_is_built_beside_the_event_loop() -> None:
 
 
 async def test_callers_at_the_same_time_share_what_is_built_once() -> None:
-    kept, go, made = Kept[Parts](), asyncio.Event(), 0
+    kept, go, made = BuildCache[Parts](), asyncio.Event(), 0
 
     async def make() -> Parts:
         nonlocal made
@@ -43,7 +43,7 @@ async def test_callers_at_the_same_time_share_what_is_built_once() -> None:
 
 
 async def test_work_that_fails_is_done_again_for_the_next_caller() -> None:
-    kept, fails = Kept[Parts](), True
+    kept, fails = BuildCache[Parts](), True
 
     async def make() -> Parts:
         if fails:

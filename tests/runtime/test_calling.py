@@ -11,11 +11,11 @@ from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tailrace.models.scripted import Scripted, call, cut, say, think, tries
 from tailrace.ports import NewRun, Request
-from tailrace.runtime.calling import Patience, call_model
+from tailrace.runtime.model_call import Patience, call_model
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.recovery import whole_state
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
 
 RUN = "run_1"
 
@@ -29,7 +29,7 @@ async def test_a_new_attempt_is_in_the_log_with_what_it_supersedes(tmp_path: Pat
     pipeline = Pipeline(log, LocalBus())
     emitter = pipeline.writer(RUN, state=state)
     emitter.emit(TaskInProgress(task_id=RUN))
-    task = TaskWriter(emitter, RUN)
+    task = Task(emitter, RUN)
     model = Scripted(
         tries(
             [think("Hm."), say("It is"), cut()],

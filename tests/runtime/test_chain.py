@@ -13,23 +13,23 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.errors import NotFound
 from tailrace.core.events import Private
-from tailrace.core.history import history
 from tailrace.core.items import ReferenceToBlock, TextPart
 from tailrace.core.snapshot import save
 from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.writers import ResultWriter
+from tailrace.history import history
 from tailrace.models import open_model
 from tailrace.ports import Request
-from tailrace.runtime.calling import call_model
+from tailrace.runtime.model_call import call_model
 from tailrace.runtime.recovery import whole_state
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import TaskWriter
-from tailrace.testing.simulator import Recorded, Simulator
+from tailrace.runtime.task import Task
+from tailrace.testing.simulator import RecordedAnswer, Simulator
 
 Json = dict[str, Any]
 
 
-async def remembers(task: TaskWriter) -> None:
+async def remembers(task: Task) -> None:
     """Say what the conversation asked, question by question."""
     asked = [state.root.facts["input"] for state in await task.chain() if state.root is not None]
     with task.message() as message:
@@ -127,7 +127,7 @@ async def test_a_previous_run_that_is_unknown_or_of_another_owner_is_not_found()
             assert (await client.post("/v1/responses", json=body)).status_code == 404
         answer = await client.post("/runs", json={"agent": "agent", "previous_run_id": 7})
         assert answer.status_code == 400
-        assert await runs.latest("t", "me") is None
+        assert await runs.of("me").latest("t") is None
 
 
 async def test_a_chain_ends_at_a_run_that_was_deleted() -> None:
@@ -151,7 +151,8 @@ async def test_a_chat_tells_what_the_log_does_not_have() -> None:
         first = await runs.latest("t")
         assert first is not None
         assert (await finished(runs, first.run_id))["said"] == [[one, two]]
-        known, foreign = ({"role": "assistant", "id": i} for i in (first.run_id, "elsewhere"))
+        ids = (first.run_id, "elsewhere")
+        known, foreign = ({"role": "assistant", "id": i, "parts": []} for i in ids)
         body["messages"] = [one, known, two, foreign, one]
         assert (await client.post("/api/chat", json=body)).status_code == 200
         second = await runs.latest("t")
@@ -167,7 +168,7 @@ def named(ident: Any) -> Json:
     return {"type": "item_reference", "id": ident}
 
 
-async def reads(task: TaskWriter) -> None:
+async def reads(task: Task) -> None:
     """Say what a model would read."""
     items = history(await task.chain(), "openai_responses").items
     with task.message() as message:
@@ -206,7 +207,7 @@ async def test_an_item_that_is_not_stored_or_of_another_owner_is_not_found() -> 
 # --- reference numbers ---------------------------------------------------------------------------
 
 
-async def looks_up(task: TaskWriter) -> None:
+async def looks_up(task: Task) -> None:
     """Return each word of the question as a tool's result, then cite the numbers 1 to 4."""
     for word in task.input.split():
         with task.call("look_up") as call:
@@ -246,9 +247,9 @@ async def test_reference_numbers_continue_along_the_conversation_and_not_across_
 # --- calls ---------------------------------------------------------------------------------------
 
 
-def chat_answer(delta: Json, finish_reason: str) -> Recorded:
+def chat_answer(delta: Json, finish_reason: str) -> RecordedAnswer:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-    return Recorded((json.dumps({"choices": [choice]}), "[DONE]"))
+    return RecordedAnswer((json.dumps({"choices": [choice]}), "[DONE]"))
 
 
 async def test_a_call_id_that_a_provider_repeats_is_new_in_the_thread() -> None:
@@ -258,7 +259,7 @@ async def test_a_call_id_that_a_provider_repeats_is_new_in_the_thread() -> None:
     async with Simulator(lambda number: answers[number % 2]) as provider:
         model = open_model("openai-chat:m", base_url=provider.openai_url, api_key="any")
 
-        async def agent(task: TaskWriter) -> None:
+        async def agent(task: Task) -> None:
             for _ in range(2):
                 await call_model(model, Request(chain=await task.chain()), task)
                 for call_id in set(task.node.calls) - set(task.node.call_results):

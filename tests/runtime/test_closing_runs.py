@@ -16,19 +16,19 @@ from tailrace.core.items import Message, Text
 from tailrace.core.view import client_view
 from tailrace.ports import MAX_ATTEMPTS, Batch
 from tailrace.runtime import runs as running
-from tailrace.runtime.agents import Agent, restartable
+from tailrace.runtime.agent_functions import AgentFunction, restartable
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
 
 
-async def never(_task: TaskWriter) -> None:
+async def never(_task: Task) -> None:
     """An agent that is not called again."""
     raise AssertionError("called")
 
 
 @asynccontextmanager
-async def processes(agent: Agent = never) -> AsyncIterator[Runs]:
+async def processes(agent: AgentFunction = never) -> AsyncIterator[Runs]:
     runs = Runs(
         SqliteLog(":memory:"), LocalBus(), {"a": agent}, new_id=lambda: "9", now=lambda: 1.0
     )
@@ -177,7 +177,7 @@ async def test_a_snapshot_of_a_newer_version_is_left_aside() -> None:
 async def test_what_a_released_run_was_writing_is_left_open_for_the_next_worker() -> None:
     """That worker closes it and says that it does not count, so it is not shown twice."""
 
-    async def talk(task: TaskWriter) -> None:
+    async def talk(task: Task) -> None:
         with task.message() as message:
             message.text("Half an ans")
             await task.drain()

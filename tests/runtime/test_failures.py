@@ -16,45 +16,45 @@ from tailrace.core.errors import RateLimited, TailraceError
 from tailrace.core.events import TextDelta
 from tailrace.core.items import ErrorInfo
 from tailrace.core.view import client_view
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 
 SECRET = "hunter2"
 
 
-async def plain(_task: TaskWriter) -> None:
+async def plain(_task: Task) -> None:
     raise RuntimeError(f"the password is {SECRET}")
 
 
-async def own(_task: TaskWriter) -> None:
+async def own(_task: Task) -> None:
     raise TailraceError(f"the password is {SECRET}")
 
 
-async def provider(_task: TaskWriter) -> None:
+async def provider(_task: Task) -> None:
     raise RateLimited(f"the key {SECRET} has no budget left")
 
 
-async def grouped(_task: TaskWriter) -> None:
+async def grouped(_task: Task) -> None:
     raise ExceptionGroup(SECRET, [ValueError(SECRET)])
 
 
-async def chained(_task: TaskWriter) -> None:
+async def chained(_task: Task) -> None:
     try:
         raise KeyError(SECRET)
     except KeyError as error:
         raise ValueError(f"no such user: {SECRET}") from error
 
 
-async def illegal(task: TaskWriter) -> None:
+async def illegal(task: Task) -> None:
     task.emit(
         TextDelta(task_id=task.task_id, item_id="x", output_index=0, block_index=0, delta="Hi.")
     )
 
 
-async def on_purpose(task: TaskWriter) -> None:
+async def on_purpose(task: Task) -> None:
     task.fail(ErrorInfo(code="sold_out", message="The show is sold out."))
 
 
-async def shown(agent: Callable[[TaskWriter], Awaitable[None]]) -> dict[str, Any]:
+async def shown(agent: Callable[[Task], Awaitable[None]]) -> dict[str, Any]:
     """The error as clients see it."""
     app = Tailrace({"a": agent}, "sqlite://:memory:")
     async with asyncio.timeout(20), app.running():

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.buses import open_bus as open_bus_at
 from tailrace.stores import open_store as open_store_at
-from tailrace.testing.follow import FollowKit, OpenBus, OpenStore
+from tailrace.testing.follow_kit import FollowKit, OpenBus, OpenStore
 
 COMBINATIONS: dict[str, tuple[str, str | None]] = {
     # name: (the database's URL, the bus's URL); {name} is a fixture's value

@@ -9,39 +9,42 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tailrace.buses.local import LocalBus
+from tailrace.core.errors import NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired, TextDone
 from tailrace.core.items import InputRequest
 from tailrace.core.view import client_view
-from tailrace.runtime.agents import Agent
+from tailrace.runtime.agent_functions import AgentFunction
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import CallWriter, TaskWriter
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._follow import until
+from tailrace.runtime.task import CallWriter, Task
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.follow_kit.setup import until
 
 _ids = itertools.count(1)
 _later = asyncio.Event()
 
 
-def ask(task: TaskWriter, request_id: str) -> None:
+def ask(task: Task, request_id: str) -> None:
     request = InputRequest(id=request_id, kind="approval")
     task.emit(TaskInputRequired(task_id=task.task_id, requests=[request]))
 
 
-def say(task: TaskWriter, *answers: Any) -> None:
+def say(task: Task, *answers: Any) -> None:
     with task.message() as message:
         message.text(" ".join(str(answer["value"]) for answer in answers))
 
 
-async def twice(task: TaskWriter) -> None:
+async def twice(task: Task) -> None:
     ask(task, "r1")
     first = await receive(task)
     ask(task, "r2")
     say(task, first, await receive(task))
 
 
-def calls_of(task: TaskWriter) -> list[CallWriter]:
+def calls_of(task: Task) -> list[CallWriter]:
     calls = []
     for _ in range(2):
         with task.call("delegate") as call:
@@ -50,7 +53,7 @@ def calls_of(task: TaskWriter) -> list[CallWriter]:
     return calls
 
 
-async def delegating(task: TaskWriter) -> None:
+async def delegating(task: Task) -> None:
     """Two sub-agents wait at the same time."""
 
     async def child(call: CallWriter, request_id: str) -> None:
@@ -62,7 +65,7 @@ async def delegating(task: TaskWriter) -> None:
     await asyncio.gather(child(first, "r1"), child(second, "r2"))
 
 
-async def one_later(task: TaskWriter) -> None:
+async def one_later(task: Task) -> None:
     """The first sub-agent waits for any letter, and the second asks but receives later."""
     first, second = calls_of(task)
     with first.delegate("child") as any_letter, second.delegate("child") as asking:
@@ -73,7 +76,7 @@ async def one_later(task: TaskWriter) -> None:
         say(asking, await receive(asking))
 
 
-async def for_its_child(task: TaskWriter) -> None:
+async def for_its_child(task: Task) -> None:
     """The parent receives what its sub-agent asked for."""
     with task.call("delegate") as call:
         call.arguments("{}")
@@ -82,7 +85,7 @@ async def for_its_child(task: TaskWriter) -> None:
         say(child, await receive(task))
 
 
-AGENTS: dict[str, Agent] = {
+AGENTS: dict[str, AgentFunction] = {
     "twice": twice,
     "delegating": delegating,
     "for its child": for_its_child,
@@ -152,6 +155,17 @@ async def test_an_answer_that_is_sent_twice_answers_only_its_own_request(tmp_pat
         await parked(runs, run_id, "r2")
         await runs.send(run_id, {"request_id": "r2", "value": "two"})
         assert await texts(runs, run_id) == ["one two"]
+
+
+async def test_an_answer_to_a_request_that_the_run_never_made_is_refused(tmp_path: Path) -> None:
+    async with process(tmp_path / "log.db") as runs:
+        run_id = await runs.start("twice", "?")
+        await parked(runs, run_id, "r1")
+        with pytest.raises(NotFound, match=r"no request 'r9'\. Its open requests: r1") as raised:
+            await runs.send(run_id, {"request_id": "r9", "value": "lost"})
+        assert raised.value.param == "request_id"
+        with pytest.raises(NotFound, match="no run nowhere"):
+            await runs.send("nowhere", {"request_id": "r9"})
 
 
 async def test_each_sub_agent_receives_the_answer_to_its_own_request(tmp_path: Path) -> None:

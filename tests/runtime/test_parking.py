@@ -16,13 +16,13 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import ErrorInfo, InputRequest
 from tailrace.core.view import client_view
-from tailrace.runtime.agents import Agent, restartable
+from tailrace.runtime.agent_functions import AgentFunction, restartable
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 from tailrace.runtime.worker import Worker
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._follow import until
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.follow_kit.setup import until
 
 LEASE = 0.5
 
@@ -31,12 +31,12 @@ ANSWER = {"request_id": "r1", "value": "Paris"}
 _ids = itertools.count(1)
 
 
-def ask(task: TaskWriter) -> None:
+def ask(task: Task) -> None:
     request = InputRequest(id="r1", kind="input", message="Which city?")
     task.emit(TaskInputRequired(task_id=task.task_id, requests=[request]))
 
 
-async def asking(task: TaskWriter) -> None:
+async def asking(task: Task) -> None:
     """Asks once, also when it is called again, and repeats the answer."""
     if not task.node.requests:
         ask(task)
@@ -45,7 +45,7 @@ async def asking(task: TaskWriter) -> None:
         message.text(str(answer["value"]))
 
 
-async def impatient(task: TaskWriter) -> None:
+async def impatient(task: Task) -> None:
     """Waits only for a while."""
     ask(task)
     try:
@@ -55,12 +55,12 @@ async def impatient(task: TaskWriter) -> None:
         task.fail(ErrorInfo(code="no_answer", message="No city."))
 
 
-async def quick(task: TaskWriter) -> None:
+async def quick(task: Task) -> None:
     with task.message() as message:
         message.text("Done.")
 
 
-AGENTS: dict[str, Agent] = {
+AGENTS: dict[str, AgentFunction] = {
     "asking": asking,
     "again": restartable(asking),
     "impatient": impatient,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from tailrace.buses.local import LocalBus
+from tailrace.core import snapshot
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent, NotDrained, NotFound, SeqConflict, StorageError
 from tailrace.core.events import (
     Notice,
+    Private,
     Recorded,
     TaskCancelled,
     TaskCompleted,
@@ -28,8 +31,8 @@ from tailrace.ports import Batch, NewRun
 from tailrace.runtime import pipeline as pipelines
 from tailrace.runtime.follow import look_at
 from tailrace.runtime.pipeline import LAST_SNAPSHOT_BYTES, Emitter, Pipeline
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
 
 RUN = "run_1"
 FIRST = recorded(TaskCreated(task_id=RUN), 1)
@@ -272,6 +275,41 @@ async def test_the_state_at_any_place_is_the_fold_up_to_it(
     assert save((await look_at(log, RUN)).state) == saved[-1]
 
 
+async def test_the_snapshot_of_a_large_state_is_encoded_beside_the_event_loop(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, encoded = snapshot.encode_saved, threading.Event()
+    going_on = threading.Event()
+    threads: list[str] = []
+
+    def slowly(value: dict[str, object]) -> bytes:
+        threads.append(threading.current_thread().name)
+        encoded.set()
+        assert going_on.wait(10)  # the loop emits more events meanwhile
+        return encode(value)
+
+    monkeypatch.setattr(snapshot, "encode_saved", slowly)
+    monkeypatch.setattr("tailrace.runtime.offload.LARGE_BYTES", 100)
+    emitter = writer(Pipeline(log, LocalBus()))
+    monkeypatch.setattr(emitter, "_snapshot_bytes", 200)
+    begin(emitter)
+    emitter.emit(Notice(task_id=RUN, message="x" * 200), Private(provider={"id": "1"}))
+    draining = asyncio.ensure_future(emitter.drain())
+    assert await asyncio.to_thread(encoded.wait, 10)
+    emitter.emit(Notice(task_id=RUN, message="later"), Private(signature="s"))
+    going_on.set()
+    await draining
+    await emitter.drain()
+    assert threads == ["tailrace-build_0"]
+    found = await log.snapshot(RUN)
+    assert found is not None
+    state = snapshot.restore(found.state)
+    assert state.sequence_number == found.seq == emitter.state.sequence_number - 1
+    assert state.root is not None
+    assert state.root.private == {"provider": {"id": "1"}}
+    assert save((await look_at(log, RUN)).state) == save(emitter.state)
+
+
 @pytest.mark.parametrize("length", [LAST_SNAPSHOT_BYTES - 1000, LAST_SNAPSHOT_BYTES])
 async def test_a_run_that_is_worth_it_ends_with_a_snapshot(log: SqliteLog, length: int) -> None:
     emitter = writer(Pipeline(log, LocalBus()))
@@ -292,7 +330,7 @@ async def test_a_run_that_is_worth_it_ends_with_a_snapshot(log: SqliteLog, lengt
 async def test_the_state_of_a_long_run_is_read_stretch_by_stretch(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.stores.sqlite.EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr("tailrace.stores.sqlite.store.EVENTS_AT_ONCE", 3)
     emitter = writer(Pipeline(log, LocalBus()))
     begin(emitter)
     for n in range(20):
@@ -321,7 +359,7 @@ async def test_an_agent_that_never_drains_is_stopped_by_a_sentence_that_names_dr
     monkeypatch.setattr(pipelines, "MAX_WAITING_BYTES", 100_000)
     emitter = writer(Pipeline(log, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
-    task = TaskWriter(emitter, RUN)
+    task = Task(emitter, RUN)
     with pytest.raises(NotDrained, match=r"drain\(\)"), task.message() as message:  # noqa: PT012
         while True:
             message.text("tick ")

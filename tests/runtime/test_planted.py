@@ -18,15 +18,15 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
-from tailrace.core.lines import Lines
+from tailrace.core.log_lines import Lines
 from tailrace.ports import Batch, Bus, Store, Trimmed
-from tailrace.runtime.building import Stretch
+from tailrace.runtime.fanout import FrameRange, FrameRing, Stream
 from tailrace.runtime.follow import Reader
+from tailrace.runtime.offload import LogRead
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.shared import Piece, Shared, Stream
 from tailrace.runtime.tail import Tail
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing.follow import FollowKit
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.follow_kit import FollowKit
 
 FOUND = (AssertionError, TimeoutError, TailraceError)
 """How a mistake shows."""
@@ -93,13 +93,13 @@ async def shares_a_gap(self: Tail) -> None:
     raise Trimmed("gone")
 
 
-def passes_anything(self: Stream, piece: Piece) -> bytes:
+def passes_anything(self: Stream, piece: FrameRange) -> bytes:
     """A piece is sent wherever it begins."""
     self.seen = piece.last
     return piece.frames
 
 
-async def takes_any_read_ahead(self: Stream) -> Stretch[Lines]:
+async def takes_any_read_ahead(self: Stream) -> LogRead[Lines]:
     """Lines that were read ahead are used wherever the reader is now."""
     if self._ahead is not None:
         self._ahead = self._ahead._replace(after=self.seen)
@@ -110,7 +110,7 @@ def keeps_read_ahead(self: Stream) -> None:
     """Lines that were read ahead are kept while the reader takes other events."""
 
 
-async def takes_lines_first(self: Stream, tail: Tail) -> Piece | None:
+async def takes_lines_first(self: Stream, tail: Tail) -> FrameRange | None:
     """Lines are read although fetched events are still to be sent."""
     fetched: list[Recorded] = []
     if self._wire.name == "task" and tail.since(self.seen) is None:
@@ -121,7 +121,7 @@ async def takes_lines_first(self: Stream, tail: Tail) -> Piece | None:
         self._fetched = fetched or self._fetched
 
 
-def keeps_the_encoder_it_gave(self: Stream, tail: Tail, shared: Shared) -> bool:
+def keeps_the_encoder_it_gave(self: Stream, tail: Tail, shared: FrameRing) -> bool:
     """A reader that the ring does not reach encodes with the ring's encoder."""
     own = self._encoder
     rides = real_rides(self, tail, shared)

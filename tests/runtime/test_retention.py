@@ -22,14 +22,14 @@ from tailrace.ports import Store
 from tailrace.runtime import retention
 from tailrace.runtime.recovery import whole_state
 from tailrace.runtime.retention import Retention
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 from tailrace.stores import open_store
-from tailrace.testing._follow import Counting, until
+from tailrace.testing.follow_kit.setup import Counting, until
 
 DEADLINE = 60.0
 
 
-async def agent(task: TaskWriter) -> None:
+async def agent(task: Task) -> None:
     with task.call("look") as call:
         call.arguments("{}")
     call.start()
@@ -187,7 +187,7 @@ async def test_it_runs_by_itself_and_outlives_a_store_that_fails(
         await eventually(lambda: is_trimmed(store, run_id))
     await sweeper.stop()
     await sweeper.stop()
-    assert caplog.text.count("retention will try again") == 2
+    assert caplog.text.count("retention failed and will try again") == 2
 
 
 async def test_those_behind_a_run_that_cannot_be_trimmed_do_not_wait_for_it(

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tailrace.core.errors import SeqConflict, StorageBusy
-from tailrace.runtime.retry import patiently, within
+from tailrace.runtime.store_retry import patiently, within
 
 
 async def hang() -> None:

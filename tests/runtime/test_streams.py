@@ -11,14 +11,14 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.errors import StorageError
 from tailrace.core.events import Notice
 from tailrace.core.fold import State
-from tailrace.core.pieces import PIECE_BYTES
+from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.runtime.fanout import Stream, Streams
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter
-from tailrace.runtime.shared import Stream, Streams
 from tailrace.runtime.tail import RING_EVENTS
-from tailrace.runtime.task import TaskWriter
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._follow import Counting, begun, end, until, write
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.follow_kit.setup import Counting, begun, end, until, write
 from tailrace.wire import run, task
 from tailrace.wire.base import Format
 from tailrace.wire.formats import FORMATS
@@ -53,7 +53,7 @@ async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sen
 
 async def say(emitter: Emitter) -> None:
     """A message of 100,000 bytes: the text as a delta, and once more at its end."""
-    with TaskWriter(emitter, "run_1").message() as message:
+    with Task(emitter, "run_1").message() as message:
         message.text("x" * 50_000)
     await emitter.drain()
 

@@ -11,9 +11,9 @@ import pytest
 from tailrace.buses.local import LocalBus
 from tailrace.runtime import tail as tails
 from tailrace.runtime.tail import Tail, Tails
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._store import created
-from tailrace.testing.bus import notices
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.bus_kit import notices
+from tailrace.testing.store_kit.setup import created
 
 RUN = "run_1"
 

@@ -18,8 +18,8 @@ from tailrace.core.fold import State
 from tailrace.core.items import ReferenceToBlock, Text
 from tailrace.ports import NewRun
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.task import CallWriter, TaskWriter
-from tailrace.stores.sqlite import SqliteLog
+from tailrace.runtime.task import CallWriter, Task
+from tailrace.stores.sqlite.store import SqliteLog
 from tests.traces import FOLDER
 
 RUN = "task_1234xyz"
@@ -27,7 +27,7 @@ IDS = ("id", "item_id", "call_id", "task_id", "parent_task_id", "source_task_id"
 CITATION = ReferenceToBlock(reference_id=1, start_index=56, end_index=60)
 
 
-def think(task: TaskWriter, tool: str) -> None:
+def think(task: Task, tool: str) -> None:
     with task.reasoning() as thinking:
         thinking.summary("Thinking about the weather ")
         thinking.summary("in Paris.")
@@ -36,33 +36,33 @@ def think(task: TaskWriter, tool: str) -> None:
         thinking.summary(f"{tool} function.")
 
 
-def called(task: TaskWriter, name: str, *pieces: str) -> CallWriter:
+def called(task: Task, name: str, *pieces: str) -> CallWriter:
     with task.call(name) as call:
         for piece in pieces:
             call.arguments(piece)
     return call
 
 
-def get_weather(task: TaskWriter, *pieces: str) -> None:
+def get_weather(task: Task, *pieces: str) -> None:
     image = {"type": "image_url", "image_url": {"url": PNG}, "id": 1}
     parts = [{"type": "text", "text": WEATHER, "id": 1}, image]
     output = {"message_content": parts, "block_list": parts}
     called(task, "get_weather", *pieces).result(output, partial_images=[PNG, PNG])
 
 
-def answer(task: TaskWriter) -> None:
+def answer(task: Task) -> None:
     with task.message() as message:
         message.whole(Text(text=ANSWER, annotations=[CITATION]))
 
 
-def weather(task: TaskWriter) -> None:
+def weather(task: Task) -> None:
     think(task, "get_weather")
     get_weather(task, '{"', "location", '":"', "Paris", ",", " France", '"}')
     answer(task)
     task.complete()
 
 
-def subagent(task: TaskWriter) -> None:
+def subagent(task: Task) -> None:
     think(task, "ask_for_help")
     arguments = (
         '{"name":"WeatherAgent","description":"An agent that provides weather information.",'
@@ -92,7 +92,7 @@ def without_ids(lines: list[bytes]) -> list[Any]:
     return [plain(json.loads(line)) for line in lines]
 
 
-async def written(folder: Path, story: Callable[[TaskWriter], None]) -> tuple[list[bytes], Any]:
+async def written(folder: Path, story: Callable[[Task], None]) -> tuple[list[bytes], Any]:
     """The public events and private contents that a story leaves in the log."""
     log = SqliteLog(folder / "log.db")
     first = recorded(TaskCreated(task_id=RUN), 1)
@@ -102,7 +102,7 @@ async def written(folder: Path, story: Callable[[TaskWriter], None]) -> tuple[li
     pipeline = Pipeline(log, LocalBus())
     emitter = pipeline.writer(RUN, state=state)
     emitter.emit(TaskInProgress(task_id=RUN))
-    story(TaskWriter(emitter, RUN))
+    story(Task(emitter, RUN))
     await emitter.drain()
     lines = [one.public for one in await log.read(RUN, 0)]
     privates = await log.read_private(RUN, 0)
@@ -113,7 +113,7 @@ async def written(folder: Path, story: Callable[[TaskWriter], None]) -> tuple[li
 
 @pytest.mark.parametrize(("name", "story"), [("s0_weather", weather), ("s0_subagent", subagent)])
 async def test_the_writer_emits_the_json_of_the_source_document(
-    tmp_path: Path, name: str, story: Callable[[TaskWriter], None]
+    tmp_path: Path, name: str, story: Callable[[Task], None]
 ) -> None:
     lines, contents = await written(tmp_path, story)
     golden = (FOLDER / name / "events.jsonl").read_bytes().splitlines()

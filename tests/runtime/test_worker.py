@@ -22,13 +22,13 @@ from tailrace.core.errors import CallerError, StorageBusy, StorageError
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tailrace.ports import Batch, Claim
-from tailrace.runtime import crash
-from tailrace.runtime.agents import Agent, restartable
+from tailrace.runtime import crash_points
+from tailrace.runtime.agent_functions import AgentFunction, restartable
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 from tailrace.runtime.worker import Worker
-from tailrace.stores.sqlite import SqliteLog
-from tailrace.testing._follow import Counting, until
+from tailrace.stores.sqlite.store import SqliteLog
+from tailrace.testing.follow_kit.setup import Counting, until
 from tests.runtime.crashing import AGENTS, LEASE, RUN
 
 ROOT = Path(__file__).parents[2]
@@ -53,12 +53,12 @@ SCENARIOS = {
 
 
 def test_every_crash_point_has_a_scenario() -> None:
-    assert set(SCENARIOS) == set(crash.POINTS)
+    assert set(SCENARIOS) == set(crash_points.POINTS)
 
 
 @pytest.mark.parametrize(
     ("point", "times"),
-    [(point, 1) for point in crash.POINTS]
+    [(point, 1) for point in crash_points.POINTS]
     + [(point, n) for point in ("append.before", "append.after", "publish.after") for n in (2, 3)],
 )
 async def test_a_process_that_ends_there_loses_nothing_that_was_shown(
@@ -75,7 +75,7 @@ async def test_a_process_that_ends_there_loses_nothing_that_was_shown(
         timeout=60,
         check=False,
     )
-    assert done.returncode == crash.STATUS, done.stderr
+    assert done.returncode == crash_points.STATUS, done.stderr
     shown = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.endswith("}"))
     async with asyncio.timeout(60):
         await finish(database, point, shown)
@@ -130,16 +130,16 @@ async def finish(database: Path, point: str, shown: dict[str, str]) -> None:
 
 def test_a_crash_point_that_is_none_is_refused_and_unset_costs_nothing() -> None:
     with pytest.raises(ValueError, match=r"nowhere"):
-        crash.armed("nowhere:1")
-    crash.armed("")("append.before")
-    crash.armed("append.after:2")("append.after")
+        crash_points.armed("nowhere:1")
+    crash_points.armed("")("append.before")
+    crash_points.armed("append.after:2")("append.after")
 
 
 async def test_a_worker_has_no_more_runs_than_it_may(tmp_path: Path) -> None:
     at_once: list[int] = []
     working: set[str] = set()
 
-    async def counted(task: TaskWriter) -> None:
+    async def counted(task: Task) -> None:
         working.add(task.task_id)
         at_once.append(len(working))
         await task.drain()
@@ -166,7 +166,7 @@ async def test_a_worker_has_no_more_runs_than_it_may(tmp_path: Path) -> None:
     assert max(at_once) <= 3
 
 
-def runs_of(store: Any, agents: dict[str, Agent], name: str = "", **options: Any) -> Runs:
+def runs_of(store: Any, agents: dict[str, AgentFunction], name: str = "", **options: Any) -> Runs:
     """What one process has."""
     ids = iter(range(1000))
     return Runs(
@@ -182,7 +182,7 @@ def runs_of(store: Any, agents: dict[str, Agent], name: str = "", **options: Any
 
 @asynccontextmanager
 async def process(
-    store: Any, agents: dict[str, Agent], name: str = "", **options: Any
+    store: Any, agents: dict[str, AgentFunction], name: str = "", **options: Any
 ) -> AsyncIterator[Runs]:
     runs = runs_of(store, agents, name, **options)
     runs.open()
@@ -223,16 +223,16 @@ async def test_an_agent_that_blocks_the_event_loop_costs_no_other_run_and_is_nam
             await asyncio.sleep(LEASE / 5)
         await other.close()
 
-    async def patient(task: TaskWriter) -> None:
+    async def patient(task: Task) -> None:
         task.notice("Here.")
         await blocked.wait()
 
-    async def blocking(_task: TaskWriter) -> None:
+    async def blocking(_task: Task) -> None:
         with ThreadPoolExecutor(1) as threads:
             threads.submit(asyncio.run, steal()).result(20)  # blocks the loop: that is the point
         blocked.set()
 
-    agents: dict[str, Agent] = {"patient": patient, "blocking": blocking}
+    agents: dict[str, AgentFunction] = {"patient": patient, "blocking": blocking}
     async with process(SqliteLog(database), agents) as runs:
         waiting = await runs.start("patient", "?")
         await said(runs, waiting)
@@ -249,7 +249,7 @@ async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_t
 ) -> None:
     again = asyncio.Event()
 
-    async def agent(task: TaskWriter) -> None:
+    async def agent(task: Task) -> None:
         task.notice("Before.")
         await task.drain()
         away.set()
@@ -274,7 +274,7 @@ async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_t
 async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_all_of_them(
     tmp_path: Path,
 ) -> None:
-    async def agent(task: TaskWriter) -> None:
+    async def agent(task: Task) -> None:
         task.notice("Before.")
         await task.drain()
         await again.wait()
@@ -305,7 +305,7 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
 
 
 async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Path) -> None:
-    async def agent(task: TaskWriter) -> None:
+    async def agent(task: Task) -> None:
         task.notice(task.input)
         await task.drain()
 
@@ -327,7 +327,7 @@ async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Pa
 
 
 async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
-    async def agent(task: TaskWriter) -> None:
+    async def agent(task: Task) -> None:
         task.notice("Here.")
         await task.drain()
         if len(starts) < 8:
@@ -335,7 +335,7 @@ async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
             await asyncio.sleep(3600)
 
     starts: list[str] = []
-    agents: dict[str, Agent] = {"a": restartable(agent)}
+    agents: dict[str, AgentFunction] = {"a": restartable(agent)}
     async with process(SqliteLog(tmp_path / "log.db"), agents, worker=False) as server:
         run_id = await server.start("a", "?")
         for number in range(8):
@@ -346,10 +346,10 @@ async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
 
 
 async def test_how_many_workers_may_lose_a_run_is_a_setting(tmp_path: Path) -> None:
-    async def agent(_task: TaskWriter) -> None:
+    async def agent(_task: Task) -> None:
         pass
 
-    agents: dict[str, Agent] = {"a": restartable(agent)}
+    agents: dict[str, AgentFunction] = {"a": restartable(agent)}
     for limit, outcome in ((1, "too_many_attempts"), (2, "completed")):
         store = SqliteLog(tmp_path / f"{limit}.db")
         runs = runs_of(store, agents, max_attempts=limit)
@@ -373,7 +373,7 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
     monkeypatch.setattr("tailrace.runtime.worker.TIDY_SECONDS", 0.01)
     go_on = asyncio.Event()
 
-    async def talker(task: TaskWriter) -> None:
+    async def talker(task: Task) -> None:
         for number in range(20):
             task.notice(str(number))
             await task.drain()

@@ -1,4 +1,4 @@
-"""Models of providers: I/O around the ingests, chosen by name.
+"""Models: the clients of OpenAI, Anthropic and chat completions, scripts and recordings.
 
     model = open_model("openai:gpt-5")
     model = open_model("openai-chat:qwen3", base_url="http://localhost:11434/v1")
@@ -18,54 +18,100 @@ from importlib import import_module
 from typing import Any
 
 from tailrace.core.errors import CallerError
-from tailrace.ports import Model
+from tailrace.ingest.base import Outcome
+from tailrace.models.recording import NoRecording, record, replay
+from tailrace.models.scripted import (
+    InvalidScript,
+    Scripted,
+    call,
+    cut,
+    fail,
+    garbage,
+    say,
+    silence,
+    think,
+    tries,
+    wait,
+)
+from tailrace.ports import Model, OutputSchema, Request, ToolSpec
+from tailrace.runtime.model_call import Patience, call_model
+from tailrace.runtime.model_request import InvalidRequest
+
+__all__ = [
+    "InvalidRequest",
+    "InvalidScript",
+    "Model",
+    "NoRecording",
+    "Outcome",
+    "OutputSchema",
+    "Patience",
+    "Request",
+    "Scripted",
+    "ToolSpec",
+    "UnknownModel",
+    "call",
+    "call_model",
+    "cut",
+    "fail",
+    "garbage",
+    "open_model",
+    "record",
+    "replay",
+    "say",
+    "silence",
+    "think",
+    "tries",
+    "wait",
+]
 
 
 class UnknownModel(CallerError):
-    """A name that says nothing about whose model it is."""
+    """A model name without a known provider."""
 
     code = "unknown_model"
 
 
 def open_model(name: str, **options: Any) -> Model:
-    """The model of this name; `base_url`, `api_key`, `prices` and `connect` go to its provider."""
+    """The model of this name. Options: `base_url`, `api_key`, `prices`, `connect`."""
     provider, _, model = name.partition(":")
     if not model:
-        raise UnknownModel(f"{name!r} names no provider: write openai:{name} or the like.")
+        raise UnknownModel(
+            f"The model name {name!r} has no provider. Write for example openai:{name}."
+        )
     if provider == "openai":
-        from tailrace.models.openai import OpenAIModel
+        from tailrace.models.openai_responses import OpenAIModel
 
         return OpenAIModel(model, **options)
     if provider == "openai-chat":
-        from tailrace.models.chat import ChatModel
+        from tailrace.models.openai_chat import ChatModel
 
         return ChatModel(model, **options)
     if provider == "anthropic":
-        from tailrace.models.anthropic import AnthropicModel
+        from tailrace.models.anthropic_messages import AnthropicModel
 
         return AnthropicModel(model, **options)
     if provider == "replay":
-        from tailrace.models.recording import replay
-
         return replay(model, **options)
     if provider == "scripted":
         if options:
-            raise UnknownModel(f"A script takes no options ({', '.join(options)}).")
+            raise UnknownModel(f"A scripted model takes no options. Remove {', '.join(options)}.")
         return _written(model)
     known = "openai, openai-chat, anthropic, replay or scripted"
-    raise UnknownModel(f"{provider!r} is no provider of models here: write {known}.")
+    raise UnknownModel(f"Unknown model provider {provider!r}. Use {known}.")
 
 
 def _written(place: str) -> Model:
-    """A model that stands in somebody's module."""
+    """A model object in a module of the user."""
     module, _, name = place.partition(":")
     try:
         found: Any = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        said = f"There is no script at {place!r} ({error}): write scripted:<module>:<name>."
-        raise UnknownModel(said) from error
+        raise UnknownModel(
+            f"No script at {place!r} ({error}). Write scripted:<module>:<name>."
+        ) from error
     if not hasattr(found, "stream"):
-        said = f"At {place!r} there is no model: write {name} = Scripted([say('Hello')])."
-        raise UnknownModel(said)
+        raise UnknownModel(
+            f"The object at {place!r} is not a model. Write {name} = Scripted([say('Hello')])."
+        )
     model: Model = found
     return model

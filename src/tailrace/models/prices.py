@@ -1,4 +1,4 @@
-"""What a model call costs, by the price list of genai-prices, which needs no network."""
+"""The cost of a model call, by the price list of genai-prices, without network."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from tailrace.core.items import Usage
 
 Prices = Callable[[str, Usage], float | None]
-"""From a model's name and what a call used to US dollars; None if nobody knows."""
+"""Takes a model's name and a call's usage, returns US dollars; None if unknown."""
 
 
 def list_price(provider: str | None, base_url: str | None = None) -> Prices:
-    """The list prices of a provider, or of whoever is at that address."""
+    """The list prices of a provider, or of the provider at a URL."""
 
     def price(model: str, usage: Usage) -> float | None:
         try:
@@ -30,7 +30,7 @@ def list_price(provider: str | None, base_url: str | None = None) -> Prices:
         )
         try:
             found = genai_prices.calc_price(used, usage.model or model, **where)
-        except (LookupError, ValueError):  # no such model there, or counts that cannot be
+        except (LookupError, ValueError):  # unknown model, or impossible counts
             return None
         return float(found.total_price)
 

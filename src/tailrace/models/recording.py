@@ -1,12 +1,11 @@
-"""Keep the raw stream of any model, and play it again offline.
+"""Record the raw stream of any model, and replay it offline.
 
     model = record(open_model("openai:gpt-5"), "answers.jsonl")
-    model = replay("answers.jsonl")             # as fast as it goes
-    model = replay("answers.jsonl", pace=1)     # in the time that it took
+    model = replay("answers.jsonl")             # without pauses
+    model = replay("answers.jsonl", pace=1)     # with the original pauses
 
-The file is described in `tailrace.runtime.recordings`. Requests are not kept, so no prompt and no
-key is in it; what the model said is. It is played call by call, in the order in which the calls
-were made, whatever is asked.
+`tailrace.runtime.recordings` describes the file. It holds the answers, and no requests: no prompt
+and no key. A replay answers call by call in the recorded order, and does not look at the request.
 """
 
 from __future__ import annotations
@@ -21,11 +20,17 @@ import msgspec
 
 from tailrace.core import errors
 from tailrace.core.errors import ProviderError
-from tailrace.core.history import Api
 from tailrace.core.items import Usage
+from tailrace.history import Api
 from tailrace.models.prices import Prices
 from tailrace.ports import Model, Request, host_of
-from tailrace.runtime.recordings import Begun, Call, Chunk, NoRecording, read_calls
+from tailrace.runtime.recordings import (
+    NoRecording,
+    RecordedCall,
+    RecordedChunk,
+    RecordedStart,
+    read_calls,
+)
 
 __all__ = ["NoRecording", "record", "replay"]
 
@@ -37,7 +42,7 @@ _ERRORS: dict[str, type[ProviderError]] = {
 
 
 def record(model: Model, path: str | Path, *, now: Callable[[], float] = time.monotonic) -> Model:
-    """The same model; what it answers is added to the file, chunk by chunk, as it comes."""
+    """The same model. Its answers are appended to the file, chunk by chunk."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     return _Recording(model, path, now)
@@ -63,26 +68,28 @@ class _Recording:
 
     async def stream(self, request: Request) -> AsyncIterator[list[str]]:
         began = self._now()
-        call = secrets.token_hex(4)  # no number: others may be adding to the file
+        call = secrets.token_hex(4)  # random: other processes may append to the file
         stream = self._model.stream(request)
-        # Unbuffered, and one write a line: what came is in the file, and lines do not mix.
+        # Unbuffered, one write per line: no chunk is lost, and lines do not mix.
         with self._path.open("ab", buffering=0) as file:
 
-            def keep(line: Begun | Chunk) -> None:
+            def keep(line: RecordedStart | RecordedChunk) -> None:
                 file.write(msgspec.json.encode(line) + b"\n")
 
-            keep(Begun(call, self.api, self.name, self.host))
+            keep(RecordedStart(call, self.api, self.name, self.host))
             try:
                 async for events in stream:
-                    keep(Chunk(call, self._now() - began, events))
+                    keep(RecordedChunk(call, self._now() - began, events))
                     yield events
             except ProviderError as error:
                 at = self._now() - began
-                keep(Chunk(call, at, [], error.code, str(error), error.retry_after))
+                keep(RecordedChunk(call, at, [], error.code, str(error), error.retry_after))
                 raise
             finally:
                 if isinstance(stream, AsyncGenerator):
-                    await stream.aclose()  # or its connection stays until it is collected
+                    await (
+                        stream.aclose()
+                    )  # otherwise its connection stays open until garbage collection
 
     def cost(self, usage: Usage) -> float | None:
         return self._model.cost(usage)
@@ -92,20 +99,24 @@ class _Recording:
 
 
 def replay(path: str | Path, *, pace: float = 0, prices: Prices | None = None) -> Model:
-    """A model that answers what is in the file, call by call, in its order.
+    """A model that replays the answers in a file, in their order.
 
-    `pace` 1 takes the time that it took, 2 half of it, 0 none.
+    `pace` 1 keeps the original pauses, 2 halves them, 0 leaves them out.
     """
     calls = read_calls(path)
     apis = sorted({call.begun.api for call in calls})
     if len(apis) > 1:
-        said = f"{Path(path).name} holds answers of several APIs ({', '.join(apis)})"
-        raise NoRecording(f"{said}: record each model in a file of its own.")
+        raise NoRecording(
+            f"{Path(path).name} has answers of several APIs ({', '.join(apis)}). Record each model"
+            " in a file of its own."
+        )
     return _Replayed(Path(path).name, calls, pace, prices)
 
 
 class _Replayed:
-    def __init__(self, file: str, calls: list[Call], pace: float, prices: Prices | None) -> None:
+    def __init__(
+        self, file: str, calls: list[RecordedCall], pace: float, prices: Prices | None
+    ) -> None:
         self._file = file
         self._calls = calls
         self._pace = pace
@@ -128,7 +139,7 @@ class _Replayed:
         if self._next >= len(self._calls):
             count = len(self._calls)
             held = "1 answer" if count == 1 else f"{count} answers"
-            raise NoRecording(f"{self._file} holds {held}, and no more: record this call as well.")
+            raise NoRecording(f"{self._file} has only {held}. Record this call too.")
         call = self._calls[self._next]
         self._next += 1
         began = 0.0

@@ -1,13 +1,13 @@
-"""A model that does what is written down: for demos and tests, without a key or a network.
+"""A model with scripted answers, for demos and tests, without a key or network.
 
     model = Scripted(
         [think("Which city?"), call("get_weather", city="Paris")],
         tries([say("It is"), cut()], [say("It is sunny.", pace=20)]),
     )
 
-Each answer is a list of steps. The first is what the model answers first in a conversation, and so
-on; the last one is repeated. Which one is due is read from the history, so a worker that takes
-over goes on where the lost one was. `Scripted(function)` asks a function of the turn instead.
+Each answer is a list of steps: the first answer of a conversation, the second, and so on. The last
+answer is repeated. The history says which answer is next, so a worker that takes over a run
+continues it. `Scripted(function)` calls a function with the turn instead.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tailrace.core.errors import (
     RateLimited,
     RequestRefused,
 )
-from tailrace.core.history import history
 from tailrace.core.items import Usage
+from tailrace.history import history
 from tailrace.ports import Request
 from tailrace.runtime.scripts import (
     Fail,
@@ -45,7 +45,7 @@ from tailrace.runtime.scripts import (
     think,
     wait,
 )
-from tailrace.runtime.scripts.responses import Responses
+from tailrace.runtime.scripts.openai_responses import Responses
 
 __all__ = [
     "InvalidScript",
@@ -67,7 +67,7 @@ _ERRORS: dict[str, type[ProviderError]] = {
 
 
 class Tries(msgspec.Struct, frozen=True):
-    """What comes of one call, try by try."""
+    """The scripts of one call, by try."""
 
     scripts: tuple[Script, ...]
 
@@ -76,18 +76,18 @@ Answer: TypeAlias = Script | Tries
 
 
 def tries(*scripts: Script) -> Tries:
-    """An answer that goes differently when the call is made again; the last one is repeated."""
+    """An answer with another script for each try of the call; the last is repeated."""
     return Tries(scripts)
 
 
 class Scripted:
-    """A model with its answers written down."""
+    """A model with scripted answers."""
 
     api: Final = "openai_responses"
 
     def __init__(self, *answers: Answer | Callable[[int], Answer], name: str = "scripted") -> None:
         if not answers:
-            raise InvalidScript("There is no answer: write Scripted([say('Hello')]).")
+            raise InvalidScript("Scripted() needs an answer. Write Scripted([say('Hello')]).")
         for number, answer in enumerate(answers, 1):
             if not callable(answer):
                 _checked(answer, f"Answer {number}")
@@ -96,11 +96,11 @@ class Scripted:
 
     @property
     def name(self) -> str:
-        """What it calls itself."""
+        """The name given to the constructor."""
         return self._name
 
     async def stream(self, request: Request) -> AsyncIterator[list[str]]:
-        """The events of the answer that is due, each in its time."""
+        """The events of the next answer, with its pauses."""
         turn = turns_before(request)
         script = self._script(turn, request.attempt)
         failure = opening_failure(script)
@@ -114,24 +114,24 @@ class Scripted:
             elif frame.after:
                 await asyncio.sleep(frame.after)
             if frame.cut is not None:
-                raise ProviderCut("The script breaks off here.")
+                raise ProviderCut("The script cuts the stream here.")
             yield [frame.data] if frame.data else []
 
     def _script(self, turn: int, attempt: int) -> Script:
         found = self._answers[min(turn, len(self._answers) - 1)]
         answer = found(turn) if callable(found) else found
         if callable(found):
-            _checked(answer, f"What the function answers in turn {turn}")
+            _checked(answer, f"The function's answer in turn {turn}")
         if isinstance(answer, Tries):
             return answer.scripts[min(attempt, len(answer.scripts)) - 1]
         return answer
 
     def cost(self, usage: Usage) -> float | None:  # noqa: ARG002
-        """Nothing."""
+        """0: a script costs nothing."""
         return 0.0
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there are no connections."""
 
 
 def _checked(answer: Any, where: str) -> None:
@@ -139,13 +139,13 @@ def _checked(answer: Any, where: str) -> None:
         checked(answer, where)
         return
     if not answer.scripts:
-        raise InvalidScript(f"{where} has no tries: write tries([cut()], [say('Hello')]).")
+        raise InvalidScript(f"{where} has no tries. Write tries([cut()], [say('Hello')]).")
     for number, script in enumerate(answer.scripts, 1):
         checked(script, f"{where}, try {number}")
 
 
 def turns_before(request: Request) -> int:
-    """How often the model has answered in this conversation."""
+    """How many answers of the model the conversation has."""
     items: list[dict[str, Any]]
     if request.input is not None:
         items = request.input

@@ -1,4 +1,4 @@
-"""What the models behind an official SDK have in common: a name, a price list, a client."""
+"""The base of the models that use an official SDK: a name, prices, a client."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from tailrace.core.history import Api, History, history
 from tailrace.core.items import Usage
+from tailrace.history import Api, History, history
 from tailrace.models.prices import Prices
 from tailrace.models.transport import streamed
 from tailrace.ports import Request
@@ -15,18 +15,18 @@ from tailrace.ports import Request
 Json = dict[str, Any]
 
 CONNECT_SECONDS = 10.0
-"""How long to wait for a connection. What comes after it is the caller's patience."""
+"""How long to wait for a connection. The caller has the timeouts after that."""
 
 
-def taken_out(body: Json, options: Json) -> Json:
-    """The body with the provider's own fields; None takes one out."""
+def with_options(body: Json, options: Json) -> Json:
+    """The body with the provider's own fields; None removes a field."""
     return {name: value for name, value in {**body, **options}.items() if value is not None}
 
 
-def said_before(
+def conversation(
     request: Request, api: Api, model: str, host: str | None, *, store: bool = True
 ) -> History:
-    """What was said so far, for this model at this host; what is left out of it is told."""
+    """The conversation for this model at this host; notes what the history leaves out."""
     made = history(
         request.chain,
         api,
@@ -43,7 +43,7 @@ def said_before(
 
 
 class SdkModel:
-    """A model that an SDK's client is asked for; `secrets` are what no word of it may show."""
+    """A model that an SDK's client calls. No error message shows a string in `secrets`."""
 
     def __init__(self, name: str, prices: Prices, client: Any, secrets: Sequence[str]) -> None:
         self._name = name
@@ -54,7 +54,7 @@ class SdkModel:
 
     @property
     def host(self) -> str:
-        """Who is asked: hosts of one API cannot read what another of them sealed."""
+        """The host that is called. Another host cannot read what this host sealed."""
         return self._host
 
     @property
@@ -63,7 +63,7 @@ class SdkModel:
         return self._name
 
     def cost(self, usage: Usage) -> float | None:
-        """By the price list."""
+        """The cost by the price list."""
         return self._prices(self._name, usage)
 
     async def close(self) -> None:
@@ -73,6 +73,6 @@ class SdkModel:
     def _ask(
         self, sdk: Any, create: Callable[..., Any], body: Json, *named: str
     ) -> AsyncIterator[list[str]]:
-        """The answer to a body, raw. The SDK insists on some fields by name."""
+        """The answer's events. `named` are the fields that the SDK wants as arguments."""
         given = {key: body.pop(key) for key in named}
         return streamed(sdk, lambda: create(**given, extra_body=body), self._secrets)

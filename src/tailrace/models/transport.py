@@ -1,7 +1,7 @@
-"""How the official SDKs' answers are read: raw bytes in, typed errors out, never a secret.
+"""Reads the answers of the official SDKs: raw bytes in, events and typed errors out, no secrets.
 
-The SDKs connect and authenticate. Their own reading of the stream (a model object for each event)
-and their own retries, which nobody would see, are left aside.
+The SDKs connect and authenticate. Their stream parsing (an object for each event) and their
+retries, which the log would not show, are not used.
 """
 
 from __future__ import annotations
@@ -34,55 +34,55 @@ from tailrace.core.errors import (
 )
 
 HIDDEN = "[hidden]"
-"""What stands where a provider quoted our key."""
+"""Replaces a key that a provider quoted."""
 
 _LONGEST_MESSAGE = 1000
 _KEYS = re.compile(r"\b(?:sk|key|gsk|xai)-[A-Za-z0-9_*-]{4,}")
-"""What looks like a key, whole or masked by a provider that quotes it."""
+"""A string that looks like a key, whole or masked."""
 
 
 class MissingSdk(CallerError):
-    """A provider whose SDK is not installed."""
+    """The provider's SDK is not installed."""
 
     code = "missing_sdk"
 
 
 class MissingKey(CallerError):
-    """A provider that cannot be asked without a key."""
+    """The provider needs a key, and there is none."""
 
     code = "missing_key"
 
 
 def missing_sdk(package: str) -> MissingSdk:
-    """What to do when an SDK is not there."""
-    return MissingSdk(f"The package {package} is missing: pip install 'tailrace[{package}]'.")
+    """The error for an SDK that is not installed."""
+    return MissingSdk(f"The package {package} is missing. Run: pip install 'tailrace[{package}]'")
 
 
 class InvalidKey(CallerError):
-    """A key that cannot be sent; the message does not show it."""
+    """A key with invalid characters; the message does not show it."""
 
     code = "invalid_key"
 
 
 class InvalidAddress(CallerError):
-    """A `base_url` that nobody can be asked at; the message does not show it."""
+    """An invalid `base_url`; the message does not show it."""
 
     code = "invalid_address"
 
 
 def key_for(variable: str, given: str | None, base_url: str | None) -> str:
-    """The key: given, or from the environment; a server of one's own may want none."""
+    """The given key, or the key in the environment. With a `base_url`, no key is allowed."""
     found = (given or os.environ.get(variable) or "").strip()  # files end with a line feed
     if not found and base_url is None:
-        raise MissingKey(f"There is no key: set {variable} in the environment.")
+        raise MissingKey(f"No API key: set {variable} in the environment, or pass api_key.")
     if not found.isascii() or not found.isprintable():
-        said = "holds characters that no key has: copy it again"
-        raise InvalidKey(f"The key{'' if given else f' in {variable}'} {said}.")
+        where = "" if given else f" in {variable}"
+        raise InvalidKey(f"The API key{where} has invalid characters. Copy it again.")
     return found or "none"
 
 
 class Address(NamedTuple):
-    """Where a provider is, without the password that an address may hold."""
+    """A provider's URL, without the password that it may have held."""
 
     url: str | None
     headers: dict[str, str]
@@ -90,23 +90,23 @@ class Address(NamedTuple):
 
 
 def address(variable: str, base_url: str | None) -> Address:
-    """The address that is given, or in the environment; None is the provider's own.
+    """The given URL, or the URL in the environment; None is the provider's own.
 
-    Addresses stand in logs, so a name and password go into a header, and a query, which some
-    providers take a key in, is refused.
+    URLs appear in logs. A user and password move to a header. A query, which may hold a key, is
+    refused.
     """
     found = base_url or os.environ.get(variable)
     if not found:
         return Address(None, {}, [])
     try:
         parts = urlsplit(found.strip())
-        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none, half of an IPv6 address
-        is_one = False
-    if not is_one or not found.strip().isprintable():
-        raise InvalidAddress("base_url is no address: write http://localhost:11434/v1 or the like.")
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # an invalid port or IPv6 address
+        valid = False
+    if not valid or not found.strip().isprintable():
+        raise InvalidAddress("base_url is not a URL. Write for example http://localhost:11434/v1.")
     if parts.query or parts.fragment:
-        raise InvalidAddress("base_url ends with its path: an address with a query is logged.")
+        raise InvalidAddress("base_url has a query, which logs would show. Remove it.")
     login, _, place = parts.netloc.rpartition("@")
     if not login:
         return Address(found.strip(), {}, [])
@@ -118,7 +118,7 @@ def address(variable: str, base_url: str | None) -> Address:
 
 
 def hide(text: str, secrets: Sequence[str]) -> str:
-    """The text without the secrets, should somebody have quoted them."""
+    """The text with each secret replaced."""
     for secret in secrets:
         if len(secret) >= 8 and secret in text:
             text = text.replace(secret, HIDDEN)
@@ -126,7 +126,7 @@ def hide(text: str, secrets: Sequence[str]) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """The seconds that a provider asks us to wait (RFC 9110, 10.2.3: a number or a date)."""
+    """The seconds to wait that a provider demands (RFC 9110, 10.2.3: a number or a date)."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -146,14 +146,14 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 async def streamed(
     sdk: Any, opening: Callable[[], AbstractAsyncContextManager[Any]], secrets: Sequence[str]
 ) -> AsyncGenerator[list[str], None]:
-    """The events of one answer, chunk by chunk; `sdk` is the module whose errors are raised."""
+    """The events of an answer, chunk by chunk; `sdk` is the module whose errors to catch."""
     import httpx2
 
     try:
         async with opening() as response:
             kind = response.headers.get("content-type", "").partition(";")[0].strip()
             if kind == "application/json":
-                # A server that does not stream: its answer is one event.
+                # The server does not stream: the answer is one event.
                 yield [hide((await _whole(response)).decode("utf-8", "replace"), secrets)]
                 return
             parser = sse.Parser()
@@ -163,13 +163,13 @@ async def streamed(
                 has_come = has_come or bool(events)
                 yield events
             if not has_come and kind != "text/event-stream":
-                # Mostly a page: of a gateway, of a proxy that wants a login, of a wrong address.
-                said = f"The answer ({kind or 'of no type'}) held no event: is base_url right?"
-                raise ProviderCut(said)
+                # Mostly a page of a gateway, of a proxy's login, or at a wrong URL.
+                kind = kind or "no content-type"
+                raise ProviderCut(f"The answer ({kind}) has no events. Check base_url.")
     except sdk.APIStatusError as error:
         raise _refusal(error, secrets) from None
     except sdk.APITimeoutError:
-        raise ConnectTimeout("The provider could not be reached in time.") from None
+        raise ConnectTimeout("No connection to the provider in time. Check base_url.") from None
     except (sdk.APIError, httpx2.RequestError) as error:
         kind = type(error.__cause__ or error).__name__
         raise ProviderCut(f"The connection to the provider broke off ({kind}).") from None
@@ -180,18 +180,19 @@ async def _whole(response: Any) -> bytes:
     async for chunk in response.iter_bytes():
         body += chunk
         if len(body) > sse.MAX_EVENT_BYTES:
-            raise StreamTooLarge(f"An answer of more than {sse.MAX_EVENT_BYTES} bytes.")
+            raise StreamTooLarge(f"The answer has more than {sse.MAX_EVENT_BYTES} bytes.")
     return bytes(body)
 
 
 def _refusal(error: Any, secrets: Sequence[str]) -> ProviderError:
-    """An HTTP status as the error that it means."""
+    """The typed error for an HTTP status."""
     status, after = int(error.status_code), retry_after(error.response.headers)
     if status == 401:
-        # Providers quote the key in these: our own words are safer.
+        # Providers quote the key in these messages.
         return KeyRefused(f"The provider does not accept the key (HTTP {status}).")
-    codes, said = _told(error.body)
-    message = f"HTTP {status}: {_KEYS.sub(HIDDEN, hide(said, secrets))[:_LONGEST_MESSAGE]}"
+    codes, message = _parsed_error(error.body)
+    message = _KEYS.sub(HIDDEN, hide(message, secrets))[:_LONGEST_MESSAGE]
+    message = f"HTTP {status}: {message}"
     if status == 403:
         return KeyRefused(message)
     if "previous_response_not_found" in codes:
@@ -205,8 +206,8 @@ def _refusal(error: Any, secrets: Sequence[str]) -> ProviderError:
     return RequestRefused(message)
 
 
-def _told(body: Any) -> tuple[list[Any], str]:
-    """The codes and the message of an error's body, which has a shape of its own everywhere."""
+def _parsed_error(body: Any) -> tuple[list[Any], str]:
+    """The codes and the message of an error body. Every provider has its own shape."""
     facts = body[0] if isinstance(body, list) and body else body
     codes: list[Any] = []
     while isinstance(facts, dict):
@@ -221,4 +222,4 @@ def _told(body: Any) -> tuple[list[Any], str]:
             facts = msgspec.json.encode(facts).decode()
     if isinstance(facts, str) and facts.strip() and not facts.lstrip().startswith("<"):
         return codes, facts.strip()
-    return codes, "the provider said no more."  # nothing, or a page of HTML
+    return codes, "the provider gave no reason."  # an empty body, or HTML

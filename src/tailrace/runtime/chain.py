@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.core.fold import State
 from tailrace.ports import Store
 from tailrace.runtime.recovery import read_whole
-from tailrace.runtime.retry import patiently
+from tailrace.runtime.store_retry import patiently
 
 
 class Chain:

@@ -1,7 +1,7 @@
-"""What clients and the log get of an exception that an agent raised.
+"""Logs an exception of an agent or a tool, and makes the error that clients see.
 
-Its text may hold a secret: a key in a URL, a customer's data. So clients get a code and an id. The
-log has the same id with the types and places of the exception. Its text is logged for level DEBUG.
+The exception's text may hold a secret, such as a key in a URL. So clients get a code and an id. The
+log has the same id, with the types and places of the exception. Level DEBUG has its text, too.
 """
 
 from __future__ import annotations
@@ -20,19 +20,35 @@ _OF_A_GROUP = 10
 """How many exceptions of a group are logged."""
 
 
-def failure(run_id: str, error: BaseException) -> ErrorInfo:
-    """Log what an agent raised; what its clients are shown."""
+def failure(run: str, error: BaseException) -> ErrorInfo:
+    """Log an agent's exception; returns the error for clients. `run` describes the run."""
     ident = f"err_{secrets.token_hex(6)}"
     code = error.code if isinstance(error, TailraceError) else "agent_error"
-    logger.error("run %s failed: %s, %s\n%s", run_id, ident, code, "\n".join(_lines(error)))
-    logger.debug("run %s failed: %s", run_id, ident, exc_info=error)
+    logger.error("%s failed: %s, %s\n%s", run, ident, code, "\n".join(_lines(error)))
+    logger.debug("%s failed: %s", run, ident, exc_info=error)
     return ErrorInfo(
         code=code, message=f"The agent failed. The server's log says why, under {ident}."
     )
 
 
+def tool_failure(run_id: str, tool: str, error: BaseException) -> ErrorInfo:
+    """Log a tool's exception; returns the error for the model and the clients.
+
+    Our own errors, `ToolError` included, have a message for the model. Of any other error the model
+    gets the type and the id.
+    """
+    if isinstance(error, TailraceError):
+        return ErrorInfo(code=error.code, message=str(error))
+    ident = f"err_{secrets.token_hex(6)}"
+    lines = "\n".join(_lines(error))
+    logger.error("run %s, tool %s failed: %s\n%s", run_id, tool, ident, lines)
+    logger.debug("run %s, tool %s failed: %s", run_id, tool, ident, exc_info=error)
+    kind = type(error).__name__
+    return ErrorInfo(code="tool_error", message=f"The tool {tool} failed: {kind} ({ident}).")
+
+
 def _lines(error: BaseException) -> Iterator[str]:
-    """The types and places of an exception, and of those that led to it, without source lines."""
+    """The types and places of an exception and its causes, without source lines."""
     seen: set[int] = set()
     links: list[BaseException | None] = [error]
     while links:

@@ -1,13 +1,15 @@
-"""How an agent gets what people answer while it runs.
+"""Hands the answers of people to the agents that wait for them.
 
-task.emit(TaskInputRequired(task_id=task.task_id, requests=[InputRequest(id="r1", …)]))
-answer = await receive(task)          # {"request_id": "r1", "approved": true}
+answer = await task.ask("Which city?")      # Answer(request_id="req_…", value="Paris")
+letter = await receive(task)                # the next input, whatever it answers
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -15,14 +17,24 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core.state import TaskNode
 from tailrace.ports import Letter
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
+
+
+class _Work:
+    """A block of work of a run, and how many answers it waits for."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+
+_current: ContextVar[_Work | None] = ContextVar("current", default=None)
 
 
 class Inputs:
-    """The letters that lie ready for one run, in order.
+    """The unread letters of one run, in order.
 
-    An answer is given to the task that asked, or to a task above it. An answer to a request that
-    is not pending is dropped: the client sent it twice, or the request has its answer already.
+    An answer goes to the task that asked, or to a task above it. An answer to a request that is no
+    longer pending is dropped: a client may send an answer twice.
     """
 
     def __init__(
@@ -37,31 +49,71 @@ class Inputs:
         self._handed = 0
         self._changed = changed
         self._receivers = 0
+        self._awaited: list[str] = []
+        self._works: list[_Work] = []
+        self._settling: asyncio.Future[None] | None = None
+
+    def awaits(self, request_id: str) -> bool:
+        """Whether a receiver waits for the answer to this request."""
+        return request_id in self._awaited
 
     @property
     def is_waiting(self) -> bool:
         """Whether the agent waits for a letter; `changed` is called when that changes."""
-        return self._receivers > 0 and not self._letters
+        at_work = any(work.waiting == 0 for work in self._works)
+        return self._receivers > 0 and not self._letters and not at_work
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """A block of work during which the run is not parked, although another task waits.
+
+        While the block itself waits for an answer, it is not at work.
+        """
+        work = _Work()
+        self._works.append(work)
+        before = _current.set(work)
+        try:
+            yield
+        finally:
+            _current.reset(before)
+            self._works.remove(work)
+            if self._receivers:
+                self._changed()
 
     def put(self, letter: Letter) -> None:
-        """Lay a letter down, once: it is read again until it is acknowledged."""
+        """Add a letter, once. The worker reads it again until it is acknowledged."""
         if letter.number > self._handed:
             self._handed = letter.number
+            if letter.kind == "cancel":  # of a sub-agent, which is done at once
+                self._settling = asyncio.ensure_future(self._settle(letter))
+                return
             self._letters.append(letter)
             self._news.set()
             self._news = asyncio.Event()
 
-    async def receive(self, task: TaskWriter) -> Any:
-        """Wait for the next answer; one to a pending request is recorded before it is given."""
-        # If the process dies now, clients must know what was asked.
-        await task.drain()
-        self._receivers += 1
-        self._changed()
+    async def receive(self, task: Task, request_id: str | None = None) -> Any:
+        """Wait for the next answer, or for the answer to this request.
+
+        An answer to a pending request is recorded before it is returned.
+        """
+        waits_for = [] if request_id is None else [request_id]
+        self._awaited += waits_for
+        work = _current.get() or _Work()
         try:
-            letter, value, asking = await self._next(task)
-        finally:
-            self._receivers -= 1
+            # If the process dies now, clients must know what was asked.
+            await task.drain()
+            self._receivers += 1
+            work.waiting += 1
             self._changed()
+            try:
+                letter, value, asking = await self._next(task, request_id)
+            finally:
+                self._receivers -= 1
+                work.waiting -= 1
+                self._changed()
+        finally:
+            for one in waits_for:
+                self._awaited.remove(one)
         if asking is not None:
             received = {**value, "task_id": asking.task_id}
             task.emit(msgspec.convert(received, ev.TaskInputReceived))
@@ -69,8 +121,10 @@ class Inputs:
         await self._settle(letter)
         return value
 
-    async def _next(self, task: TaskWriter) -> tuple[Letter, Any, TaskNode | None]:
-        """The first letter for this task, its value, and the task whose request it answers."""
+    async def _next(
+        self, task: Task, request_id: str | None
+    ) -> tuple[Letter, Any, TaskNode | None]:
+        """The first letter for this receiver, its value, and the task whose request it answers."""
         while True:
             for letter in list(self._letters):
                 value = msgspec.json.decode(letter.body)
@@ -81,11 +135,20 @@ class Inputs:
                     await self._settle(letter)
                     self._changed()
                     break
-                if asking is None or _is_above(task, asking):
+                if self._is_for(task, request_id, asked, asking):
                     self._take(letter)
                     return letter, value, asking
             else:
                 await self._news.wait()
+
+    def _is_for(
+        self, task: Task, request_id: str | None, asked: Any, asking: TaskNode | None
+    ) -> bool:
+        if request_id is not None:
+            return bool(asked == request_id)
+        if asking is None:
+            return True
+        return not self.awaits(asked) and _is_above(task, asking)
 
     def _take(self, letter: Letter) -> None:
         self._letters.remove(letter)
@@ -98,7 +161,7 @@ class Inputs:
         await self._acknowledge(min(left, default=self._handed + 1) - 1)
 
 
-def _asking(task: TaskWriter, request_id: Any) -> TaskNode | None:
+def _asking(task: Task, request_id: Any) -> TaskNode | None:
     """The task of the run that has this request pending."""
     for node in task.emitter.state.tasks.values():
         if any(request.id == request_id for request in node.requests):
@@ -106,16 +169,16 @@ def _asking(task: TaskWriter, request_id: Any) -> TaskNode | None:
     return None
 
 
-def _is_above(task: TaskWriter, node: TaskNode | None) -> bool:
+def _is_above(task: Task, node: TaskNode | None) -> bool:
     """Whether `node` is this task, or a sub-agent at any depth below it."""
     while node is not None and node.task_id != task.task_id:
         node = node.parent
     return node is not None
 
 
-async def receive(task: TaskWriter) -> Any:
-    """The next input for this task: the answer to its request, or one that names no request."""
+async def receive(task: Task) -> Any:
+    """The next input for this task: the answer to its request, or an input without a request."""
     inputs = task.emitter.inputs
     if inputs is None:
-        raise RuntimeError("Nobody reads this run's letters: it has no worker.")
+        raise RuntimeError(f"Run {task.run_id} receives nothing: no worker reads its answers.")
     return await inputs.receive(task)

@@ -1,7 +1,7 @@
 """Logs when the store goes away and when it is back.
 
-Every call of a process passes `watched`, so an outage is seen by the first call that meets it. From
-then on the store is asked until it answers. A long outage is two lines, however many calls fail.
+Every call of a process passes `watched`, so the first call that fails starts an outage. The store
+is then checked until it answers. A long outage is two log lines, however many calls fail.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, cast
 
 from tailrace.core.errors import StorageBusy, TailraceError
 from tailrace.ports import Store
-from tailrace.runtime.retry import did_not_answer, limit_of_wait
+from tailrace.runtime.store_retry import did_not_answer, limit_of_wait
 
 SLOW_SECONDS = 3.0
-"""A call that takes longer begins an outage: the store may hang."""
+"""A slower call starts an outage: the store may hang."""
 
 QUIET_SECONDS = 60.0
-"""The least time between two lines that say that the store went away."""
+"""The shortest time between two log lines about a store that went away."""
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 CHECK_SECONDS = 2.0
-"""How often a store that is away is asked, and how long it may take to answer."""
+"""How often a store that is away is checked, and how long a check may take."""
 
 logger = logging.getLogger("tailrace")
 
@@ -41,7 +41,7 @@ class Outage:
         self._task: asyncio.Task[None] | None = None
         self._failed = 0
         self._stopped = False
-        self._said = -QUIET_SECONDS
+        self._logged_at = -QUIET_SECONDS
 
     @property
     def is_on(self) -> bool:
@@ -49,7 +49,7 @@ class Outage:
         return self._task is not None
 
     def begin(self, why: str) -> None:
-        """A call failed, or takes too long. Ask the store until it answers; from any thread."""
+        """Start an outage, from any thread: a call failed, or takes too long."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._begin, why)
 
@@ -59,7 +59,7 @@ class Outage:
             self._task = self._loop.create_task(self._watch(why), name="store's outage")
 
     async def stop(self) -> None:
-        """Stop asking."""
+        """Stop the checks."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
@@ -67,11 +67,11 @@ class Outage:
             self._task = None
 
     async def _watch(self, why: str) -> None:
-        began, pause, said = time.monotonic(), FIRST_PAUSE, False
+        began, pause, logged = time.monotonic(), FIRST_PAUSE, False
         while True:
             now = time.monotonic()
-            if not said and now - self._said >= QUIET_SECONDS:
-                said, self._said = True, now
+            if not logged and now - self._logged_at >= QUIET_SECONDS:
+                logged, self._logged_at = True, now
                 logger.warning("The store is away: %s", why)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -81,22 +81,22 @@ class Outage:
                 break
             except (TailraceError, TimeoutError):
                 continue
-        if said:
+        if logged:
             away = time.monotonic() - began
-            logger.warning("The store is back after %.1f s; %d calls met that.", away, self._failed)
+            logger.warning("The store is back after %.1f s; %d calls failed.", away, self._failed)
         self._failed = 0
         self._task = None
 
 
 def watched(store: Store, outage: Outage) -> Store:
-    """The same store, whose failures begin an outage."""
+    """The same store. Its failures start an outage."""
     return cast(Store, _Watched(store, outage))
 
 
 class _Watched:
-    """Passes every call on, and keeps the caller's limit (`retry.within`).
+    """Passes every call on, within the caller's limit (`store_retry.within`).
 
-    Appends have none: a pipeline writes for many callers and has a patience of its own.
+    Appends have no limit: a pipeline writes for many callers and has its own patience.
     """
 
     def __init__(self, store: Store, outage: Outage) -> None:
@@ -126,6 +126,6 @@ class _Watched:
             finally:
                 slow.cancel()
 
-        # The next call finds it without asking here.
+        # The next call finds it without `__getattr__`.
         setattr(self, name, call)
         return call

@@ -1,9 +1,9 @@
-"""validate → append → publish, in that order, batched.
+"""Validates, appends and publishes events, in this order and in batches.
 
 `emit()` checks an event against the fold, encodes it once and never waits. One flush at a time
-writes what has gathered, of all runs of the process, in one transaction; only then is it published.
-So nobody sees an event that is not durable, and a fast model pays for few transactions. `drain()`
-is the backpressure: it returns when everything emitted so far is durable.
+writes the new events of all runs of the process in one transaction, and then publishes them. So no
+client sees an event that is not durable, and a fast model costs few transactions. `drain()` is the
+backpressure: it returns when all emitted events are durable.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.errors import NotDrained
 from tailrace.core.events import Event, Private, Recorded, is_end, recorded
 from tailrace.core.fold import State
-from tailrace.ports import Batch, Bus, EventLog, Mirror
-from tailrace.runtime import crash
-from tailrace.runtime.retry import FIRST_PAUSE, LONGEST_PAUSE, passing
+from tailrace.ports import Batch, Blobs, Bus, EventLog, Mirror
+from tailrace.runtime import crash_points
+from tailrace.runtime.offload import build
+from tailrace.runtime.store_retry import FIRST_PAUSE, LONGEST_PAUSE, passing
 
 if TYPE_CHECKING:
     from tailrace.runtime.inbox import Inputs
 
 MIN_SNAPSHOT_BYTES = 64 * 1024
 LAST_SNAPSHOT_BYTES = 8 * 1024
-"""A run, or the rest of one, shorter than this is replayed faster than a snapshot is read. At its
-end less is enough: the snapshot is the last one, and whoever asks from then on asks for it."""
+"""Shorter runs, or rests of runs, are replayed faster than a snapshot is read. At the run's end
+less is enough: all later readers use this snapshot."""
 
 
 CRUMBS = 512
-"""So many batches of a run, written one by one, are worth joining while the run goes on: whoever
-joins late reads them all."""
+"""After so many small batches a run's rows are joined while it runs: late readers read them all."""
 
 CLOSE_SECONDS = 5.0
 """How long a pipeline that is closed waits for a store that is away."""
 
 FAST_EVENTS = 4
 REST_SECONDS = 0.004
-"""A run that had so many new events while the ones before were written is a fast one. It rests
-before its next flush, so that more of them share a transaction, a wake-up and a socket's write; a
-model at human pace, and whoever waits in `drain()`, never rests."""
+"""A run is fast if it got so many new events during one flush. It rests before its next flush, so
+that more events share a transaction, a wake-up and a socket write. A model at human pace never
+rests, and `drain()` ends the rest."""
 
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""What a run may hold back until it is durable. An agent that never waits gets no further."""
+"""How many bytes of a run may wait to be stored. Above it `emit` raises `NotDrained`."""
 
 EVENT_BYTES = 512
-"""What an event weighs in memory beside its JSON."""
+"""How many bytes an event takes in memory besides its JSON."""
 
 
 async def _nothing_earlier() -> list[State]:
@@ -68,6 +68,14 @@ class Emitter:
         self.inputs: Inputs | None = None
         self.earlier: Callable[[], Awaitable[list[State]]] = _nothing_earlier
         """Reads the runs that this run continues; see `Chain.earlier`."""
+        self.children: dict[str, asyncio.Task[None] | None] = {}
+        """The sub-agents at work, by task."""
+        self.cancelled: dict[str, str] = {}
+        """The sub-agents that were cancelled alone, with the reason."""
+        self.resumed: set[str] = set()
+        """The tasks that another worker began, until their agents go on."""
+        self.blobs: Blobs | None = None
+        """Where the run's large outputs are stored; None keeps them in the log."""
         self.failure: Exception | None = None
         self.is_left = False
         """Whether its worker leaves the run to another worker, which closes what is open."""
@@ -83,14 +91,13 @@ class Emitter:
         self._snapshot_bytes = MIN_SNAPSHOT_BYTES
         self._batches = 0
         self.crumbled: Callable[[str], None] | None = None
-        """Told whenever the run has become many small rows, which somebody may join."""
+        """Called when the run has many small rows, so that they can be joined."""
 
     def emit(self, event: Event, private: Private | None = None) -> None:
-        """Record the next event of the run; it is shown to nobody before it is durable.
+        """Record the next event of the run. Clients see it once it is durable.
 
-        Raises `IllegalEvent` if the protocol forbids it here, `NotDrained` if too much waits to
-        become durable, and the storage's error if an earlier event could not be written: then the
-        run has no writer any more.
+        Raises `IllegalEvent` if the protocol forbids it here, `NotDrained` if too many bytes wait
+        to be stored, and the store's error if an earlier event could not be written.
         """
         if self.failure is not None:
             raise self.failure
@@ -111,7 +118,7 @@ class Emitter:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Emit what closes items or the run, however much waits to become durable."""
+        """A block whose events close items or the run: they may exceed `MAX_WAITING_BYTES`."""
         before, self._is_closing = self._is_closing, True
         try:
             yield
@@ -119,7 +126,7 @@ class Emitter:
             self._is_closing = before
 
     async def drain(self) -> None:
-        """Wait until everything emitted so far is durable, or raise what prevents it."""
+        """Wait until all emitted events are durable, or raise the error that prevents it."""
         last = self.state.sequence_number
         if self.failure is None and self._durable < last:
             waiting = asyncio.get_running_loop().create_future()
@@ -129,18 +136,19 @@ class Emitter:
         if self.failure is not None:
             raise self.failure
 
-    def take(self) -> tuple[Batch, list[Recorded]]:
-        """What has gathered, as one batch."""
+    async def take(self) -> tuple[Batch, list[Recorded]]:
+        """The new events as one batch. A thread encodes the snapshot of a large state."""
         self._in_flight, self._gathered = self._gathered, 0
         events, self._events = self._events, []
         privates, self._privates = self._privates, []
         saved = None
         ended = is_end(events[-1], self.run_id)
-        # A snapshot each time the tail outweighs the last one: their cost stays linear.
+        # A snapshot when the events since the last outweigh it, so that the cost stays linear.
         if self._tail_bytes > (LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes):
-            saved = snapshot.save(self.state, private=True)
+            weight, self._tail_bytes = self._snapshot_bytes + self._tail_bytes, 0
+            value = snapshot.saved(self.state, private=True)
+            saved = await build(weight, lambda: snapshot.encode_saved(value))
             self._snapshot_bytes = max(len(saved), MIN_SNAPSHOT_BYTES)
-            self._tail_bytes = 0
         batch = Batch(
             run_id=self.run_id,
             epoch=self.epoch,
@@ -153,7 +161,7 @@ class Emitter:
         return batch, events
 
     def written(self, last: int) -> None:
-        """Everything up to `last` is durable."""
+        """Note that the events up to `last` are durable."""
         self._durable = last
         self._in_flight = 0
         self._batches += 1
@@ -165,7 +173,7 @@ class Emitter:
                 waiting.set_result(None)
 
     def fail(self, failure: Exception) -> None:
-        """Nothing more of this writer will be durable: what it holds back is dropped."""
+        """End this writer: its waiting events are dropped."""
         if self.failure is None:
             self.failure = failure
         self._events.clear()
@@ -175,14 +183,22 @@ class Emitter:
                 waiting.set_result(None)
         self._waiting.clear()
 
+    def cancel_child(self, task_id: str, reason: str) -> None:
+        """Stop one sub-agent; the run goes on. A second time changes nothing."""
+        if task_id not in self.cancelled:
+            self.cancelled[task_id] = reason
+            job = self.children.get(task_id)
+            if job is not None:
+                job.cancel()
+
     @property
     def is_ours(self) -> bool:
-        """Whether this writer may go on: it failed at nothing, and its worker keeps the run."""
+        """Whether this writer may continue: it has not failed, and its worker keeps the run."""
         return self.failure is None and not self.is_left
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for what is not durable yet."""
+        """Whether a caller waits in `drain`."""
         return bool(self._waiting)
 
     @property
@@ -194,9 +210,8 @@ class Emitter:
 class Pipeline:
     """Writes and publishes for all runs of the process.
 
-    A store that is away is asked again for `patience` seconds with the very same batches, which
-    it takes once, however often they arrive; meanwhile the next ones gather. A batch that the
-    store refuses is not tried again: all other runs would wait for it.
+    While the store is away, the same batches are sent again for `patience` seconds. The store takes
+    each batch once. A batch that the store refuses is not sent again: all other runs would wait.
     """
 
     def __init__(
@@ -206,21 +221,21 @@ class Pipeline:
         self._bus = bus
         self._mirror = mirror
         self._patience = patience
-        # By writer, not by run: one that lost its run may still be there beside its successor.
+        # By writer, not by run: a writer that lost its run may exist beside its successor.
         self._dirty: dict[Emitter, None] = {}
         self._resting: dict[Emitter, asyncio.TimerHandle] = {}
         self._flushing: asyncio.Task[None] | None = None
         self._close_by = math.inf
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
-        """The writer of a run that exists in the log, which goes on after `state`."""
+        """A writer for a run in the log, which continues after `state`."""
         state = state or State()
         if self._mirror is not None:
             self._mirror.begin(run_id, state)
         return Emitter(self, run_id, epoch, state)
 
     def wake(self, emitter: Emitter) -> None:
-        """Note that a run has something to write."""
+        """Flush soon: a run has new events."""
         if emitter in self._resting:
             return
         self._dirty[emitter] = None
@@ -228,7 +243,7 @@ class Pipeline:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
     def hurry(self, emitter: Emitter) -> None:
-        """Somebody waits for a run that may be resting."""
+        """End the rest of a run: a caller waits in `drain`."""
         timer = self._resting.pop(emitter, None)
         if timer is not None:
             timer.cancel()
@@ -244,7 +259,7 @@ class Pipeline:
             self.wake(emitter)
 
     async def close(self) -> None:
-        """Write what is left; a store that is away is not awaited for long."""
+        """Write the waiting events. A store that is away is awaited for `CLOSE_SECONDS`."""
         self._close_by = time.monotonic() + CLOSE_SECONDS
         for emitter in list(self._resting):
             self.hurry(emitter)
@@ -255,12 +270,13 @@ class Pipeline:
         try:
             while self._dirty:
                 dirty, self._dirty = self._dirty, {}
-                await self._write([emitter for emitter in dirty if not emitter.idle])
+                await self._write(list(dirty))
         finally:
             self._flushing = None
 
     async def _write(self, emitters: list[Emitter]) -> None:
-        left = [(emitter, *emitter.take()) for emitter in emitters]
+        # A writer may fail while the snapshot of another is encoded, and is idle then.
+        left = [(one, *await one.take()) for one in emitters if not one.idle]
         deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while left:
             again: list[tuple[Emitter, Batch, list[Recorded]]] = []
@@ -271,7 +287,7 @@ class Pipeline:
                     self._bus.publish(emitter.run_id, events)
                     if self._mirror is not None:
                         self._mirror.show(emitter.run_id, events)
-                    crash.point("publish.after")
+                    crash_points.point("publish.after")
                     emitter.written(batch.last_seq)
                     if len(events) >= FAST_EVENTS and not emitter.awaited:
                         self._rest(emitter)
@@ -285,11 +301,11 @@ class Pipeline:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _append(self, batches: list[Batch]) -> tuple[list[Exception | None], bool]:
-        """What the store answers to each batch; and whether it did not answer at all."""
-        crash.point("append.before")
+        """The store's answer to each batch, and whether the call itself failed."""
+        crash_points.point("append.before")
         try:
             answers = await self._log.append(batches)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the writers must learn of it
+        except Exception as error:  # noqa: BLE001  # the writers must get any error
             return [error] * len(batches), True
-        crash.point("append.after")
+        crash_points.point("append.after")
         return answers, False

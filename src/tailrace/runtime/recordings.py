@@ -1,9 +1,9 @@
-"""The file in which model calls are kept, to be played again.
+"""The file format of recorded model calls, which can be replayed.
 
-JSON lines. A call begins with `{"call": name, "api": …, "model": …}` and its `host`, if it has one;
-each chunk of its answer is `{"call": name, "at": seconds, "events": […]}`, an error
-`{"call": name, "at": …, "error": …}`. Each line says whose it is and is written as it comes: calls
-that are made at once may share a file, and a crash costs no more than what had not come.
+JSON lines. A call begins with `{"call": name, "api": …, "model": …}` and its `host`, if it has one.
+A chunk of its answer is `{"call": name, "at": seconds, "events": […]}`, an error is
+`{"call": name, "at": …, "error": …}`. Each line names its call and is written as it arrives. So
+calls at the same time may share a file, and a crash loses only what had not arrived.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 
 from tailrace.core.errors import CallerError
-from tailrace.core.history import Api
+from tailrace.history import Api
 
 
 class NoRecording(CallerError):
-    """A file without the call that is asked for, or that is no recording."""
+    """The file is not a recording, or lacks the call."""
 
     code = "no_recording"
 
 
-class Begun(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A call, and who was asked."""
+class RecordedStart(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """The first line of a call: the API, the model and the host."""
 
     call: str
     api: Api
@@ -31,8 +31,8 @@ class Begun(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     host: str = ""
 
 
-class Chunk(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """What came of a call `at` so many seconds after it was made: events, or an error."""
+class RecordedChunk(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Events or an error that arrived `at` seconds after the call was made."""
 
     call: str
     at: float
@@ -42,38 +42,37 @@ class Chunk(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     retry_after: float | None = None
 
 
-class Call(msgspec.Struct):
-    """One call, whole."""
+class RecordedCall(msgspec.Struct):
+    """A complete call."""
 
-    begun: Begun
-    chunks: list[Chunk]
+    begun: RecordedStart
+    chunks: list[RecordedChunk]
 
 
-def read_calls(path: str | Path) -> list[Call]:
-    """The calls of a recording, in the order in which they were made.
+def read_calls(path: str | Path) -> list[RecordedCall]:
+    """Read the calls of a recording, in the order in which they were made.
 
-    Its last line may be cut short: whoever wrote it was. `NoRecording` says which line is wrong.
+    The last line may be incomplete, if its writer was killed. `NoRecording` names a wrong line.
     """
     path = Path(path)
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise NoRecording(f"{path} cannot be read: {error.strerror}.") from None
-    calls: dict[str, Call] = {}
-    whole = lines[:-1]  # the last one has no line feed: empty, or cut short
+        raise NoRecording(f"Recording {path} cannot be read: {error.strerror}.") from None
+    calls: dict[str, RecordedCall] = {}
+    whole = lines[:-1]  # the last line has no line feed: it is empty or incomplete
     for number, line in enumerate(whole, 1):
         try:
             value = msgspec.json.decode(line)
             if isinstance(value, dict) and "api" in value:
-                begun = msgspec.convert(value, Begun)
-                calls[begun.call] = Call(begun, [])
+                begun = msgspec.convert(value, RecordedStart)
+                calls[begun.call] = RecordedCall(begun, [])
             else:
-                chunk = msgspec.convert(value, Chunk)
+                chunk = msgspec.convert(value, RecordedChunk)
                 calls[chunk.call].chunks.append(chunk)
         except (ValueError, KeyError) as error:
             why = "its call is not in the file" if isinstance(error, KeyError) else str(error)
-            said = f"{path.name}, line {number}, is no part of a recording: {why}."
-            raise NoRecording(said) from None
+            raise NoRecording(f"Recording {path.name}, line {number}: {why}.") from None
     if not calls:
-        raise NoRecording(f"{path.name} holds no answer.")
+        raise NoRecording(f"Recording {path.name} is empty; record a call first.")
     return list(calls.values())

@@ -1,7 +1,6 @@
-"""How a run goes on that its writer left in the middle: nothing dangles, and nothing is made up.
+"""Continues a run whose writer was lost.
 
-The log is all there is to go by. What was open is closed as what it is, `incomplete` or
-interrupted; children before parents.
+Only the log is used. Open items are closed as incomplete or interrupted, children before parents.
 """
 
 from __future__ import annotations
@@ -15,51 +14,52 @@ from tailrace.core.codec import decode_private
 from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
 from tailrace.core.items import ContentPart, ErrorInfo, ToolCall, ToolResult
-from tailrace.core.references import Pool
+from tailrace.core.references import ReferencePool
 from tailrace.core.snapshot import restored
 from tailrace.core.state import TaskNode
 from tailrace.ports import Claim, Store
 from tailrace.runtime.pipeline import Emitter
-from tailrace.runtime.retry import patiently
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.store_retry import patiently
+from tailrace.runtime.task import Task
 
 logger = logging.getLogger("tailrace")
 
 INTERRUPTED = ErrorInfo(
-    code="interrupted", message="Its worker was lost, and the agent can't go on in the middle."
+    code="interrupted", message="The worker was lost, and the agent is not restartable."
 )
 TOO_MANY_ATTEMPTS = ErrorInfo(
-    code="too_many_attempts", message="Its workers were lost again and again; it was given up."
+    code="too_many_attempts", message="Too many workers of this run were lost."
 )
 
 
 async def whole_state(store: Store, run_id: str) -> State:
-    """The state that the run's log makes, private parts included; waits for a store that is away.
+    """Fold the run's log, with its private parts; waits for a store that is away.
 
-    A thread folds it: however long the run is, the loop has others to serve.
+    A thread folds it, so that a long run does not block the event loop.
     """
     return await patiently(lambda: read_whole(store, run_id))
 
 
 async def closable_state(store: Store, claim: Claim) -> State:
-    """`whole_state`, or an empty root where the log cannot be folded.
+    """`whole_state`, or an empty root if the log cannot be folded.
 
-    The end of the root closes what is open in it (PROTOCOL.md, section 4, rule 7), so a run can be
-    ended whatever its log holds.
+    The root's end closes its open items (PROTOCOL.md, section 4, rule 7). So any run can be ended.
     """
     try:
         return await whole_state(store, claim.run_id)
     except StorageError:
         raise
     except Exception:
-        logger.exception("run %s cannot be folded; it is ended as it is", claim.run_id)
+        logger.exception(
+            "run %s (agent %s) cannot be folded; it is ended", claim.run_id, claim.agent
+        )
         state = State()
         state.absorb(ev.TaskCreated(task_id=claim.run_id, sequence_number=claim.last_seq))
         return state
 
 
 async def read_whole(store: Store, run_id: str) -> State:
-    """`whole_state` for somebody who has time to come back when the store is away."""
+    """Fold the run's log, with its private parts; raises at once if the store is away."""
     found = await store.snapshot(run_id)
     state = await asyncio.to_thread(restored, found.state if found is not None else None)
     privates = await store.read_private(run_id, state.sequence_number)
@@ -74,23 +74,23 @@ def _absorb(state: State, events: list[ev.Recorded], privates: dict[int, bytes])
         state.absorb(one.event, decode_private(hidden) if hidden else None)
 
 
-def writer(emitter: Emitter) -> TaskWriter:
-    """A writer of the root task that issues no number that the log has already."""
+def writer(emitter: Emitter) -> Task:
+    """A writer of the root task. It issues no reference number that the log has already."""
     node = emitter.state.tasks[emitter.run_id]
-    pool = Pool(node.reference_start, _contents(node))
+    pool = ReferencePool(node.reference_start, _contents(node))
     for number in node.numbers:
         pool.reserve(number)
-    return TaskWriter(emitter, emitter.run_id, pool)
+    return Task(emitter, emitter.run_id, pool)
 
 
-async def learn_references(task: TaskWriter) -> None:
-    """Let content that earlier runs of the conversation returned keep its number."""
+async def learn_references(task: Task) -> None:
+    """Learn the reference numbers of earlier runs, so that the same content keeps its number."""
     if task.node.reference_start > 1:
         earlier = await task.emitter.earlier()
         await asyncio.to_thread(_learn, task.pool, task.node.reference_start, earlier)
 
 
-def _learn(pool: Pool, below: int, earlier: list[State]) -> None:
+def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
     for state in reversed(earlier):
         if state.root is not None:
             for content in _contents(state.root):
@@ -103,8 +103,16 @@ def _contents(node: TaskNode) -> list[list[ContentPart]]:
     return [content for content in contents if content is not None]
 
 
-def begin_again(task: TaskWriter) -> None:
-    """Close what the lost writer left open, and say that it does not count."""
+def resume(agent: object, task: Task) -> None:
+    """Make a run that its worker left ready for its restartable agent.
+
+    An agent may have a `begin_again` of its own.
+    """
+    getattr(agent, "begin_again", begin_again)(task)
+
+
+def begin_again(task: Task) -> None:
+    """Close the items that the lost writer left open, and supersede them."""
     node = task.node
     left = [item for item in node.items.values() if item.is_open]
     with task.emitter.closing():
@@ -127,7 +135,7 @@ def begin_again(task: TaskWriter) -> None:
 
 
 def _unanswered(node: TaskNode) -> list[str]:
-    """Calls of ours whose tool may have run: nobody knows, so they must not run again."""
+    """Server calls without a result: their tool may have run, so it must not run again."""
     return [
         call_id
         for call_id, item in node.calls.items()

@@ -1,8 +1,7 @@
-"""Takes away what was kept long enough: the full log, then only the final state, then nothing.
+"""Trims ended runs to their final state after a time, and later deletes them.
 
-Every process with a worker does this beside its work. Several may meet at one run: to trim it twice
-changes nothing, and what another one deleted meanwhile is passed over. So nobody has to be chosen,
-and nobody is missed when it dies.
+Every process with a worker does this. Two processes may work on the same run: trimming it twice
+changes nothing, and a deleted run is skipped. So no process has to be elected.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from tailrace.runtime.recovery import read_whole
 FOREVER = math.inf
 
 UNUSED_BLOB_SECONDS = 24 * 60 * 60.0
-"""How long a blob that no run uses (any more) waits to be used, or put, again."""
+"""How long an unused blob is kept: a run may use it, or store the same bytes again."""
 
 SWEEP_SECONDS = 30.0
-"""How long a process rests between two passes, about."""
+"""About how long a process waits between two passes."""
 
 BUSY_SECONDS = 1.0
-"""How long it rests when a pass left some over: others write to the same database."""
+"""How long it waits if a pass left work over: other processes use the database too."""
 
 AT_ONCE = 100
-"""How many runs one pass trims, and how many runs and blobs it deletes, at most."""
+"""How many runs a pass trims, and how many runs and blobs it deletes, at most."""
 
 SET_ASIDE_SECONDS = 600.0
-"""How long a run that could not be trimmed or deleted is left alone: it may be a damaged one, and
-those behind it must not wait for it."""
+"""How long a run that could not be trimmed or deleted is skipped: it may be damaged, and other runs
+must not wait for it."""
 
 logger = logging.getLogger("tailrace")
 
@@ -43,7 +42,7 @@ logger = logging.getLogger("tailrace")
 class Retention:
     """Trims runs that ended `keep_events` seconds ago, and deletes them after `keep_runs`.
 
-    What only deleted runs used is collected as well.
+    Blobs that only deleted runs used are deleted as well.
     """
 
     def __init__(
@@ -64,11 +63,11 @@ class Retention:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look, now and then, until it is stopped."""
+        """Start the passes."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="retention")
 
     async def stop(self) -> None:
-        """Stop in the middle of whatever it does: each step is whole by itself."""
+        """Stop at once. Each step is complete by itself."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -77,21 +76,21 @@ class Retention:
     async def _run(self) -> None:
         pause = self._every
         while True:
-            # Processes that were started together spread, and seldom do the same work twice.
+            # Random, so that processes that start together do not do the same work.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = self._every
             try:
                 if await self.sweep():
                     pause = min(BUSY_SECONDS, self._every)
             except StorageBusy:
-                continue  # the outage is logged once, where it begins
+                continue  # `runtime.outage` logs the outage once
             except StorageError as error:
-                logger.warning("retention will try again: %s", error)
+                logger.warning("retention failed and will try again: %s", error)
             except Exception:
-                logger.exception("retention will try again")
+                logger.exception("retention failed and will try again")
 
     async def sweep(self) -> bool:
-        """One pass; whether it left some over for the next one."""
+        """Do one pass; whether it left work for the next pass."""
         to_trim, to_delete = await self._store.expired(
             full_for=self._keep_events,
             snapshot_for=self._keep_runs,
@@ -103,7 +102,7 @@ class Retention:
         return not (deleted_all and trimmed_all and collected < AT_ONCE)
 
     async def _each(self, run_ids: list[str], work: Callable[[str], Awaitable[object]]) -> bool:
-        """Do it to some of these runs; whether these were all."""
+        """Do this work on the first of these runs; whether these were all."""
         now = time.monotonic()
         self._aside = {run_id: until for run_id, until in self._aside.items() if until > now}
         due = [run_id for run_id in run_ids if run_id not in self._aside]
@@ -120,7 +119,7 @@ class Retention:
             state = await read_whole(self._store, run_id)
         except Trimmed:
             return
-        # Nothing, or half of it, when another process deleted the run while we read.
+        # The state may be incomplete if another process deleted the run meanwhile.
         if state.root is not None and state.root.ended:
             final = await asyncio.to_thread(save, state, private=True)
             await self._store.trim(run_id, final)

@@ -1,21 +1,24 @@
-"""Starts runs, finds them, stops them: from any process that shares the database.
+"""Starts, finds and cancels runs, from any process that shares the database.
 
-Who works on a run is decided in the store. So a server may have a worker of its own, or leave the
-work to other processes; a cancel reaches a run wherever it is, also one whose worker is dead.
+The store decides which worker has a run. So a server may have a worker, or leave the work to other
+processes. A cancel reaches every run, also if its worker is dead.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from copy import copy
+from typing import Any, Literal
 
 import msgspec
 
 from tailrace.core.codec import check_value, encode_event
-from tailrace.core.errors import CallerError, NotFound, SeqConflict, Stopping
+from tailrace.core.errors import CallerError, NotFound, SeqConflict, Stopping, ThreadBusy
 from tailrace.core.events import (
     Recorded,
     TaskCancelled,
@@ -26,44 +29,57 @@ from tailrace.core.events import (
 from tailrace.core.fold import State
 from tailrace.core.ids import check_id, is_id
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
-from tailrace.runtime import crash, hints, recovery
-from tailrace.runtime.agents import Agent
-from tailrace.runtime.follow import START, Place, Reader, look_at
-from tailrace.runtime.live import CANCELLED
+from tailrace.runtime import crash_points, recovery, wakeups
+from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.runtime.claimed_run import CANCELLED
+from tailrace.runtime.fanout import Streams
+from tailrace.runtime.follow import Look, Reader, look_at
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
+from tailrace.runtime.quota import RunQuota
 from tailrace.runtime.retention import FOREVER, Retention
-from tailrace.runtime.shared import Streams
 from tailrace.runtime.worker import AWAY_SECONDS, LEASE_SECONDS, Worker
 
 CANCEL_SECONDS = 2.0
-"""How long a run's writer has to end it; then the canceller does so itself."""
+"""How long a cancelled run's worker has to end it. Then the canceller ends it."""
 
 CLOSED_SECONDS = 5.0
-"""Within this time after a cancel the whole tree has ended, whoever did it."""
+"""Within this time after a cancel the run and its sub-agents have ended."""
+
+BusyThread = Literal["run", "reject", "interrupt"]
+"""What happens to a new run of a thread whose newest run has not ended."""
 
 logger = logging.getLogger("tailrace")
 
 RUN_PREFIX = "run_"
-"""How the ids begin that are made here."""
+"""The prefix of the ids that are made here."""
+
+
+_ASKED = msgspec.json.encode("task.input_required")
 
 
 def first_epoch(run_id: str) -> int:
     """The epoch of a run's first event, a number of four digits.
 
-    It differs from run to run, so the log does not take another run's cursor for its own.
+    It differs from run to run, so that a cursor of another run is not accepted.
     """
     return 1000 + zlib.crc32(run_id.encode()) % 9000
 
 
 class Runs:
-    """The runs of one store, as this process sees them."""
+    """The runs of one store: all of them, or with `of` those of one owner."""
+
+    __slots__ = (
+        *("_busy_thread", "_draining", "_found", "_lease", "_new_id", "_now", "_pipeline"),
+        *("_quota", "agents", "bus", "name", "outage", "owner", "reader", "retention"),
+        *("started", "store", "streams", "worker"),
+    )  # an open stream keeps its view
 
     def __init__(
         self,
         store: Store,
         bus: Bus,
-        agents: Mapping[str, Agent],
+        agents: Mapping[str, AgentFunction],
         *,
         new_id: Callable[[], str],
         now: Callable[[], float],
@@ -73,6 +89,7 @@ class Runs:
         keep_events: float = FOREVER,
         keep_runs: float = FOREVER,
         mirror: Mirror | None = None,
+        busy_thread: BusyThread = "run",
     ) -> None:
         self.outage = Outage(store)
         self.store = store = watched(store, self.outage)
@@ -95,17 +112,36 @@ class Runs:
                 lease=lease,
                 max_attempts=max_attempts,
             )
+        self._busy_thread = busy_thread
         self._new_id = new_id
         self._now = now
-        self._draining = False
+        self._draining = asyncio.Event()
+        self.owner: str | None = None  # whose runs these are; None: everyone's
+        self._found: tuple[str, ...] = ()
+        self._quota: RunQuota | None = None
+        self.started = False  # whether this view has started a run
+
+    def of(self, owner: str, quota: RunQuota | None = None) -> Runs:
+        """The same runs as one owner sees them: runs of other owners do not exist.
+
+        `quota` limits how many runs the owner may have at the same time.
+        """
+        view = copy(self)
+        view.owner = owner
+        view._found, view._quota = (), quota  # noqa: SLF001
+        return view
 
     def open(self) -> None:
-        """Let this process's worker, if it has one, look for work, and see to retention."""
+        """Start the worker and retention, if this process has a worker."""
         if self.worker is not None:
             self.worker.start()
             self.retention.start()
 
-    async def start(
+    async def start(self, agent: str, input: Any, **options: Any) -> str:
+        """Begin a run and return its id; the options are those of `create`."""
+        return (await self.create(agent, input, **options)).run_id
+
+    async def create(
         self,
         agent: str,
         input: Any,
@@ -115,20 +151,20 @@ class Runs:
         run_id: str | None = None,
         options: Any = None,
         metadata: Any = None,
-        owner: str = "",
+        owner: str | None = None,
         forget: bool = False,
-    ) -> str:
-        """Begin a run and return its id, once its first event is durable.
+    ) -> RunInfo:
+        """Begin a run, and return what is known of it once its first event is durable.
 
         It waits from then on for a worker, here or elsewhere. One to `forget` is deleted shortly
         after its end. The run continues `previous_run_id`, whose thread is the default. None
         begins a conversation. Without it, the run continues the newest run of its thread.
         """
-        if self._draining:
+        if self.owner is not None or owner is None:
+            owner = self.owner or ""
+        if self._draining.is_set():
             raise Stopping("This server is stopping and accepts no new runs. Try again.")
-        if agent not in self.agents:
-            known = ", ".join(sorted(self.agents)) or "none at all"
-            raise NotFound(f"There is no agent {agent[:80]!r}; there is {known}.")
+        self.check_agent(agent)
         for param, value in (
             *(("run_id", run_id), ("thread_id", thread_id), ("owner", owner or None)),
             ("previous_run_id", previous_run_id),
@@ -139,6 +175,7 @@ class Runs:
         earlier = await self._previous(previous_run_id, thread_id, owner)
         if thread_id is None:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
+        await self._settle_thread(thread_id, owner)
         previous = earlier.run_id if earlier is not None else None
         created = recorded(
             TaskCreated(
@@ -154,7 +191,7 @@ class Runs:
             ),
             1,
         )
-        # Checked before it is stored: what the protocol forbids must leave no run behind.
+        # Checked before it is stored, so that an illegal event leaves no run behind.
         State().apply(created)
         run = NewRun(
             run_id=run_id,
@@ -166,137 +203,253 @@ class Runs:
             forget=forget,
             epoch=first_epoch(run_id),
         )
-        crash.point("create.before")
-        if await self.store.create(run) is None:
-            raise CallerError(f"There is a run {run_id} already; choose another id.")
-        crash.point("create.after")
-        hints.tell(self.bus, hints.of_thread(thread_id), run_id)
+        crash_points.point("create.before")
+        info = await self._stored(run)
+        if info is None:
+            raise CallerError(f"Run {run_id} exists already; choose another id.", param="run_id")
+        crash_points.point("create.after")
+        self._note(run_id)
+        self.started = self.owner is not None
+        wakeups.tell(self.bus, wakeups.of_thread(thread_id), run_id)
         self._wake_workers(run_id)
-        return run_id
+        return info
+
+    def check_agent(self, agent: str) -> None:
+        """Raise `NotFound` unless there is such an agent."""
+        if agent not in self.agents:
+            known = ", ".join(sorted(self.agents))
+            advice = f"use {known}." if known else "pass agents to `Tailrace([...])`."
+            raise NotFound(f"Unknown agent {agent[:80]!r}; {advice}")
+
+    async def _stored(self, run: NewRun) -> RunInfo | None:
+        if self._quota is None:
+            return await self.store.create(run)
+        await self._quota.take()
+        info = None
+        try:
+            info = await self.store.create(run)
+        finally:
+            self._quota.give(info.run_id if info is not None else None)
+        return info
 
     async def _previous(
         self, named: str | msgspec.UnsetType | None, thread_id: str | None, owner: str
     ) -> RunInfo | None:
+        owned = self.of(owner)
         if named is msgspec.UNSET:
-            return await self.latest(thread_id, owner) if thread_id is not None else None
-        if named is None:
-            return None
-        found = await self._owned(named, owner)
-        if found is None:
-            raise NotFound(f"There is no run {named}.")
-        return found
+            return await owned.latest(thread_id) if thread_id is not None else None
+        return await owned.info(named) if named is not None else None
+
+    async def _settle_thread(self, thread_id: str, owner: str) -> None:
+        """Do as `busy_thread` says, if the newest run of the thread has not ended.
+
+        Two runs that are created at the same moment may both begin.
+        """
+        if self._busy_thread == "run":
+            return
+        newest = await self.store.newest_run(thread_id, owner=owner)
+        if newest is None or newest.ended_at is not None:
+            return
+        if self._busy_thread == "reject":
+            raise ThreadBusy(
+                f"Run {newest.run_id} of thread {thread_id} has not ended. Wait for its end, or "
+                "cancel it.",
+                param="thread_id",
+            )
+        await self.cancel(newest.run_id, "The next run of the thread has begun.")
 
     async def _reference_start(self, previous: str | None) -> int:
         """The first number of a new run's pool: numbers continue along the conversation."""
         root = (await recovery.read_whole(self.store, previous)).root if previous else None
         return root.next_reference if root is not None else 1
 
-    async def _owned(self, run_id: str, owner: str) -> RunInfo | None:
+    async def find(self, run_id: str) -> RunInfo | None:
+        """The run's row; None if there is none, or if it is another owner's."""
         found = await self.store.info(run_id)
-        return found if found is not None and found.owner == owner else None
+        if found is None or self.owner not in (None, found.owner):
+            return None
+        self._note(run_id)
+        return found
 
-    async def exists(self, run_id: str, owner: str = "") -> bool:
-        """Whether the owner has such a run."""
-        return is_id(run_id) and await self._owned(run_id, owner) is not None
+    def _note(self, run_id: str) -> None:
+        if self.owner is not None and run_id not in self._found:
+            self._found = (*self._found[-7:], run_id)
+
+    async def check(self, run_id: str) -> None:
+        """Raise `NotFound` if the run is another owner's. A run that was found is not read again.
+
+        Without an owner it checks nothing.
+        """
+        if self.owner is not None and run_id not in self._found:
+            await self.info(run_id)
+
+    async def exists(self, run_id: str) -> bool:
+        """Whether there is such a run."""
+        return is_id(run_id) and await self.find(run_id) is not None
 
     def _wake_workers(self, run_id: str) -> None:
         if self.worker is not None:
             self.worker.wake()
-        hints.tell(self.bus, hints.WORKERS, run_id)
+        wakeups.tell(self.bus, wakeups.WORKERS, run_id)
 
-    async def latest(self, thread_id: str, owner: str = "") -> RunInfo | None:
-        """The last run of an owner's thread, if it has one."""
-        return await self.store.newest_run(thread_id, owner=owner)
+    async def latest(self, thread_id: str) -> RunInfo | None:
+        """The newest run of a thread, if there is any."""
+        return await self.store.newest_run(thread_id, owner=self.owner or "")
+
+    async def newest(self, limit: int) -> list[RunInfo]:
+        """The newest runs of all threads, newest first."""
+        return await self.store.latest_runs(owner=self.owner or "", limit=limit)
+
+    async def of_thread(self, thread_id: str, first: int = 1) -> list[RunInfo]:
+        """A page of a thread's runs from ordinal `first` on."""
+        return await self.store.thread_runs(thread_id, owner=self.owner or "", first=first)
+
+    def thread_runs(self, thread_id: str, first: int = 1) -> AsyncGenerator[RunInfo | None, None]:
+        """A thread's runs from ordinal `first` on, and later runs (`Reader.thread_runs`)."""
+        return self.reader.thread_runs(thread_id, first, owner=self.owner or "")
+
+    async def last_ordinal(self, thread_id: str) -> int:
+        """The highest ordinal of a thread so far; 0 before its first run."""
+        return await self.store.last_ordinal(thread_id, owner=self.owner or "")
+
+    async def blob(self, sha256: str) -> tuple[bytes, str] | None:
+        """The bytes of a blob and their MIME type, if a run uses it."""
+        return await self.store.blob(sha256, owner=self.owner)
 
     async def info(self, run_id: str) -> RunInfo:
-        """What is known of a run, or `NotFound`."""
-        found = await self.store.info(run_id)
+        """The run's row; raises `NotFound`."""
+        found = await self.find(run_id)
         if found is None:
             raise NotFound(f"There is no run {run_id}.")
         return found
 
+    async def look(self, run_id: str, seq: int | None = None) -> Look:
+        """The run after event `seq`, or now; raises `NotFound`. Its state is shared."""
+        if seq is not None:
+            await self.check(run_id)
+        look = await self.reader.look(run_id, seq, owner=self.owner)
+        self._note(run_id)
+        return look
+
     async def state(self, run_id: str, seq: int | None = None) -> State:
-        """The state after event `seq`, or now; it is the caller's own."""
+        """The state after event `seq`, or now. The caller may change it."""
+        await self.check(run_id)
         return (await look_at(self.store, run_id, seq)).state
 
-    def follow(self, run_id: str, after: int | State = 0) -> AsyncIterator[list[Recorded]]:
+    async def follow(self, run_id: str, after: int | State = 0) -> AsyncIterator[list[Recorded]]:
         """The events after number `after`, as they become durable."""
-        return self.reader.follow(run_id, after)
-
-    def follow_thread(
-        self, thread_id: str, after: Place | str = START, *, owner: str = ""
-    ) -> AsyncIterator[tuple[RunInfo, list[Recorded]]]:
-        """The events of a thread's runs, one run after another, without end."""
-        return self.reader.follow_thread(thread_id, after, owner=owner)
+        await self.check(run_id)
+        async with aclosing(self.reader.follow(run_id, after)) as batches:
+            async for batch in batches:
+                yield batch
 
     async def send(self, run_id: str, value: Any) -> None:
-        """Hand something to a running agent; `{"request_id": …}` answers a request of it."""
+        """Send a value to a running agent. `{"request_id": …}` answers a request of the run."""
+        await self.check(run_id)
         check_value(value)
         if isinstance(value, dict) and "request_id" in value:
             try:
                 msgspec.convert({**value, "task_id": run_id}, TaskInputReceived)
             except msgspec.ValidationError as error:
-                raise CallerError(f"That answers no request: {error}.") from error
+                raise CallerError(f"The answer has a wrong field: {error}.") from error
+            await self._check_asked(run_id, value["request_id"])
         if await self._post(run_id, "input", value) is None:
             await self.info(run_id)
-            raise CallerError(f"Run {run_id} has ended; nobody would read it.")
+            raise CallerError(f"Run {run_id} has ended and takes no input; start a new run.")
+
+    async def _check_asked(self, run_id: str, request_id: str) -> None:
+        """Raise `NotFound` for an answer to a request that the run never made.
+
+        An answer to a request that was answered before is accepted: a client may send it again.
+        """
+        look = await self.reader.look(run_id)
+        tasks = look.state.tasks.values()
+        pending = [request.id for task in tasks for request in task.requests]
+        if request_id in pending or look.info.ended_at is not None:
+            return
+        name, seen = msgspec.json.encode(request_id), 0
+        while found := await self.reader.read_lines(run_id, seen):
+            seen = found[-1].last_seq
+            # Only to refuse a mistake: another event with both texts lets the answer pass.
+            if any(name in lines.raw and _ASKED in lines.raw for lines in found):
+                return
+        shown = ", ".join(pending[:10]) or "none"
+        raise NotFound(
+            f"Run {run_id} has no request {request_id[:80]!r}. Its open requests: {shown}.",
+            param="request_id",
+        )
 
     async def cancel(self, run_id: str, reason: str = CANCELLED) -> None:
-        """Stop a run, wherever it is; what it had put out is kept. A second time changes nothing.
+        """Cancel a run, and return when it has ended. A second cancel changes nothing.
 
-        Returns when the run has ended: its writer ended it or, where nobody reads its letters, we
-        did.
+        Its output stays. The run's worker ends it; if no worker answers, this process does.
         """
-        # Checked before it is posted: the run's last event has to hold the reason.
+        # Checked before it is posted: the run's last event contains the reason.
         encode_event(TaskCancelled(task_id=run_id, reason=reason))
+        await self.check(run_id)
         deadline = time.monotonic() + CLOSED_SECONDS
         if await self._post(run_id, "cancel", {"reason": reason}) is None:
             return
         if not await self.reader.ended(run_id, CANCEL_SECONDS):
             await self._close_run(run_id, reason, deadline)
 
+    async def cancel_child(self, run_id: str, task_id: str, reason: str = CANCELLED) -> None:
+        """Stop one sub-agent of a run, wherever it is; its caller's model reads that."""
+        encode_event(TaskCancelled(task_id=task_id, reason=reason))
+        if task_id not in (await self.state(run_id)).tasks:
+            raise NotFound(f"Run {run_id} has no task {task_id}.")
+        await self._post(run_id, "cancel", {"reason": reason, "task_id": task_id})
+
+    async def delete(self, run_id: str) -> None:
+        """Delete a run. A run that has not ended is cancelled first."""
+        await self.info(run_id)
+        await self.cancel(run_id)
+        await self.store.delete(run_id)
+
     async def _post(self, run_id: str, kind: Any, value: Any) -> int | None:
-        crash.point("post.before")
+        crash_points.point("post.before")
         number = await self.store.post(run_id, kind, msgspec.json.encode(value))
-        crash.point("post.after")
+        crash_points.point("post.after")
         if number is not None:
             self._wake_workers(run_id)
         return number
 
     async def _close_run(self, run_id: str, reason: str, deadline: float) -> None:
-        """End a run that its writer did not end: from here on that writer is refused."""
+        """End a run that its worker did not end. Its worker can write no more."""
         claim = await self.store.take_over(run_id, self.name, self._lease)
         if claim is None:
             return
-        logger.warning("run %s is taken over to end it: its writer did not answer", run_id)
-        crash.point("take_over.after")
+        logger.warning(
+            "run %s (agent %s) is ended here: its worker did not answer", run_id, claim.agent
+        )
+        crash_points.point("take_over.after")
         state = await recovery.closable_state(self.store, claim)
         task = recovery.writer(self._pipeline.writer(run_id, claim.epoch, state))
         try:
             task.cancel(reason)
             await task.drain()
         except SeqConflict:
-            # Another canceller was quicker, or slower and came after us: it ends the run.
+            # Another canceller has taken the run, and ends it.
             await self.reader.ended(run_id, max(deadline - time.monotonic(), 0.0))
 
     @property
     def accepts_runs(self) -> bool:
         """Whether new runs can be started here."""
-        return not self._draining
+        return not self._draining.is_set()
 
     async def drain(self, grace: float) -> None:
-        """Accept no new runs, and let those of this process finish for `grace` seconds.
+        """Accept no new runs, and let the runs of this process finish for `grace` seconds.
 
         After that restartable runs are released to other workers, and the others end as failed
         (`interrupted`).
         """
-        self._draining = True
+        self._draining.set()
         if self.worker is not None:
             await self.worker.drain(grace)
             await self.worker.stop()
 
     async def close(self) -> None:
-        """Stop what runs here, write what is left, close the store and the bus."""
+        """Stop the worker, write the waiting events, close the store and the bus."""
         await self.retention.stop()
         await self.outage.stop()
         if self.worker is not None:

@@ -1,8 +1,8 @@
-"""The end of each run that this process follows: one ear, one bounded ring, any number of readers.
+"""The newest events of each run that this process follows: a bounded ring for all its readers.
 
-The bus fills a tail; so does the log, whenever the bus left a hole. One poller for the whole
-process asks the store how far the followed runs go, in one query, while their bus is silent: that
-covers a lost publish, other processes on one SQLite file, and Postgres without Redis.
+The bus fills a tail, and the log fills the holes that the bus leaves. While the bus is silent, one
+poller per process asks the store how far the followed runs go. That covers a lost publish, other
+processes on one SQLite file, and Postgres without Redis.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from itertools import islice
 from tailrace.core.errors import NotFound, StorageError, TailraceError
 from tailrace.core.events import Recorded, is_end
 from tailrace.ports import Bus, EventLog, Head, Trimmed
-from tailrace.runtime.retry import PATIENCE_SECONDS, patiently
+from tailrace.runtime.store_retry import PATIENCE_SECONDS, patiently
 
 POLL_SECONDS = 0.3
-"""How long a silent bus is trusted before the store is asked.
+"""How long the bus may be silent before the store is asked.
 
-It may have been heard just before something was lost, and just after the last look: so a lost event
-comes after twice this time at worst, well within the second that is promised.
+The bus may be heard just before an event is lost, and just after the last poll. So a lost event
+arrives after twice this time at worst, within the promised second.
 """
 
 BEAT_SECONDS = 5.0
-"""How often a reader of a silent run is woken all the same, so that it can send a heartbeat."""
+"""How often the readers of a silent run wake, so that they can send a heartbeat."""
 
 CROWD = 20
 LONGEST_REST = 0.02
-"""The first event is passed on at once. After waking a crowd of readers the run rests for as long
-as that took, and what comes meanwhile is passed on together: waking a thousand costs the same for
-one event or fifty, and other runs have the loop for half of the time at least."""
+"""The first event wakes the readers at once. If they are many, the run then rests for as long as
+that took, and the next events wake them together. Waking a thousand readers costs the same for one
+event or fifty, and other runs have the loop for at least half of the time."""
 
 RING_EVENTS = 4096
 RING_BYTES = 4 * 1024 * 1024
-"""What a run's ring may hold. A reader that is further behind reads the log."""
+"""The limits of a run's ring. A reader that is further behind reads the log."""
 
 logger = logging.getLogger("tailrace")
 
 
 class Tail:
-    """What this process has of the end of one run.
+    """The newest events of one run, as this process knows them.
 
-    `last` is the number of the newest event known here; -1 until somebody looked. Whatever fills
-    the ring goes through `feed`, which takes only what joins, so it may come twice or late.
+    `last` is the number of the newest event; -1 until the store was asked. All events enter through
+    `feed`, which takes only the next number, so events may come twice or late.
     """
 
     def __init__(self, run_id: str, log: EventLog, bus: Bus) -> None:
@@ -63,7 +63,7 @@ class Tail:
         self._bytes = 0
         self.overheard = False
         self._waiting: list[asyncio.Future[None]] = []
-        # Before anybody reads the log: what becomes durable from now on is heard, or polled for.
+        # Before any read of the log: later events are heard on the bus, or found by the poller.
         self._ear = bus.subscribe(run_id)
         self._ear.listen(self._hear)
         self._holes = 0
@@ -73,7 +73,7 @@ class Tail:
         self._owed = False
 
     def since(self, seen: int) -> list[Recorded] | None:
-        """The events after `seen`, none if that is the end; None if only the log has them."""
+        """The events after `seen`, empty at the end; None if only the log has them."""
         if self.last < 0:
             return None
         missing = self.last - seen
@@ -81,13 +81,13 @@ class Tail:
             return []
         if missing > len(self._ring):
             return None
-        # From the end: mostly little is missing, and a deque is walked from one of its ends.
+        # From the end: usually few events are missing, and a deque is slow in its middle.
         fresh = list(islice(reversed(self._ring), missing))
         fresh.reverse()
         return fresh
 
     def moved(self) -> asyncio.Future[None]:
-        """Done when there is something new, or after one beat; for one reader, who awaits it."""
+        """A future for one reader: done at the next event, or after `BEAT_SECONDS`."""
         if len(self._waiting) > 2 * self.readers:  # most of them have left
             self._waiting = [one for one in self._waiting if not one.done()]
         waiting = asyncio.get_running_loop().create_future()
@@ -96,11 +96,11 @@ class Tail:
 
     @property
     def waiting(self) -> int:
-        """How many readers have seen all that there is."""
+        """How many readers have seen all events."""
         return sum(not one.done() for one in self._waiting)
 
     def feed(self, events: Iterable[Recorded]) -> bool:
-        """Take the events that follow what is here; whether they left no hole."""
+        """Take the next events; False if there is a hole before them."""
         before, joined = self.last, True
         if before < 0:
             self.overheard = True
@@ -123,21 +123,21 @@ class Tail:
         return joined
 
     def wake(self) -> None:
-        """Let every reader look."""
+        """Wake every reader."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():
                 one.set_result(None)
 
     def _wake_for_news(self) -> None:
-        """Let every reader look, or after the rest that follows the waking of a crowd."""
+        """Wake every reader, now or after the rest that follows the waking of many."""
         if self._resting is not None:
             self._owed = True
             return
         crowd = len(self._waiting)
         self.wake()
         if crowd >= CROWD:
-            # Behind the readers in the loop's queue: the rest is counted from when they have run.
+            # Queued behind the readers, so that it measures how long they took.
             loop = asyncio.get_running_loop()
             self._resting = loop.call_soon(self._rest, loop.time())
 
@@ -153,32 +153,32 @@ class Tail:
             self._wake_for_news()
 
     def fail(self, failure: TailraceError) -> None:
-        """Nothing more will come: every reader gets this error."""
+        """End following: every reader gets this error."""
         self.failure = failure
         self.wake()
 
     @property
     def is_looking(self) -> bool:
-        """Whether it reads what the poller found to be missing."""
+        """Whether it reads the events that the poller found to be missing."""
         return self._looking is not None and not self._looking.done()
 
     def look(self, head: Head | None) -> None:
-        """Meet what the poller found, beside it: a log that can't be read holds up nobody else."""
+        """Process what the poller found, in a task: a slow read must not delay other runs."""
         self._looking = self._begin(partial(self.meet, head))
 
     async def find_end(self) -> None:
-        """Ask the store how far the run goes, and read what is missing here."""
+        """Ask the store how far the run goes, and read the missing events."""
         heads = await patiently(lambda: self._log.heads([self.run_id]))
         await self.meet(heads.get(self.run_id))
 
     async def meet(self, head: Head | None) -> None:
-        """Take in how far the store says that the run goes."""
+        """Process the store's answer on how far the run goes."""
         if head is None:
             self.fail(_not_found(self.run_id))
             return
         if self.last < 0:
             self.last = head.last_seq
-        # What was heard while the store was being asked may be newer than its answer.
+        # Events that the bus brought meanwhile may be newer than this answer.
         if self.last < head.last_seq or self.overheard:
             self.overheard = False
             await self.catch_up()
@@ -200,10 +200,10 @@ class Tail:
                 return
 
     async def _let_go(self) -> None:
-        """Retention took what is missing here, so the run has ended: stand at its end, empty.
+        """Move to the run's end with an empty ring: retention took the missing events.
 
-        Whoever lacks something asks the log and is told. A reader that has the rest from elsewhere
-        lacks nothing, and must not hear of a gap because others here do.
+        A reader that lacks events reads the log and gets `Trimmed`. A reader that has them all must
+        not get a gap because others do.
         """
         heads = await patiently(lambda: self._log.heads([self.run_id]))
         head = heads.get(self.run_id)
@@ -224,21 +224,21 @@ class Tail:
         self._ear.close()
 
     def _hear(self, events: list[Recorded]) -> None:
-        """What the bus says, called by whoever publishes."""
+        """Take events from the bus. The publisher calls this."""
         before = self.last
         if before < 0:
             self.overheard = True
         elif not events or not self.feed(events):
-            # Some were dropped: the log knows.
+            # Some events were dropped: read the log.
             self._holes += 1
             if self._filling is None or self._filling.done():
                 self._filling = self._begin(self._fill)
         elif self.last != before:
-            # Old news is no sign that the new would be heard.
+            # Only new events show that the bus works.
             self.heard = time.monotonic()
 
     async def _fill(self) -> None:
-        """Read the log until no new hole was found meanwhile."""
+        """Read the log until no new hole appears."""
         while True:
             holes = self._holes
             await self.catch_up()
@@ -246,22 +246,22 @@ class Tail:
                 return
 
     def _begin(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Do something for the readers: if it fails, they are told."""
+        """Start a task for the readers. If it fails, they get the error."""
         loop = asyncio.get_running_loop()
-        return loop.create_task(self._tell_failure(work), name=f"tail {self.run_id}")
+        return loop.create_task(self._report_failure(work), name=f"tail {self.run_id}")
 
-    async def _tell_failure(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _report_failure(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except TailraceError as error:
             self.fail(error)
-        except Exception:  # a reader must not wait for ever because of our bug
-            logger.exception("following run %s", self.run_id)
-            self.fail(StorageError("The run can't be followed here; connect again."))
+        except Exception:  # a bug of ours must not keep readers waiting for ever
+            logger.exception("run %s cannot be followed", self.run_id)
+            self.fail(StorageError(f"Run {self.run_id} cannot be followed; connect again."))
 
 
 def _not_found(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {run_id}, or not any more.")
+    return NotFound(f"There is no run {run_id}. It may have been deleted.")
 
 
 class Tails:
@@ -278,11 +278,11 @@ class Tails:
         return len(self._tails)
 
     def get(self, run_id: str) -> Tail | None:
-        """The run's tail, if anybody follows it here."""
+        """The run's tail, if it has readers here."""
         return self._tails.get(run_id)
 
     def take(self, run_id: str) -> Tail:
-        """The run's tail, for one more reader, who gives it back."""
+        """The run's tail. The reader gives it back."""
         tail = self._tails.get(run_id)
         if tail is None or tail.failure is not None:
             tail = self._tails[run_id] = Tail(run_id, self._log, self._bus)
@@ -292,7 +292,7 @@ class Tails:
         return tail
 
     def give_back(self, tail: Tail) -> None:
-        """One reader less; without any, the run is forgotten here."""
+        """Count a reader less. The tail is dropped with its last reader."""
         tail.readers -= 1
         if tail.readers:
             return
@@ -304,7 +304,7 @@ class Tails:
             self._poller = None
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all tails. Their readers get an error."""
         for tail in list(self._tails.values()):
             tail.fail(StorageError("The server is stopping; connect again."))
             tail.close()
@@ -335,7 +335,7 @@ class Tails:
                     for tail in silent:
                         tail.fail(error)
             except Exception:
-                logger.exception("asking how far the followed runs go")
+                logger.exception("the poller of followed runs failed")
             if now - beat >= BEAT_SECONDS:
                 beat = now
                 for tail in list(self._tails.values()):

@@ -1,4 +1,4 @@
-"""How an agent writes its run: reasoning, calls, results, sub-agents, messages.
+"""A task in the hands of its agent: what it reads, and how it writes its run.
 
     with task.reasoning() as thinking:
         thinking.summary("Which city? ")
@@ -9,11 +9,11 @@
         message.text("It is 15C.[^1]")
     await task.drain()
 
-A block closes what it opened. If an exception passes, the item ends `incomplete` or `failed`, so an
-agent may catch its own error and go on.
+A block closes the item that it opened. If an exception leaves the block, the item ends `incomplete`
+or `failed`, so an agent may catch its own error and continue.
 
-Nothing here waits but `drain()`, which an agent awaits where it wants backpressure. Ids come from
-the event's place in the log, so they are unique in the run without any chance involved.
+Writing never waits. An agent awaits `drain()` where it wants backpressure. Ids come from the
+event's place in the log, so they are unique in the run.
 """
 
 from __future__ import annotations
@@ -22,44 +22,75 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
+
+import msgspec
 
 from tailrace.core import closing
 from tailrace.core import events as ev
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import CallerError, NotFound, TailraceError
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo, Executor, Item, Message, ToolResult, Usage
-from tailrace.core.references import Pool, import_citations
-from tailrace.core.state import TaskNode, TextNode
-from tailrace.core.tool_output import tool_output
+from tailrace.core.ids import check_id
+from tailrace.core.items import (
+    ErrorInfo,
+    Executor,
+    InputRequest,
+    Item,
+    Message,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from tailrace.core.references import ReferencePool, import_citations
+from tailrace.core.state import ItemNode, TaskNode, TextNode
+from tailrace.core.tool_output import plain_json, tool_output
+from tailrace.core.view import client_view
 from tailrace.core.writers import (
     ArgumentsWriter,
+    BlocksWriter,
     MessageWriter,
     ReasoningWriter,
     ResultWriter,
     Sink,
 )
+from tailrace.history import Api, History, Load, Mode, history, reachable
+from tailrace.history.inputs import Speech, read_input
+from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.pipeline import Emitter
 
 
 def runs_of_item(item_id: str) -> list[str]:
-    """The ids that the run of an item may have: see `TaskWriter.new_id`."""
+    """The ids that the run of an item may have: see `Task.new_id`."""
     run = item_id.partition("_")[2].rpartition("_")[0]
     return [f"run_{run}", run] if run else []
 
 
 ItemWriter = TypeVar("ItemWriter", ReasoningWriter, MessageWriter, "CallWriter")
 
+WITHDRAWN = "The agent continued without an answer."
 AGENT_FAILED = ErrorInfo(code="agent_error", message="The agent failed.")
 
 
-class TaskWriter(Sink):
-    """Writes one task: the run's root, or a sub-agent below a call."""
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person answered: `approved` to an approval, `value` to a question.
 
-    def __init__(self, emitter: Emitter, task_id: str, pool: Pool | None = None) -> None:
+    `task.ask` returns it, and `run.send` takes it.
+    """
+
+    request_id: str
+    approved: bool | None = None
+    value: Any = None
+    reason: str | None = None
+
+
+class Task(Sink):
+    """One task of a run: the run itself, or a sub-agent. An agent reads and writes it."""
+
+    def __init__(self, emitter: Emitter, task_id: str, pool: ReferencePool | None = None) -> None:
         self.emitter = emitter
         self._task_id = task_id
-        self.pool = pool or Pool(self.node.reference_start)
+        self.pool = pool or ReferencePool(self.node.reference_start)
 
     @property
     def task_id(self) -> str:
@@ -72,16 +103,79 @@ class TaskWriter(Sink):
         return self.emitter.state.tasks[self.task_id]
 
     @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.emitter.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """The conversation that the run belongs to."""
+        root = self.emitter.state.root
+        return str(root.facts.get("thread_id") or "") if root is not None else ""
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that works on the task."""
+        return str(self.node.speaker or "")
+
+    @property
     def input(self) -> Any:
-        """What the task was asked."""
+        """The input, as the client sent it."""
         return self.node.facts.get("input")
 
-    async def chain(self) -> list[State]:
-        """The conversation: the runs that this run continues, oldest first, then this run.
+    @property
+    def text(self) -> str:
+        """The text of the user's messages in the input, joined by line breaks.
 
-        A model reads it: `Request(chain=await task.chain())`.
+        An input that is no message, such as an object, is its JSON.
+        """
+        return "\n".join(
+            piece.text
+            for given in read_input(self.input)
+            if isinstance(given, Speech) and given.role == "user"
+            for piece in given.pieces
+            if isinstance(piece, TextPart)
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that the run was started with."""
+        found = (self.node.facts.get("options"), self.node.private.get("options"))
+        return {key: kept for one in found if isinstance(one, dict) for key, kept in one.items()}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The task so far, as its clients see it (PROTOCOL.md, section 5)."""
+        return client_view(self.emitter.state, self.task_id)
+
+    async def chain(self) -> list[State]:
+        """The runs of the conversation, oldest first, then this run.
+
+        A model request takes them: `Request(chain=await task.chain())`.
         """
         return [*await self.emitter.earlier(), self.emitter.state]
+
+    async def history(
+        self,
+        api: Api = "openai_responses",
+        mode: Mode = "drop",
+        *,
+        model: str | None = None,
+        host: str | None = None,
+        store: bool = True,
+        load: Load = reachable,
+    ) -> History:
+        """The conversation for the next model request: earlier runs, then this one.
+
+        `history.request()` has the fields to send. A sub-agent has its own history only. The
+        options are those of `tailrace.history.history`.
+        """
+        chain = await self.chain()
+        child = None if self.task_id == self.run_id else self.task_id
+        if load is reachable:
+            load = await blob_loader(self.emitter.blobs, chain, child)
+        kept = {"model": model, "host": host, "store": store, "load": load}
+        return history(chain, api, mode, task_id=child, **kept)  # type: ignore[arg-type]
 
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         """Record any event of this task; the methods below cover the common ones."""
@@ -139,21 +233,55 @@ class TaskWriter(Sink):
 
     @contextmanager
     def reasoning(self) -> Iterator[ReasoningWriter]:
-        """What the agent thinks."""
+        """Write a reasoning item."""
         with self._closed(ReasoningWriter(self)) as writer:
             yield writer
 
     @contextmanager
     def message(self) -> Iterator[MessageWriter]:
-        """What the agent says."""
+        """Write a message."""
         with self._closed(MessageWriter(self)) as writer:
             yield writer
 
     @contextmanager
-    def call(self, name: str, *, executor: Executor = "server") -> Iterator[CallWriter]:
-        """The agent asks for a tool; after the block, the call is final."""
-        with self._closed(CallWriter(self, name, executor)) as writer:
+    def call(
+        self, name: str, *, call_id: str | None = None, executor: Executor = "server"
+    ) -> Iterator[CallWriter]:
+        """Write a tool call; after the block, the call is final.
+
+        `call_id` must be new in the conversation; without it, an id is made.
+        """
+        with self._closed(CallWriter(self, name, executor, call_id)) as writer:
             yield writer
+
+    def calls(self, executor: Executor = "server") -> list[PendingCall]:
+        """The completed calls that have no result yet, for example those that a model made."""
+        return [
+            PendingCall(self, node.item, node.output_index)
+            for call_id, node in self.node.calls.items()
+            if isinstance(node.item, ToolCall)
+            and node.item.executor == executor
+            and node.item.status == "completed"
+            and call_id not in self.node.call_results
+            and not node.is_open
+            and not node.superseded
+        ]
+
+    def answer(self, call: PendingCall | CallWriter | ToolCall | str, value: Any) -> None:
+        """Write the result of a call, named by its item or its call id.
+
+        `value` is a string, JSON, or the two lists of the protocol. `task.calls()` has the calls
+        that wait for a result.
+        """
+        self.pending(call).result(value)
+
+    def pending(self, call: PendingCall | CallWriter | ToolCall | str) -> PendingCall:
+        """A call of this task, to start it, report its progress and write its result."""
+        call_id = call if isinstance(call, str) else call.call_id
+        node = self.node.calls.get(call_id)
+        if node is None or not isinstance(node.item, ToolCall):
+            raise NotFound(f"Task {self.task_id} has no call {call_id!r}; see `task.calls()`.")
+        return PendingCall(self, node.item, node.output_index)
 
     @contextmanager
     def _closed(self, writer: ItemWriter) -> Iterator[ItemWriter]:
@@ -186,25 +314,111 @@ class TaskWriter(Sink):
                 close()
 
     def notice(self, message: str, data: Any = None) -> None:
-        """Tell the person who watches."""
+        """Show a message to the people who watch. The model does not see it."""
         self.emit(ev.Notice(task_id=self.task_id, message=message, data=data))
 
-    def usage(self, usage: Usage) -> None:
-        """Account for one model call."""
-        self.emit(ev.TaskUsage(task_id=self.task_id, usage=usage))
+    def progress(
+        self, message: str | None = None, current: float | None = None, total: float | None = None
+    ) -> None:
+        """Show how far the task is. It replaces the progress before."""
+        self.emit(ev.Progress(task_id=self.task_id, message=message, current=current, total=total))
+
+    def usage(self, usage: Usage | None = None, **fields: Any) -> None:
+        """Count a model call: a `Usage`, or its fields, such as `input_tokens=12`."""
+        try:
+            counted = msgspec.structs.replace(usage or Usage(), **fields)
+            counted = msgspec.convert(msgspec.structs.asdict(counted), Usage)
+        except (TypeError, msgspec.ValidationError) as error:
+            raise CallerError(f"`task.usage` takes the fields of `Usage`: {error}.") from error
+        self.emit(ev.TaskUsage(task_id=self.task_id, usage=counted))
+
+    def output(self, value: Any, name: str | None = None) -> None:
+        """Write the answer as a JSON value, once in a task: structured output.
+
+        `value` may also be a dataclass, a msgspec struct or a pydantic model, whose name is the
+        default of `name`.
+        """
+        plain = plain_json(value)
+        if name is None and not isinstance(value, dict | list | tuple | str | int | float):
+            name = type(value).__name__ if value is not None else None
+        self.emit(ev.StructuredOutputDone(task_id=self.task_id, value=plain, name=name))
+
+    async def ask(
+        self,
+        question: str | InputRequest,
+        *,
+        kind: Literal["input", "approval"] = "input",
+        call: PendingCall | CallWriter | ToolCall | str | None = None,
+        schema: Any = None,
+    ) -> Answer:
+        """Ask the people who watch, and wait for their answer.
+
+        An approval may name the `call` that it is about; `schema` is the JSON Schema of the value.
+        While the run waits it holds no worker. After a restart, a question that is still pending
+        is not asked again, and a request whose id is answered returns that answer.
+        """
+        request = question if isinstance(question, InputRequest) else None
+        if request is None:
+            call_id = call if isinstance(call, str) or call is None else call.call_id
+            request = self._asked(kind, call_id, str(question), schema)
+        if request.id in self.node.answers:
+            found = self.node.answers[request.id]
+            return msgspec.convert({**found, "request_id": request.id}, Answer)
+        if all(one.id != request.id for one in self.node.requests):
+            self.emit(ev.TaskInputRequired(task_id=self.task_id, requests=[request]))
+        if self.emitter.inputs is None:
+            raise RuntimeError(f"Run {self.run_id} cannot ask: no worker reads its answers.")
+        answer = await self.emitter.inputs.receive(self, request.id)
+        return msgspec.convert(answer, Answer)
+
+    def _asked(
+        self, kind: Literal["input", "approval"], call_id: str | None, message: str, schema: Any
+    ) -> InputRequest:
+        """The pending request with this content that no `ask` waits for, or a new one."""
+        inputs = self.emitter.inputs
+        for one in self.node.requests:
+            same = (one.kind, one.call_id, one.message, one.schema)
+            if same == (kind, call_id, message, schema) and not (inputs and inputs.awaits(one.id)):
+                return one
+        ident = self.new_id("req")
+        return InputRequest(id=ident, kind=kind, call_id=call_id, message=message, schema=schema)
+
+    def say(self, text: str) -> None:
+        """Write a whole message."""
+        with self.message() as message:
+            message.text(text)
 
     def complete(self) -> None:
-        """End the task with its answer, unless it has ended."""
+        """End the task with its answer, unless it has ended.
+
+        Questions without an answer are withdrawn: the agent did not wait for them.
+        """
         if not self.node.ended:
             with self.emitter.closing():
+                for request in list(self.node.requests):
+                    self.emit(
+                        ev.TaskInputReceived(
+                            task_id=self.task_id, request_id=request.id, reason=WITHDRAWN
+                        )
+                    )
                 self.emit(ev.TaskCompleted(task_id=self.task_id))
 
-    def fail(self, error: ErrorInfo) -> None:
-        """End the task, whatever is open in it, with an error."""
+    def incomplete(self, reason: str) -> None:
+        """End the task short of an answer, for example `max_output_tokens`; its output is kept."""
+        self._end(ev.TaskIncomplete(task_id=self.task_id, reason=reason))
+
+    @overload
+    def fail(self, error: ErrorInfo, /) -> None: ...
+    @overload
+    def fail(self, code: str, message: str, /) -> None: ...
+    def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
+        """End the task with an error: its code and message. Clients see both."""
+        if isinstance(error, str):
+            error = ErrorInfo(code=error, message=message)
         self._end(ev.TaskFailed(task_id=self.task_id, error=error))
 
     def cancel(self, reason: str) -> None:
-        """End the task, whatever is open in it; what it had is kept."""
+        """End the task because it was stopped; its output is kept."""
         self._end(ev.TaskCancelled(task_id=self.task_id, reason=reason))
 
     def _end(self, last: ev.Event) -> None:
@@ -214,21 +428,25 @@ class TaskWriter(Sink):
                     self.emit(event)
 
 
-class CallWriter(ArgumentsWriter):
-    """A tool call, and then what came of it."""
+class _Answerable:
+    """A finished call: it can be started, and gets a result."""
 
-    def __init__(self, task: TaskWriter, name: str, executor: Executor) -> None:
-        self._task = task
-        super().__init__(task, name, executor=executor)
+    call_id: str
+    _task: Task
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Which item events about the call name."""
+        raise NotImplementedError
 
     def start(self) -> None:
-        """The tool is about to run. Await `drain()` before its first line."""
+        """Record that the tool is about to run. Await `drain()` before its first line."""
         self._task.emit(ev.ToolCallStarted(**self.place))
 
     def progress(
-        self, message: str, current: float | None = None, total: float | None = None
+        self, message: str | None = None, current: float | None = None, total: float | None = None
     ) -> None:
-        """How far the tool has come."""
+        """Show how far the tool is."""
         self._task.emit(
             ev.Progress(
                 task_id=self._task.task_id,
@@ -247,30 +465,42 @@ class CallWriter(ArgumentsWriter):
             result.whole(block, partial_images)
         result.finish(ev.Private(content=admitted.content))
 
-    def fail(self, error: ErrorInfo) -> None:
-        """The tool did not return."""
+    @overload
+    def fail(self, error: ErrorInfo, /) -> None: ...
+    @overload
+    def fail(self, code: str, message: str, /) -> None: ...
+    def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
+        """Write an error as the result: the tool did not return. The model reads it."""
+        if isinstance(error, str):
+            error = ErrorInfo(code=error, message=message)
         ResultWriter(self._task, self.call_id).fail(error)
 
     @contextmanager
-    def delegate(self, agent: str, input: Any = None) -> Iterator[TaskWriter]:
+    def delegate(self, agent: str, input: Any = None) -> Iterator[Task]:
         """Let a sub-agent answer the call.
 
         Its events stand in the same log under its own `task_id`. When the block ends, the parent
         gets the child's message and the references that it cited, and nothing else from inside.
         """
         parent = self._task
-        result = ResultWriter(parent, self.call_id)
-        parent.emit(
-            ev.TaskCreated(
-                task_id=self.call_id,
-                agent=agent,
-                parent_task_id=parent.task_id,
-                call_id=self.call_id,
-                input=input,
+        known = parent.node.call_results.get(self.call_id)
+        if known is not None:
+            # A worker was lost. The sub-agent goes on in its task.
+            result: ResultWriter = _OpenResult(parent, self.call_id, known)
+            child = child_writer(parent.emitter, parent.emitter.state.tasks[self.call_id])
+        else:
+            result = ResultWriter(parent, self.call_id)
+            parent.emit(
+                ev.TaskCreated(
+                    task_id=self.call_id,
+                    agent=agent,
+                    parent_task_id=parent.task_id,
+                    call_id=self.call_id,
+                    input=input,
+                )
             )
-        )
-        parent.emit(ev.TaskInProgress(task_id=self.call_id))
-        child = TaskWriter(parent.emitter, self.call_id)
+            parent.emit(ev.TaskInProgress(task_id=self.call_id))
+            child = Task(parent.emitter, self.call_id)
         try:
             yield child
         except BaseException as raised:
@@ -282,7 +512,7 @@ class CallWriter(ArgumentsWriter):
         if child.node.error is not None:
             result.fail(child.node.error)
             return
-        imported = import_citations(_said(child.node), _returned(child.node), parent.pool)
+        imported = import_citations(message_texts(child.node), returned(child.node), parent.pool)
         for number, source in imported.imports:
             parent.emit(
                 ev.ReferenceImported(
@@ -294,23 +524,76 @@ class CallWriter(ArgumentsWriter):
             )
         private = ev.Private(content=imported.content)
         if child.node.status != "completed":
-            result.fail(_no_answer(child.node), private)
+            result.fail(no_answer(child.node), private)
             return
         # Only what the result itself says: the child's items show up in its list by themselves.
         item = ToolResult(id=result.id, call_id=self.call_id)
         parent.done(result.index, item, private)
 
 
-def _cut(child: TaskWriter, result: ResultWriter, raised: BaseException) -> None:
+class CallWriter(ArgumentsWriter, _Answerable):
+    """A tool call that the agent writes: its arguments, and then its result."""
+
+    def __init__(
+        self, task: Task, name: str, executor: Executor, call_id: str | None = None
+    ) -> None:
+        self._task = task
+        super().__init__(task, name, call_id=call_id, executor=executor)
+
+    def _call_id(self, wanted: str | None) -> str:
+        return check_id(wanted, "call_id") if wanted is not None else self._task.new_id("call")
+
+
+class PendingCall(_Answerable):
+    """A tool call that is complete and waits for its result."""
+
+    def __init__(self, task: Task, item: ToolCall, index: int) -> None:
+        self._task = task
+        self._index = index
+        self.item = item
+        self.call_id = item.call_id
+        self.name = item.name
+        self.executor = item.executor
+
+    @property
+    def arguments(self) -> str:
+        """The arguments: JSON, as the model wrote them."""
+        node = self._task.node.items[self._index]
+        return node.arguments.text if node.arguments is not None else ""
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Which item events about the call name."""
+        task_id = self._task.task_id
+        return {"task_id": task_id, "item_id": self.item.id, "output_index": self._index}
+
+
+class _OpenResult(ResultWriter):
+    """The result of a sub-agent that another worker opened."""
+
+    def __init__(self, task: Task, call_id: str, node: ItemNode) -> None:
+        BlocksWriter.__init__(self, task, node.id, node.output_index)
+        self.call_id = call_id
+
+
+def child_writer(emitter: Emitter, node: TaskNode) -> Task:
+    """A writer of a task that was begun; it issues no number that the log has already."""
+    pool = ReferencePool(node.reference_start, returned(node))
+    for number in node.numbers:
+        pool.reserve(number)
+    return Task(emitter, node.task_id, pool)
+
+
+def _cut(child: Task, result: ResultWriter, raised: BaseException) -> None:
     """End a sub-agent out of which an exception came, and the result that holds it."""
     if isinstance(raised, asyncio.CancelledError):
         child.cancel("It was cancelled.")
     else:
         child.fail(AGENT_FAILED)
-    result.fail(child.node.error or _no_answer(child.node))
+    result.fail(child.node.error or no_answer(child.node))
 
 
-def _no_answer(child: TaskNode) -> ErrorInfo:
+def no_answer(child: TaskNode) -> ErrorInfo:
     """What the parent's model reads of a sub-agent that ended without an answer."""
     why = f": {child.reason}" if child.reason else "."
     return ErrorInfo(
@@ -318,7 +601,7 @@ def _no_answer(child: TaskNode) -> ErrorInfo:
     )
 
 
-def _said(task: TaskNode) -> list[str]:
+def message_texts(task: TaskNode) -> list[str]:
     """The texts of a task's messages, in order."""
     return [
         part.text
@@ -329,7 +612,7 @@ def _said(task: TaskNode) -> list[str]:
     ]
 
 
-def _returned(task: TaskNode) -> list[Any]:
+def returned(task: TaskNode) -> list[Any]:
     """What a task's own model read of its tools, in order."""
     contents = (node.private.get("content") for node in task.output())
     return [content for content in contents if content is not None]

@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable
 from tailrace.core.errors import TailraceError
 
 BLOCKED_SECONDS = 1.0
-"""How long the event loop may be silent before it counts as blocked."""
+"""How long the event loop may not respond before it counts as blocked."""
 
 logger = logging.getLogger("tailrace")
 
 
 class Watchdog:
-    """Watches the running event loop from a thread of its own.
+    """Watches the running event loop from a thread.
 
     While the loop is blocked, it calls `renew` every `every` seconds on an event loop of its own.
     `agent_of` names the agent that a task belongs to.
@@ -45,7 +45,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread soon; it waits for nothing."""
+        """End the thread soon, without waiting for it."""
         self._stopping.set()
 
     def _watch(self) -> None:
@@ -72,7 +72,7 @@ class Watchdog:
             try:
                 asyncio.run(self._call())
             except TailraceError as error:
-                logger.warning("leases could not be renewed beside a blocked loop: %s", error)
+                logger.warning("leases were not renewed while the event loop is blocked: %s", error)
             if answered.wait(self._every):
                 seconds = time.monotonic() - begun
                 logger.warning("the event loop was blocked for %.1f s", seconds)

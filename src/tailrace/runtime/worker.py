@@ -1,8 +1,8 @@
-"""Works on the runs that wait: claims them, keeps the claims alive, reads their letters.
+"""Works on waiting runs: claims them, extends their leases, reads their letters.
 
-A worker holds a run only as long as the store says so. It may die at any line: another one claims
-the run when the lease has ended, and finds in the log all there is to know. It may also only seem
-dead and come back: then its writes are refused, and it lets go.
+The store decides who holds a run. A worker may die at any line: when its lease has ended, another
+worker claims the run and continues from the log. A worker that was only paused may come back: the
+store refuses its writes, and it drops the run.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from contextlib import suppress
 
 from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.ports import MAX_ATTEMPTS, Bus, Claim, Store
-from tailrace.runtime import crash, hints, recovery
-from tailrace.runtime.agents import Agent, is_restartable
+from tailrace.runtime import crash_points, recovery, wakeups
+from tailrace.runtime.agent_functions import AgentFunction, is_restartable
 from tailrace.runtime.chain import Chain
+from tailrace.runtime.claimed_run import ClaimedRun
+from tailrace.runtime.exits import ExitGuard
 from tailrace.runtime.inbox import Inputs
-from tailrace.runtime.live import Live
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.retry import patiently
+from tailrace.runtime.store_retry import patiently
 from tailrace.runtime.watchdog import Watchdog
 
 LEASE_SECONDS = 10.0
-"""How long a run stays with a worker of which nothing is heard."""
+"""How long a run stays with a worker that does not extend its lease."""
 
 AWAY_SECONDS = 600.0
-"""How long a run waits for a store that is away before its worker lets it go."""
+"""How long a run waits for a store that is away before its worker drops it."""
 
 POLL_SECONDS = 0.5
-"""How often a worker that heard no hint looks for runs and letters."""
+"""How often a worker looks for runs and letters without a hint."""
 
 MAX_RUNS = 256
-"""How many runs one worker works on at a time; the others wait, or another worker takes them.
+"""How many runs a worker works on at a time. Other runs wait, or another worker takes them.
 
 Runs that wait for people do not count. Each of them keeps its agent and its state in memory.
 """
@@ -43,32 +44,31 @@ Runs that wait for people do not count. Each of them keeps its agent and its sta
 CLAIM_AT_ONCE = 32
 
 FIRST_GO_SECONDS = 5.0
-"""How long the worker of a parked run has at least, once a letter came, before others claim it."""
+"""How long a parked run is reserved for its worker after a letter, at least."""
 
 CHECK_AT_ONCE = 500
 """How many parked runs a worker checks each time it extends its leases."""
 
 TIDY_PAUSE = 0.02
-"""How long a worker rests between two runs whose rows it joins."""
+"""How long a worker waits between two runs whose rows it joins."""
 
 TIDY_SECONDS = 2.0
-"""How long after a run's end its rows are joined: where many end at once, others are still going
-on, and it is their turn first."""
+"""How long after a run's end its rows are joined: running runs come first."""
 
 STOP_SECONDS = 5.0
-"""How long a worker that is stopped may take to close and release its runs."""
+"""How long a worker that stops may take to close and release its runs."""
 
 logger = logging.getLogger("tailrace")
 
 
 class Worker:
-    """Takes waiting runs of the agents that it has, and works on them until it is stopped."""
+    """Claims waiting runs of its agents, and works on them until it is stopped."""
 
     def __init__(
         self,
         store: Store,
         bus: Bus,
-        agents: Mapping[str, Agent],
+        agents: Mapping[str, AgentFunction],
         *,
         name: str,
         pipeline: Pipeline | None = None,
@@ -86,14 +86,15 @@ class Worker:
         self._poll = poll
         self._max_runs = max_runs
         self._max_attempts = max_attempts
-        self._live: dict[str, Live] = {}
-        self._parked: dict[str, Live] = {}
+        self._live: dict[str, ClaimedRun] = {}
+        self._parked: dict[str, ClaimedRun] = {}
         self._going_on: set[str] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._crumbled: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
         self._watchdog: Watchdog | None = None
+        self._exit_guard: ExitGuard | None = None
         self._draining = False
         self._drain_by = math.inf
         self._silent_since: float | None = None
@@ -103,16 +104,16 @@ class Worker:
 
     @property
     def runs(self) -> list[str]:
-        """The runs that it works on now; parked ones are not among them."""
+        """The runs that it works on now, without parked runs."""
         return list(self._live)
 
     @property
     def parked(self) -> list[str]:
-        """The runs that wait here for people, without a lease and a slot."""
+        """The runs that wait here for people, without a lease or a slot."""
         return list(self._parked)
 
     def start(self) -> None:
-        """Begin to look for work."""
+        """Start to look for work."""
         loop = asyncio.get_running_loop()
         self._loops = [
             loop.create_task(self._look(), name="worker"),
@@ -120,14 +121,15 @@ class Worker:
             loop.create_task(self._listen(), name="worker's ear"),
             loop.create_task(self._tidy(), name="worker's broom"),
         ]
+        self._exit_guard = ExitGuard()
         self._watchdog = Watchdog(self._renew, self._agent_of, every=self._lease / 3)
 
     def wake(self) -> None:
-        """Look now: there is a run or a letter."""
+        """Look for runs and letters now."""
         self._awake.set()
 
     async def drain(self, grace: float) -> None:
-        """Claim no more runs, and wait until those that are here have ended.
+        """Claim no more runs, and wait until the current runs have ended.
 
         Returns after `grace` seconds at the latest, counted from the first call, or at `hurry()`.
         """
@@ -142,7 +144,7 @@ class Worker:
         self._idle.set()
 
     async def stop(self) -> None:
-        """Let go of everything, soon: restartable runs are released, the others end as failed."""
+        """Stop soon: restartable runs are released, the others end as failed."""
         self._draining = True
         for live in [*self._live.values(), *self._parked.values()]:
             if not live.was_called or is_restartable(self._agents[live.claim.agent]):
@@ -153,7 +155,7 @@ class Worker:
         # The leases are kept until the last run is closed.
         if self._working:
             await asyncio.wait(self._working, timeout=STOP_SECONDS)
-        # Whatever is left by now waits for a store that is away: the leases will end by themselves.
+        # The runs that are left wait for a store that is away. Their leases will end.
         left = [*self._loops, *self._working]
         for task in left:
             task.cancel()
@@ -161,9 +163,11 @@ class Worker:
         self._loops = []
         if self._watchdog is not None:
             self._watchdog.stop()
+        if self._exit_guard is not None:
+            self._exit_guard.close()
 
     async def _listen(self) -> None:
-        ear = self._bus.subscribe(hints.WORKERS)
+        ear = self._bus.subscribe(wakeups.WORKERS)
         try:
             while True:
                 if await ear.get(60.0):
@@ -174,7 +178,7 @@ class Worker:
             ear.close()
 
     async def _look(self) -> None:
-        """Claim what waits and read the letters, whenever there is a hint or nothing was heard."""
+        """Claim waiting runs and read letters, after each hint and every `poll` seconds."""
         while True:
             self._awake.clear()
             claims: list[Claim] = []
@@ -184,12 +188,12 @@ class Worker:
                 await self._read_letters()
                 await self._park()
             except StorageBusy:
-                self._fall_silent()  # the outage is logged once, where it begins
+                self._fall_silent()  # `runtime.outage` logs the outage once
             except StorageError as error:
                 self._fall_silent()
-                logger.warning("worker %s can't reach the store: %s", self.name, error)
+                logger.warning("worker %s cannot reach the store: %s", self.name, error)
             except Exception:
-                logger.exception("worker %s", self.name)
+                logger.exception("worker %s failed to look for runs", self.name)
             if len(claims) < CLAIM_AT_ONCE:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._poll):
@@ -203,16 +207,19 @@ class Worker:
             self.name, list(self._agents), self._lease, free, list(self._live)
         )
         if claims:
-            crash.point("claim.after")
+            crash_points.point("claim.after")
             self._idle.clear()
         for claim in claims:
             if (late := self._parked.pop(claim.run_id, None)) is not None:
-                late.lose()  # we missed our first go
-            live = self._live[claim.run_id] = Live(claim)
+                late.lose()  # its reserved time is over
+            live = self._live[claim.run_id] = ClaimedRun(claim, self._is_from_outside)
             task = asyncio.get_running_loop().create_task(self._work(live), name=claim.run_id)
             self._working.add(task)
             task.add_done_callback(self._working.discard)
         return claims
+
+    def _is_from_outside(self, error: BaseException) -> bool:
+        return self._exit_guard is not None and self._exit_guard.is_from_outside(error)
 
     def _fall_silent(self) -> None:
         if self._silent_since is None:
@@ -221,9 +228,9 @@ class Worker:
     async def _may_claim(self) -> bool:
         """Whether the store answers, and other workers had the time to extend their leases.
 
-        While the store is away, leases end although their workers live. So nobody claims a run
-        until each worker has had two chances to extend. No claim is sent before the store has
-        answered: it could take effect when the store is back, and nobody would work on the run.
+        While the store is away, leases end although their workers live. So workers claim no run
+        until each worker has had two chances to extend. A claim is sent only after the store has
+        answered: a late claim could take effect without a worker that knows of it.
         """
         was_silent = self._silent_since is not None
         self._fall_silent()
@@ -244,7 +251,7 @@ class Worker:
     async def _park(self) -> None:
         """Give up the leases and slots of runs that wait for people.
 
-        Their agents stay in memory. A letter wakes a run, and this worker has the first go.
+        Their agents stay in memory. A letter wakes a run, which is reserved for this worker first.
         """
         waiting = [live for live in self._live.values() if live.waits_for_people]
         if not waiting:
@@ -252,7 +259,7 @@ class Worker:
         pairs = [(live.claim.run_id, live.claim.epoch) for live in waiting]
         first_go = max(self._lease, FIRST_GO_SECONDS)
         parked = await self._store.park(self.name, pairs, first_go)
-        crash.point("park.after")
+        crash_points.point("park.after")
         for live in waiting:
             run_id = live.claim.run_id
             if run_id in parked and self._live.get(run_id) is live:
@@ -265,7 +272,7 @@ class Worker:
             self.wake()  # there are free slots
 
     async def _unpark(self) -> None:
-        """Take back parked runs that a letter woke, or that go on without a letter."""
+        """Take back parked runs that a letter woke, or that continue without a letter."""
         if not self._parked:
             return
         woken = await self._store.woken(self.name) | self._going_on
@@ -278,17 +285,17 @@ class Worker:
             self._drop(back, await self._store.extend(self.name, pairs, self._lease))
 
     def _waits(self, run_id: str) -> None:
-        """An agent begins to wait for a letter, or goes on."""
+        """React to an agent that begins to wait for a letter, or continues."""
         live = self._parked.get(run_id)
         if live is not None and not live.waits_for_people:
             self._going_on.add(run_id)
         self.wake()
 
     async def _keep(self) -> None:
-        """Extend the leases at a third of their time, so that two failures cost nothing.
+        """Extend the leases three times as often as needed, so that two failures cost nothing.
 
-        A run stays here until the store says that another worker has it. A lease that ended while
-        the store was away is extended when it is back: the epoch keeps a second writer out.
+        A run stays here until the store reports that another worker has it. A lease that ended
+        while the store was away is extended when it is back: the epoch keeps a second writer out.
         """
         while True:
             await asyncio.sleep(self._lease / 3)
@@ -299,24 +306,24 @@ class Worker:
             except StorageBusy:
                 continue
             except StorageError as error:
-                logger.warning("worker %s can't keep its leases: %s", self.name, error)
+                logger.warning("worker %s cannot extend its leases: %s", self.name, error)
                 continue
             self._drop(held, lost)
 
-    def _drop(self, held: list[Live], lost: set[str]) -> None:
+    def _drop(self, held: list[ClaimedRun], lost: set[str]) -> None:
         for live in held:
-            # A run that ended meanwhile has no lease any more.
+            # A run that ended meanwhile has no lease.
             if live.claim.run_id in lost and not live.has_ended:
-                logger.warning("run %s was taken by another worker", live.claim.run_id)
+                logger.warning("another worker has taken %s", live)
                 live.lose()
 
     async def _extend(self) -> set[str]:
-        """Extend the leases of all runs; those that are lost."""
+        """Extend the leases of all runs; returns the runs that are lost."""
         pairs = [(live.claim.run_id, live.claim.epoch) for live in list(self._live.values())]
         return await self._store.extend(self.name, pairs, self._lease) if pairs else set()
 
     async def _renew(self) -> None:
-        """Extend the leases on the watchdog's event loop, also of runs that a letter woke."""
+        """Extend all leases on the watchdog's event loop, also of runs that a letter woke."""
         await self._extend()
         woken = await self._store.woken(self.name) if self._parked else set()
         found = [live for run_id in woken if (live := self._parked.get(run_id)) is not None]
@@ -325,7 +332,7 @@ class Worker:
             await self._store.extend(self.name, pairs, self._lease)
 
     async def _check_parked(self) -> None:
-        """Let go of parked runs that another process took or ended; some at a time."""
+        """Drop parked runs that another process took or ended; some at a time."""
         some = list(self._parked)[:CHECK_AT_ONCE]
         heads = await self._store.heads(some) if some else {}
         for run_id in some:
@@ -338,26 +345,26 @@ class Worker:
                 live.lose()
 
     def _agent_of(self, task: asyncio.Task[object] | None) -> str | None:
-        """The agent that a task belongs to, if it is an agent's own task."""
+        """The agent whose own task this is, if any."""
         name = task.get_name() if task is not None else ""
         live = self._live.get(name) or self._parked.get(name)
         return live.claim.agent if live is not None else None
 
-    async def _work(self, live: Live) -> None:
+    async def _work(self, live: ClaimedRun) -> None:
         run_id = live.claim.run_id
         try:
             await self._prepare(live)
             await live.finish()
             if live.is_released:
-                crash.point("release.before")
+                crash_points.point("release.before")
                 await self._store.release(run_id, live.claim.epoch)
             elif live.has_ended:
                 await self._settle(live)
         except StorageError as error:
-            # Whoever has the run now, or claims it when the lease has ended, goes on from the log.
-            logger.warning("run %s was let go: %s", run_id, error)
+            # The next worker of the run continues from the log.
+            logger.warning("worker %s dropped %s: %s", self.name, live, error)
         except Exception:
-            logger.exception("run %s was let go", run_id)
+            logger.exception("worker %s dropped %s", self.name, live)
         finally:
             if self._live.get(run_id) is live:
                 del self._live[run_id]
@@ -367,8 +374,8 @@ class Worker:
                 self._idle.set()
             self.wake()
 
-    async def _prepare(self, live: Live) -> None:
-        """Find out how far the run is, and do what its state demands."""
+    async def _prepare(self, live: ClaimedRun) -> None:
+        """Read the run's state, and start, continue or end the run."""
         claim, store = live.claim, self._store
         is_last = claim.attempt > self._max_attempts
         if is_last:
@@ -378,6 +385,7 @@ class Worker:
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         emitter.crumbled = self._crumbled.put_nowait
         emitter.earlier = Chain(store, claim.run_id).earlier
+        emitter.blobs = store
         emitter.inputs = Inputs(
             lambda number: self._acknowledge(claim.run_id, number),
             lambda: self._waits(claim.run_id),
@@ -389,33 +397,30 @@ class Worker:
             return
         agent = self._agents[claim.agent]
         if not live.is_new:
-            logger.warning(
-                "worker %s took over run %s of agent %s, attempt %d",
-                *(self.name, claim.run_id, claim.agent, claim.attempt),
-            )
+            logger.warning("worker %s took over %s, attempt %d", self.name, live, claim.attempt)
         if is_last:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
             await recovery.learn_references(live.task)
             live.call(agent)
         elif is_restartable(agent):
-            recovery.begin_again(live.task)
+            recovery.resume(agent, live.task)
             await live.task.drain()
-            crash.point("recover.after")
+            crash_points.point("recover.after")
             await recovery.learn_references(live.task)
             live.call(agent)
         else:
             live.task.fail(recovery.INTERRUPTED)
 
-    async def _settle(self, live: Live) -> None:
-        """The run has ended: its letters are answered by that, and its rows can be joined."""
+    async def _settle(self, live: ClaimedRun) -> None:
+        """Acknowledge the letters of an ended run, and join its rows later."""
         run_id = live.claim.run_id
         if live.last_letter:
             await self._acknowledge(run_id, live.last_letter)
         asyncio.get_running_loop().call_later(TIDY_SECONDS, self._crumbled.put_nowait, run_id)
 
     async def _tidy(self) -> None:
-        """Join the rows of long and of ended runs, one after the other: nobody should wait."""
+        """Join the rows of long and ended runs, one run at a time, so that others do not wait."""
         while True:
             run_id = await self._crumbled.get()
             try:
@@ -423,10 +428,10 @@ class Worker:
             except StorageBusy:
                 pass
             except StorageError as error:
-                logger.warning("the rows of run %s stay as they are: %s", run_id, error)
+                logger.warning("the rows of run %s were not joined: %s", run_id, error)
             await asyncio.sleep(TIDY_PAUSE)
 
     async def _acknowledge(self, run_id: str, number: int) -> None:
-        crash.point("acknowledge.before")
+        crash_points.point("acknowledge.before")
         await patiently(lambda: self._store.acknowledge(run_id, number))
-        crash.point("acknowledge.after")
+        crash_points.point("acknowledge.after")

@@ -1,15 +1,13 @@
-"""Answers of a model, written by hand: for demos, tests and the simulator of providers.
+"""Scripted answers of a model, for demos, tests and the provider simulator.
 
     [think("Which city?"), call("get_weather", city="Paris")]
     [say("It is sunny in Paris.", pace=20)]
     [say("It is"), cut()]
     [fail("overloaded", retry_after=1)]
 
-A script is what the model does in one answer. What stands right before `cut` or `fail` never
-comes to its end: the words stay without their last event, the call without half of its arguments.
-Each provider's way of streaming it stands in a
-module of its own (`responses`, `messages`, `chat`), pure: the ids come from a name that is handed
-in, and pauses are numbers.
+A script is one answer of the model. The step before `cut` or `fail` stays incomplete: a text lacks
+its last event, a call half of its arguments. The modules of this package stream a script as each
+provider does. They are pure: ids come from a given name, and pauses are numbers.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ import msgspec
 from tailrace.core.errors import CallerError
 
 STATUSES = {"overloaded": 529, "rate_limited": 429, "provider_failed": 500, "key_refused": 401}
-"""The HTTP status of an error that comes before anything else."""
+"""The HTTP status of an error at the start of a script."""
 
 Where = Literal["event", "json", "character"]
-"""Where a stream breaks off: between two events, inside of one's JSON, or inside of a character."""
+"""Where a stream breaks off: between two events, inside an event's JSON, or inside a character."""
 
 
 class Say(msgspec.Struct, frozen=True):
-    """The model says something, word by word; `pace` is words a second, 0 all at once."""
+    """The model writes a text word by word; `pace` is words per second, 0 is all at once."""
 
     text: str
     pace: float = 0
@@ -53,13 +51,13 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing comes for a while; for ever if `seconds` is None."""
+    """The model sends nothing for `seconds`; for ever if None."""
 
     seconds: float | None
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider reports an error: as an HTTP status where the script begins, else in-stream."""
+    """The provider reports an error: as an HTTP status at the start, else in the stream."""
 
     code: str
     message: str
@@ -74,7 +72,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class Garbage(msgspec.Struct, frozen=True):
-    """An event that is no JSON."""
+    """An event that is not JSON."""
 
     text: str
 
@@ -86,13 +84,13 @@ _STEPS = "say(…), think(…), call(…), wait(…), silence(), fail(…), cut(
 
 
 class InvalidScript(CallerError):
-    """A script that cannot be played; the message says at which answer and step."""
+    """A script that cannot be played. The message names the answer and the step."""
 
     code = "invalid_script"
 
 
 def checked(script: Any, where: str) -> Script:
-    """The script, if it can be played; `where` is how the error calls it."""
+    """Check a script. `where` names it in the error."""
     if not isinstance(script, list | tuple):
         raise InvalidScript(f"{where} is {script!r}: write a list of steps, as [say('Hello')].")
     ended = ""
@@ -102,9 +100,9 @@ def checked(script: Any, where: str) -> Script:
             raise InvalidScript(f"{place}, is {step!r}: write {_STEPS}.")
         if ended:
             raise InvalidScript(f"{place}, is never played: it comes after {ended}.")
-        said = _mistake(step)
-        if said is not None:
-            raise InvalidScript(f"{place}: {said}.")
+        mistake = _mistake(step)
+        if mistake is not None:
+            raise InvalidScript(f"{place}: {mistake}.")
         if isinstance(step, Fail | Cut) or step == Wait(None):
             ended = "silence()" if isinstance(step, Wait) else f"{type(step).__name__.lower()}()"
     return script
@@ -114,9 +112,9 @@ def _mistake(step: Step) -> str | None:
     text: Any = step.text if isinstance(step, Say | Think | Garbage) else ""
     pace: Any = step.pace if isinstance(step, Say | Think | Call) else 0
     if not isinstance(text, str):
-        return f"its text is {text!r}, which is none"
+        return f"its text is {text!r}: write a string"
     if type(pace) not in (int, float) or not 0 <= pace < math.inf:
-        return f"its pace is {pace!r}: write words a second, or 0 for all at once"
+        return f"its pace is {pace!r}: write words per second, or 0 for all at once"
     if isinstance(step, Wait) and step.seconds is not None:
         seconds: Any = step.seconds
         if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
@@ -127,12 +125,12 @@ def _mistake(step: Step) -> str | None:
         try:
             msgspec.json.encode(step.arguments)
         except TypeError as error:
-            return f"its arguments are no JSON ({error})"
+            return f"its arguments have no JSON ({error}): write plain values"
     return None
 
 
 def say(text: str, pace: float = 0) -> Say:
-    """The model says something; `pace` is words a second, 0 all at once."""
+    """The model writes a text; `pace` is words per second, 0 is all at once."""
     return Say(text, pace)
 
 
@@ -147,12 +145,12 @@ def call(name: str, /, **arguments: Any) -> Call:
 
 
 def wait(seconds: float) -> Wait:
-    """Nothing comes for so many seconds."""
+    """The model sends nothing for so many seconds."""
     return Wait(seconds)
 
 
 def silence() -> Wait:
-    """Nothing comes any more, and the connection stays open."""
+    """The model sends nothing more, and the connection stays open."""
     return Wait(None)
 
 
@@ -175,14 +173,14 @@ def cut(where: Where = "event") -> Cut:
 
 
 def garbage(text: str = "<html>Bad gateway</html>") -> Garbage:
-    """Something comes that is no event."""
+    """The model sends bytes that are not an event."""
     return Garbage(text)
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """What a provider sends next: an event's data, after a pause.
+    """An event's data, sent after a pause.
 
-    `cut`: only a part of it arrives, and nothing after it. `after` None: it never comes.
+    With `cut` only a part of it arrives, and nothing after it. With `after` None it never arrives.
     """
 
     data: str
@@ -203,26 +201,26 @@ def paced(text: str, pace: float) -> Iterator[tuple[float, str]]:
 
 
 def with_ends(script: Script) -> Iterator[tuple[Step, bool]]:
-    """Each step, and whether it comes to its end: what stands before a cut or an error does not."""
+    """Each step, and whether it is complete: the step before a cut or an error is not."""
     for number, step in enumerate(script):
         after = script[number + 1] if number + 1 < len(script) else None
         yield step, not isinstance(after, Cut | Fail)
 
 
 def arguments_of(step: Call, *, is_whole: bool) -> str:
-    """A call's arguments as JSON; half of them if it breaks off."""
+    """A call's arguments as JSON; half of them if the call is incomplete."""
     found = msgspec.json.encode(step.arguments).decode()
     return found if is_whole else found[: len(found) // 2]
 
 
 def opening_failure(script: Script) -> Fail | None:
-    """The error that the script begins with, if it does: nothing is streamed then."""
+    """The error at the start of the script, if there is one: then nothing is streamed."""
     first = script[0] if script else None
     return first if isinstance(first, Fail) else None
 
 
 def ending(step: Step, event: str | None = None, unfinished: str = "{}") -> Frame | None:
-    """The frame of a step that is the same with every provider, but for reported errors."""
+    """The frame of a step that all providers share; None for other steps."""
     if isinstance(step, Garbage):
         return Frame(step.text)
     if isinstance(step, Wait):

@@ -1,0 +1,99 @@
+"""Every error that Tailrace raises on purpose.
+
+`TailraceError` is the base of all of them. `CallerError` is the caller's mistake, `StreamError` bad
+bytes from outside, `ProviderError` a model provider's fault, `StorageError` the store's. Each has a
+stable `code`. The message says what to do next and holds no secret.
+"""
+
+from __future__ import annotations
+
+from tailrace.core.errors import (
+    CallerError,
+    ConnectTimeout,
+    FirstEventTimeout,
+    IdleTimeout,
+    IllegalEvent,
+    InvalidCursor,
+    InvalidFrame,
+    InvalidToolOutput,
+    InvalidValue,
+    KeyRefused,
+    MalformedEvent,
+    MalformedJson,
+    NotDrained,
+    NotFound,
+    Overloaded,
+    ProviderCut,
+    ProviderError,
+    ProviderFailed,
+    ProviderTimeout,
+    RateLimited,
+    RequestRefused,
+    SeqConflict,
+    StateLost,
+    Stopping,
+    StorageBusy,
+    StorageError,
+    StreamCut,
+    StreamError,
+    StreamTooLarge,
+    TailraceError,
+    ThreadBusy,
+    UnknownFormat,
+    UnsupportedProtocol,
+)
+from tailrace.models import UnknownModel
+from tailrace.ports import Trimmed
+from tailrace.runtime.blobs import OutputTooLarge
+from tailrace.runtime.mcp_tools import McpUnavailable
+from tailrace.runtime.model_request import InvalidRequest
+from tailrace.runtime.recordings import NoRecording
+from tailrace.runtime.scripts import InvalidScript
+from tailrace.runtime.tools import InvalidArguments, InvalidTool, ToolError, ToolTimeout
+
+__all__ = [
+    "CallerError",
+    "ConnectTimeout",
+    "FirstEventTimeout",
+    "IdleTimeout",
+    "IllegalEvent",
+    "InvalidArguments",
+    "InvalidCursor",
+    "InvalidFrame",
+    "InvalidRequest",
+    "InvalidScript",
+    "InvalidTool",
+    "InvalidToolOutput",
+    "InvalidValue",
+    "KeyRefused",
+    "MalformedEvent",
+    "MalformedJson",
+    "McpUnavailable",
+    "NoRecording",
+    "NotDrained",
+    "NotFound",
+    "OutputTooLarge",
+    "Overloaded",
+    "ProviderCut",
+    "ProviderError",
+    "ProviderFailed",
+    "ProviderTimeout",
+    "RateLimited",
+    "RequestRefused",
+    "SeqConflict",
+    "StateLost",
+    "Stopping",
+    "StorageBusy",
+    "StorageError",
+    "StreamCut",
+    "StreamError",
+    "StreamTooLarge",
+    "TailraceError",
+    "ThreadBusy",
+    "ToolError",
+    "ToolTimeout",
+    "Trimmed",
+    "UnknownFormat",
+    "UnknownModel",
+    "UnsupportedProtocol",
+]

@@ -1,0 +1,157 @@
+"""Anthropic's Messages API, at Anthropic or any server that speaks it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+from tailrace.models.prices import Prices, list_price
+from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, conversation, with_options
+from tailrace.models.transport import address, key_for, missing_sdk
+from tailrace.ports import Request, ToolSpec
+
+BUDGETS = {
+    "minimal": 1024,
+    "low": 4096,
+    "medium": 10_000,
+    "high": 16_000,
+    "xhigh": 20_000,
+    "max": 23_000,
+}
+"""Tokens for thinking, by effort. Anthropic takes at least 1024. With `MOST_TOKENS` they stay below
+32,000, the output limit of the smallest thinking model."""
+
+MOST_TOKENS = 8192
+"""The output limit of a request without one: Anthropic demands a limit."""
+
+_BY_BUDGET = re.compile(
+    r"claude-(?:instant|[1-4]\b|(?:opus|sonnet|haiku)-4(?:[-.@](?:[0-5]|20[0-9]{6})\b|$))"
+)
+"""Models up to 4.5, which take a thinking budget. Later models take an effort instead."""
+
+_THINKS_IF_ASKED = re.compile(r"claude-(?:opus|sonnet|haiku)-4\b")
+"""Later models that think only on request."""
+
+_WITHOUT_XHIGH = re.compile(r"claude-(?:(?:opus|sonnet)-4[-.]6|mythos-preview)\b")
+"""Later models that know every effort but `xhigh`."""
+
+
+class AnthropicModel(SdkModel):
+    """A model behind the Messages API."""
+
+    api: Final = "anthropic_messages"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        prices: Prices | None = None,
+        connect: float = CONNECT_SECONDS,
+    ) -> None:
+        try:
+            import anthropic
+            import httpx2
+        except ImportError:
+            raise missing_sdk("anthropic") from None
+        place = address("ANTHROPIC_BASE_URL", base_url)
+        # With a token there is no key; the SDK finds the token itself.
+        token = os.environ.get("ANTHROPIC_AUTH_TOKEN") if api_key is None else None
+        key = None if token else key_for("ANTHROPIC_API_KEY", api_key, place.url)
+        client = anthropic.AsyncAnthropic(
+            api_key=key,
+            base_url=place.url,
+            default_headers=place.headers,
+            timeout=httpx2.Timeout(None, connect=connect),
+            max_retries=0,
+        )
+        prices = prices or list_price("anthropic", place.url)
+        found = (token, key, os.environ.get("ANTHROPIC_API_KEY"))  # the SDK reads it too
+        super().__init__(name, prices, client, [*filter(None, found), *place.secrets])
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        """The answer's events, not decoded."""
+        import anthropic
+
+        body = request_body(self.name, request, host=self.host)
+        create = self._client.messages.with_streaming_response.create
+        return self._ask(anthropic, create, body, "model", "messages", "max_tokens", "stream")
+
+
+def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
+    """The body of `POST /v1/messages`."""
+    system = [] if request.instructions is None else [_text(request.instructions)]
+    can_think = True
+    if request.input is not None:
+        messages = request.input
+    else:
+        sent = conversation(request, "anthropic_messages", model, host)
+        messages, can_think = sent.items, sent.can_think
+        system += [_text(text) for text in sent.system]
+    limit = request.max_output_tokens or MOST_TOKENS
+    body: Json = {"model": model, "messages": messages, "stream": True, "max_tokens": limit}
+    body["system"] = system or None
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tool_choice"] = _choice(request)
+    config: Json = {}
+    if request.output is not None:
+        config["format"] = {"type": "json_schema", "schema": request.output.schema}
+    # Thinking excludes a forced tool and a temperature. The caller's demands on the answer win.
+    forced = request.tools and request.tool_choice not in (None, "auto", "none")
+    if "claude" in model and not _BY_BUDGET.search(model):
+        _adapt(body, config, request, forced=bool(forced))
+    elif request.effort in BUDGETS and can_think and not forced:
+        budget = BUDGETS[request.effort]
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        body["max_tokens"] = limit + budget  # thinking counts as output
+    body["output_config"] = config or None
+    if "thinking" not in body:
+        body["temperature"] = request.temperature
+    return with_options(body, request.options)
+
+
+def _adapt(body: Json, config: Json, request: Request, *, forced: bool) -> None:
+    """Configure the thinking of a model that decides itself how much it thinks.
+
+    Thinking is hidden unless its display is requested. The latest models cannot turn it off: they
+    get the least effort instead.
+    """
+    model, effort = body["model"], request.effort
+    if effort == "none":
+        config |= {} if _THINKS_IF_ASKED.search(model) else {"effort": "low"}
+    elif not forced and (effort is not None or request.summary is not None):
+        body["thinking"] = {"type": "adaptive", "display": "summarized"}
+    if effort in BUDGETS:
+        known = {"minimal": "low"}
+        if _WITHOUT_XHIGH.search(model):
+            known["xhigh"] = "high"
+        config["effort"] = known.get(effort, effort)
+        body["max_tokens"] += BUDGETS[effort]
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _tool(tool: ToolSpec | Json) -> Json:
+    if isinstance(tool, dict):
+        return tool
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.parameters,
+        **({"strict": True} if tool.strict else {}),
+    }
+
+
+def _choice(request: Request) -> Json | None:
+    choice, parallel = request.tool_choice, request.parallel_calls
+    kinds = {None: "auto", "auto": "auto", "none": "none", "required": "any"}
+    found: Json = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
+    if parallel is not None and choice != "none":
+        found["disable_parallel_tool_use"] = not parallel
+    return found if choice is not None or parallel is not None else None

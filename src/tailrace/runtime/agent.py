@@ -1,0 +1,276 @@
+"""An agent as a declaration: a model, instructions and tools.
+
+    weather = Agent("weather", model="openai:gpt-5-mini", tools=[get_weather])
+    app = Tailrace([weather])
+
+The agent asks its model, runs the tools that the model calls, feeds the results back, and ends with
+the answer, at a limit, or when it is stopped. `tailrace.runtime.loop` is how. All of it is in the
+log, so another worker continues a run whose worker is lost.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from tailrace.core.errors import CallerError
+from tailrace.history import Mode
+from tailrace.ports import Effort, Model, Summary
+from tailrace.runtime.handoff import Handoff
+from tailrace.runtime.limits import Limits
+from tailrace.runtime.loop import Loop
+from tailrace.runtime.memory import Memory
+from tailrace.runtime.model_call import PATIENT, Patience
+from tailrace.runtime.model_request import check_name
+from tailrace.runtime.output_types import OutputType
+from tailrace.runtime.sub_agents import AgentTool, ask_for_help
+from tailrace.runtime.takeover import begin_again
+from tailrace.runtime.task import Task
+from tailrace.runtime.tools import (
+    Context,
+    Tool,
+    ToolError,
+    ToolSource,
+    check_tools,
+    open_tools,
+    tool,
+)
+
+CITE = (
+    "Tool results may be marked as <referencable-item> with an ID. "
+    "When you use one, cite it: write [^ID] behind the statement, for example [^1]."
+)
+"""The sentence of the instructions that explains citations, when there is a result to cite."""
+
+Instructions = str | Callable[..., str | Awaitable[str]]
+"""A text, or a function of nothing or of the `Context` that returns it."""
+
+Guardrail = Callable[..., Any]
+"""A function of the text, or of the text and the `Context`. It returns why the run must stop."""
+
+
+class Agent:
+    """A model with instructions and tools, which answers runs.
+
+    `name` is what clients start runs with; `description` tells other agents what this agent does.
+    `model` is a name for `open_model`, or a model. `tools` are tools, functions, other agents'
+    `as_tool()`, `ask_for_help`, MCP servers, or a provider's own tools (`{"type": "web_search"}`).
+    `handoffs` are agents that it may hand the conversation to; the model gets a tool
+    `transfer_to_<name>` for each.
+    `handlers` carry out the provider's `shell`, `apply_patch` and `computer` calls.
+
+    `instructions` may be a function. `output` is the type of the answer: a msgspec struct, a
+    dataclass, a pydantic model or a JSON Schema. `history` is what earlier turns send back to the
+    provider (`drop`, `encrypted` or `stored`). With `memory`, older turns of a long conversation
+    are compacted. `deps` reaches tools as `context.deps`.
+
+    `limits` bound turns, tokens, cost and time. `patience` has the timeouts and retries of a model
+    call. `effort` is how much the model thinks, and `summary` how much of that clients read.
+    `temperature` and `max_output_tokens` go to the model as they are. `tool_choice` is `auto`,
+    `none`, `required` or a tool's name. `parallel_calls` says whether a turn may have several
+    calls. `options` are further fields for the provider.
+
+    `input_guardrails` and `output_guardrails` may stop a run. `citations` is the sentence that
+    tells the model how to cite results; False leaves it out.
+    """
+
+    restartable = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | Model,
+        instructions: Instructions | None = None,
+        tools: Iterable[Any] = (),
+        handoffs: Iterable[Agent] = (),
+        handlers: Mapping[str, Any] | None = None,
+        output: Any = None,
+        history: Mode = "drop",
+        memory: Memory | None = None,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        deps: Any = None,
+        input_guardrails: Sequence[Guardrail] = (),
+        output_guardrails: Sequence[Guardrail] = (),
+        citations: str | bool = True,
+        description: str = "",
+        effort: Effort | None = None,
+        summary: Summary | None = None,
+        temperature: float | None = None,
+        max_output_tokens: int | None = None,
+        tool_choice: str | None = None,
+        parallel_calls: bool | None = None,
+        options: Mapping[str, Any] | None = None,
+        patience: Patience = PATIENT,
+    ) -> None:
+        check_name("An agent", name)
+        if history not in get_args(Mode):
+            known = ", ".join(get_args(Mode))
+            raise CallerError(f"Agent {name!r}: history is {history!r}; write one of {known}.")
+        self.name = self.__name__ = name
+        self.description = description
+        self.instructions = instructions
+        self.limits = limits
+        self.deps = deps
+        self.history = history
+        self.memory = memory
+        self.input_guardrails = list(input_guardrails)
+        self.output_guardrails = list(output_guardrails)
+        self.citations = CITE if citations is True else citations
+        self.output = OutputType(output) if output is not None else None
+        self.patience = patience
+        self.settings: dict[str, Any] = {
+            "effort": effort,
+            "summary": summary,
+            "temperature": temperature,
+            "max_output_tokens": max_output_tokens,
+            "tool_choice": tool_choice,
+            "parallel_calls": parallel_calls,
+            "options": dict(options or {}),
+        }
+        self.model_name = model if isinstance(model, str) else None
+        """What the app opens the model by; None if a model was given."""
+        self.opened = None if isinstance(model, str) else model
+        self.tools: list[Tool | ToolSource] = []
+        self.provider_tools: list[dict[str, Any]] = []
+        self.handlers = {kind: _tool(one, name) for kind, one in (handlers or {}).items()}
+        self.add_tools(*tools)
+        self.add_handoffs(*handoffs)
+
+    def add_tools(self, *tools: Any) -> None:
+        """Give the agent more tools: those that need the agent itself, such as its `as_tool()`."""
+        for one in tools:
+            if isinstance(one, dict):
+                self.provider_tools.append(one)
+            elif isinstance(one, ToolSource) and not isinstance(one, Tool | Agent):
+                self.tools.append(one)
+            else:
+                self.tools.append(ask_for_help() if one is ask_for_help else _tool(one, self.name))
+        check_tools(self.tools)
+
+    def add_handoffs(self, *agents: Agent) -> None:
+        """Let the agent hand the conversation to more agents, such as back to its caller."""
+        for agent in agents:
+            if not isinstance(agent, Agent):
+                raise CallerError(f"Agent {self.name!r} got {agent!r} as a handoff; pass an Agent.")
+            if agent is self:
+                raise CallerError(f"Agent {self.name!r} cannot hand the conversation to itself.")
+        self.add_tools(*(Handoff(agent) for agent in agents))
+
+    @property
+    def model(self) -> Model:
+        """The model that the agent asks."""
+        if self.opened is None:
+            raise CallerError(
+                f"The model {self.model_name!r} of agent {self.name!r} is not open. Pass the agent "
+                "to `Tailrace([...])`, or a model to the agent: `model=open_model(...)`."
+            )
+        return self.opened
+
+    def open_models(self, open_model: Callable[[str], Model]) -> None:
+        """Open the models that are given by name, of the agent and of all that it may reach."""
+        for agent in self._family():
+            if agent.opened is None and agent.model_name is not None:
+                agent.opened = open_model(agent.model_name)
+
+    async def close(self) -> None:
+        """Close the models that were opened by name, and the sources of tools.
+
+        `open_models` opens the models again, and the next run the sources, such as MCP servers.
+        """
+        for agent in self._family():
+            if agent.model_name is not None and agent.opened is not None:
+                model, agent.opened = agent.opened, None
+                await model.close()
+            for one in agent.tools:
+                close = None if isinstance(one, Tool) else getattr(one, "close", None)
+                if close is not None:
+                    await close()
+
+    def _family(self) -> list[Agent]:
+        """The agent, its sub-agents, and the agents that they hand over to."""
+        found: list[Agent] = []
+        left = [self]
+        while left:
+            agent = left.pop()
+            if agent not in found:
+                found.append(agent)
+                tools = [one for one in agent.tools if isinstance(one, AgentTool)]
+                left += [below for one in tools for below in one.agents if isinstance(below, Agent)]
+                left += [one.agent for one in agent.tools if isinstance(one, Handoff)]
+        return found
+
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        streaming: bool = True,
+        needs_approval: bool = False,
+    ) -> AgentTool:
+        """A tool that asks this agent; the agent works as a sub-agent of the caller.
+
+        Its events are shown while it works. With `streaming=False` only its answer and its usage
+        are logged.
+        """
+        return AgentTool(
+            self,
+            name=name or self.name,
+            description=description or self.description or f"Asks the agent {self.name}.",
+            streaming=streaming,
+            needs_approval=needs_approval,
+        )
+
+    async def open_tools(self, task: Task) -> dict[str, Tool]:
+        """The tools by name. A source that cannot list its tools is left out, with a notice."""
+        found: list[Tool] = []
+        for one in self.tools:
+            if isinstance(one, Tool):
+                found.append(one)
+                continue
+            try:
+                found += await one.tools()
+            except ToolError as error:
+                task.notice(str(error), {"code": error.code})
+        return await open_tools(found)
+
+    async def instruct(self, context: Context, *, citable: bool) -> str | None:
+        """The instructions of the next model call; `citable`: there are results to cite."""
+        found: Any = self.instructions
+        if callable(found):
+            takes = bool(inspect.signature(found).parameters)
+            found = found(context) if takes else found()
+            if inspect.isawaitable(found):
+                found = await found
+        if found is not None and not isinstance(found, str):
+            raise CallerError(
+                f"The instructions of agent {self.name!r} returned {type(found).__name__}; return "
+                "a text."
+            )
+        texts = [found] if found else []
+        if citable and self.citations:
+            texts.append(str(self.citations))
+        return "\n\n".join(texts) or None
+
+    async def __call__(self, task: Task) -> None:
+        """Work on a run until it ends; on one that was begun, from where it is."""
+        await Loop(self, task).run()
+
+    def begin_again(self, task: Task) -> None:
+        """Make a run whose worker was lost ready to go on."""
+        begin_again(task)
+
+
+def _tool(one: Any, agent: str) -> Tool:
+    if isinstance(one, Tool):
+        return one
+    if isinstance(one, Agent):
+        return one.as_tool()
+    if callable(one):
+        made: Tool = tool(one)
+        return made
+    raise CallerError(
+        f"Agent {agent!r} got {one!r} as a tool. Write a function with @tool, `agent.as_tool()`, "
+        'or a provider\'s own tool such as {"type": "web_search"}.'
+    )

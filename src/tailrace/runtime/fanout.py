@@ -1,0 +1,362 @@
+"""Encodes a run once per format for all followers that are near its end.
+
+An encoder is a pure function of the state (`tailrace.wire.base`), so followers can share frames.
+Each follower encodes history itself. At the run's tail it drops its encoder and takes the shared
+frames; the first follower there hands its encoder over. No task does this work: the first follower
+that wakes encodes for the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from itertools import islice
+from typing import NamedTuple
+
+from tailrace.core.codec import decode_event
+from tailrace.core.errors import StorageError
+from tailrace.core.events import Recorded, is_end
+from tailrace.core.fold import State
+from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.core.log_lines import Lines
+from tailrace.runtime.follow import LINES_AT_ONCE, Reader
+from tailrace.runtime.offload import BuildCache, LogRead, Parts
+from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
+from tailrace.wire.base import Encoder, Format, FramesLines, is_over
+
+HISTORY_EVENTS = 1024
+"""How many events of history are encoded before other tasks get a turn."""
+
+
+class FrameRange(NamedTuple):
+    """The frames of the events `first` to `last`, joined."""
+
+    first: int
+    last: int
+    frames: bytes
+
+
+class FrameRing:
+    """The newest frames of a run in a format: a bounded ring with an entry per event."""
+
+    def __init__(self) -> None:
+        self.encoder: Encoder | None = None
+        self.last = 0
+        self.over = False
+        self.readers = 0
+        self._ring: deque[bytes] = deque()
+        self._bytes = 0
+        self._joined = FrameRange(-1, -1, b"")
+        self._joined_at = -1
+
+    def begin(self, encoder: Encoder, last: int) -> None:
+        """Start the ring with an encoder that is ready for the event after `last`."""
+        self.encoder = encoder
+        self.last = last
+        self.over = is_over(encoder)
+        self._ring.clear()
+        self._bytes = 0
+
+    def advance(self, tail: Tail) -> None:
+        """Encode the new events of the tail."""
+        if self.encoder is None or self.last >= tail.last:
+            return
+        fresh = tail.since(self.last)
+        if fresh is None:
+            # No follower asked for so long that the tail dropped the events. The next follower that
+            # catches up starts the ring again.
+            self.encoder = None
+            return
+        encoder, self.encoder = self.encoder, None  # not used again if it fails
+        for one in fresh:
+            frame = b"".join(encoder.encode(one))
+            self._ring.append(frame)
+            self._bytes += len(frame)
+        self.encoder, self.last = encoder, tail.last
+        self.over = is_over(encoder)
+        while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
+            self._bytes -= len(self._ring.popleft())
+
+    def holds(self, seen: int) -> bool:
+        """Whether the ring has the frames after event `seen`."""
+        return self.encoder is not None and self.last - len(self._ring) <= seen <= self.last
+
+    def since(self, seen: int) -> FrameRange:
+        """The next frames after event `seen`, bounded in size.
+
+        Followers at the same event share the bytes.
+        """
+        if self._joined.first != seen + 1 or self._joined_at != self.last:
+            missing = list(islice(reversed(self._ring), self.last - seen))
+            missing.reverse()
+            first = self.last + 1 - len(missing)
+            if self._bytes > PIECE_BYTES:
+                del missing[_fitting(missing) :]
+            self._joined = FrameRange(first, first + len(missing) - 1, b"".join(missing))
+            self._joined_at = self.last
+        return self._joined
+
+
+class ReadAhead(NamedTuple):
+    """Lines of the log that are read before the follower asks for them."""
+
+    after: int
+    task: asyncio.Task[LogRead[Lines]]
+
+
+class Streams:
+    """The shared frames of a process, by run and format, while they have followers."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.answers = BuildCache[Parts]()
+        self._shared: dict[tuple[str, str], FrameRing] = {}
+
+    def __len__(self) -> int:
+        return len(self._shared)
+
+    def stream(
+        self,
+        wire: Format,
+        run_id: str,
+        encoder: Encoder,
+        after: int,
+        *,
+        private: bool = False,
+    ) -> Stream:
+        """A follower whose encoder is ready for the event after `after`.
+
+        A `private` encoder differs from the result of `at`, so its frames are not shared.
+        """
+        return Stream(self, wire, run_id, encoder, after, private=private)
+
+    def take(self, run_id: str, name: str) -> FrameRing:
+        """The ring of a run in a format. The follower gives it back."""
+        shared = self._shared.setdefault((run_id, name), FrameRing())
+        shared.readers += 1
+        return shared
+
+    def give_back(self, run_id: str, name: str) -> None:
+        """Count a follower less. The ring is dropped with its last follower."""
+        shared = self._shared[run_id, name]
+        shared.readers -= 1
+        if not shared.readers:
+            del self._shared[run_id, name]
+
+
+class Stream:
+    """The frames for one follower, in pieces of all that is ready. Iterate it once."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        wire: Format,
+        run_id: str,
+        encoder: Encoder,
+        after: int,
+        *,
+        private: bool,
+    ) -> None:
+        self._streams = streams
+        self._wire = wire
+        self._run_id = run_id
+        self._encoder: Encoder | None = encoder
+        self._private = private and wire.stateful
+        self._tail: Tail | None = None
+        self._shared: FrameRing | None = None
+        self._fetched: list[Recorded] = []
+        self._held: object = None  # the read that is being sent: others share it
+        self._ahead: ReadAhead | None = None
+        self._ended = is_over(encoder)
+        self.seen = after
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        """All pieces, as a generator."""
+        try:
+            while (frames := await self.next()) is not None:
+                yield frames
+        finally:
+            self.close()
+
+    def _join(self) -> tuple[Tail, FrameRing]:
+        if self._tail is None or self._shared is None:
+            self._tail = self._streams.reader.tails.take(self._run_id)
+            self._shared = self._streams.take(self._run_id, self._wire.name)
+        return self._tail, self._shared
+
+    def close(self) -> None:
+        """Stop following. A second call changes nothing."""
+        self._drop_ahead()
+        if self._tail is not None:
+            self._streams.give_back(self._run_id, self._wire.name)
+            self._streams.reader.tails.give_back(self._tail)
+            self._tail = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the last frame was returned: of the run, or of a format that ends early."""
+        tail = self._tail
+        return self._ended or (tail is not None and tail.ended and self.seen >= tail.last)
+
+    async def next(self, *, wait: bool = True) -> bytes | None:
+        """The next frames, joined; None after the last frame.
+
+        Returns no bytes if nothing came for a while, and at once without `wait`. A plain call and
+        no generator: it is made for each event and each follower.
+        """
+        tail, shared = self._join()
+        while not self._ended:
+            shared.advance(tail)
+            if self._rides(tail, shared):
+                self._ended = shared.over
+                if self.seen < shared.last:
+                    return self._pass(shared.since(self.seen))
+                if self._ended:
+                    break
+            else:
+                piece = await self._history(tail)
+                if piece is not None:
+                    if frames := self._pass(piece):
+                        return frames
+                    continue
+                if self._rides(tail, shared):
+                    continue
+            if tail.ended and self.seen >= tail.last:
+                return None
+            if tail.failure is not None:
+                raise tail.failure
+            if not wait:
+                return b""
+            await tail.moved()
+            if tail.last <= self.seen:
+                return b""
+        return None
+
+    def _pass(self, piece: FrameRange) -> bytes:
+        """The frames of a piece, if it continues after event `seen`.
+
+        Every piece passes this check, whatever its source. A client that is cut here connects
+        again with its cursor, so it receives each event once.
+        """
+        if piece.first != self.seen + 1:
+            raise StorageError(
+                f"Event {piece.first} of run {self._run_id} does not follow event {self.seen};"
+                " connect again."
+            )
+        self.seen = piece.last
+        return piece.frames
+
+    async def _history(self, tail: Tail) -> FrameRange | None:
+        """The next frames that the ring no longer has; None if the ring has them."""
+        wire = self._wire
+        if not self._fetched and isinstance(wire, FramesLines) and tail.since(self.seen) is None:
+            found = await self._lines()
+            if found:
+                last = Recorded(decode_event(found[-1].last_public()), b"")
+                self._ended = is_end(last, self._run_id)
+                self._held = found
+                frames = found.frames.get(wire.name)
+                if frames is None:
+                    frames = b"".join([wire.frames(lines) for lines in found])
+                    found.frames[wire.name] = frames
+                return FrameRange(found[0].first_seq, found[-1].last_seq, frames)
+        if not self._fetched:
+            if self._encoder is None:
+                self._encoder = await self._own()
+            self._held = self._fetched = await self._streams.reader.fetch(tail, self.seen)
+        some = min(HISTORY_EVENTS, _fitting([one.public for one in self._fetched]))
+        stretch, self._fetched = self._fetched[:some], self._fetched[some:]
+        if not stretch:
+            return None
+        assert self._encoder is not None
+        piece = _encoded(self._encoder, stretch)
+        self._ended = is_end(stretch[-1], self._run_id) or is_over(self._encoder)
+        return piece
+
+    async def _lines(self) -> LogRead[Lines]:
+        """The next lines of the log. The lines after them are read while these are sent."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.after != self.seen:
+            # The follower took other events meanwhile, so these lines do not continue after them.
+            ahead.task.cancel()
+            ahead = None
+        found = await (ahead.task if ahead is not None else self._read_lines(self.seen))
+        if found and _is_full(found, self.seen):
+            after = found[-1].last_seq
+            self._ahead = ReadAhead(after, asyncio.ensure_future(self._read_lines(after)))
+            self._ahead.task.add_done_callback(_look_at)
+        return found
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.task.cancel()
+            self._ahead = None
+
+    async def _read_lines(self, seen: int) -> LogRead[Lines]:
+        return await self._streams.reader.read_lines(self._run_id, seen)
+
+    def _rides(self, tail: Tail, shared: FrameRing) -> bool:
+        """Whether to send the shared frames from here on."""
+        if self._private or self._fetched:
+            return False
+        if shared.encoder is None and self._encoder and tail.since(self.seen) is not None:
+            if self.seen > tail.last:
+                return False
+            shared.begin(self._encoder, self.seen)
+            self._encoder = None  # it moves on with the ring, perhaps past this follower
+            shared.advance(tail)
+        if not shared.holds(self.seen):
+            return False
+        self._encoder = self._held = None
+        self._drop_ahead()
+        return True
+
+    async def _own(self) -> Encoder:
+        """A new encoder, for a follower that the ring has left behind."""
+        wire = self._wire
+        if not wire.stateful:
+            return wire.at(State())
+        return wire.at(await self._streams.reader.state(self._run_id, self.seen))
+
+    def closing(self, reason: str) -> bytes:
+        """The frames that end the stream before the run's end."""
+        if self._encoder is not None:
+            return b"".join(self._encoder.close(reason))
+        shared = self._shared
+        if shared is None or shared.encoder is None or not shared.holds(self.seen):
+            return b""
+        rest = []
+        while self.seen < shared.last:
+            rest.append(self._pass(shared.since(self.seen)))
+        return b"".join(rest + shared.encoder.close(reason))
+
+
+def _fitting(entries: list[bytes]) -> int:
+    """How many entries make a piece: the first entry, and later entries that fit."""
+    room = PIECE_BYTES
+    for count, entry in enumerate(entries):
+        room -= len(entry)
+        if room < 0:
+            return max(count, 1)
+    return len(entries)
+
+
+def _is_full(found: list[Lines], seen: int) -> bool:
+    """Whether a read reached its limit, so that the log may have more."""
+    size = sum(len(lines.raw) for lines in found)
+    return size >= PIECE_BYTES or found[-1].last_seq - seen >= LINES_AT_ONCE
+
+
+def _encoded(encoder: Encoder, events: list[Recorded]) -> FrameRange:
+    frames: list[bytes] = []
+    for one in events:
+        frames += encoder.encode(one)
+    first, last = events[0].event.sequence_number, events[-1].event.sequence_number
+    return FrameRange(first, last, b"".join(frames))
+
+
+def _look_at(ahead: asyncio.Task[LogRead[Lines]]) -> None:
+    """Retrieve the exception, so that asyncio does not report it after the follower has left."""
+    if not ahead.cancelled():
+        ahead.exception()

@@ -1,0 +1,85 @@
+"""How much an agent may use before it is stopped.
+
+    Agent("assistant", model=…, limits=Limits(turns=10, tokens=50_000, cost=0.50, seconds=120))
+
+An agent that reaches a limit ends `incomplete`, with a reason that names the limit and its value:
+`max_turns=10`. Tokens and cost count the agent and all sub-agents below it. A sub-agent has limits
+of its own, and stops at those of the agents above it too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from tailrace.core.errors import InvalidValue
+from tailrace.core.state import TaskNode
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent may use; None is no limit."""
+
+    turns: int | None = 50
+    """Model calls of the agent itself."""
+    tokens: int | None = None
+    """Input and output tokens of the agent and its sub-agents."""
+    cost: float | None = None
+    """US dollars that the agent and its sub-agents spend."""
+    seconds: float | None = None
+    """Time at work. Waiting for people does not count; a worker that takes over begins at 0."""
+    depth: int | None = 8
+    """Levels of sub-agents below the agent. A deeper call gets an error that its model reads."""
+    fan_out: int | None = 32
+    """Calls of one model turn. Those beyond it get an error that the model reads."""
+    mistakes: int | None = 3
+    """Turns in a row in which each call is unknown or invalid, or the output has another form."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            least = 0 if name in ("depth", "cost", "tokens", "mistakes") else 1e-9
+            if value is not None and not least <= value < math.inf:
+                raise InvalidValue(f"Limits({name}={value!r}): write a number above 0, or None.")
+
+    def reached(self, turns: int, node: TaskNode) -> str | None:
+        """The limit on turns, tokens or cost that the task has reached, as `max_turns=10`."""
+        if self.turns is not None and turns >= self.turns:
+            return named("turns", self.turns)
+        return self.spent(node)
+
+    def spent(self, node: TaskNode) -> str | None:
+        """The limit on tokens or cost that the task and its sub-agents have reached."""
+        if self.tokens is not None and tokens_of(node) >= self.tokens:
+            return named("tokens", self.tokens)
+        if self.cost is not None and cost_of(node) >= self.cost:
+            return named("cost", self.cost)
+        return None
+
+
+def named(limit: str, value: float) -> str:
+    """How a limit is named in a reason or an error."""
+    return f"max_{limit}={value:g}"
+
+
+def tokens_of(node: TaskNode) -> int:
+    """The tokens that a task and its sub-agents have used."""
+    return sum(
+        task.usage.fields["input_tokens"] + task.usage.fields["output_tokens"]
+        for task in _tree(node)
+        if task.usage is not None
+    )
+
+
+def cost_of(node: TaskNode) -> float:
+    """The dollars that a task and its sub-agents have spent, as far as they are known."""
+    spent = (task.usage.fields.get("cost") for task in _tree(node) if task.usage is not None)
+    return float(sum(cost for cost in spent if cost is not None))
+
+
+def _tree(node: TaskNode) -> Iterator[TaskNode]:
+    yield node
+    for child in node.children:
+        yield from _tree(child)

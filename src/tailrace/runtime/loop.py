@@ -1,0 +1,484 @@
+"""The loop of an agent: ask the model, run its tool calls, feed the results back, until it ends.
+
+Each step looks at the log of the task alone: are there calls without a result, requests without an
+answer, an answer? So a worker that takes a run over goes on by the same rules.
+
+What follows a model call:
+
+* calls: their tools run in parallel (`tailrace.runtime.tool_calls`), and the model is asked again;
+* a call of `transfer_to_<agent>`: that agent's model is asked (`tailrace.runtime.handoff`);
+* a message without calls: the answer, after the checks on it;
+* `pause_turn`: the model is asked again;
+* an MCP server's approval request: a person is asked, then the model again;
+* stopped by the provider (`max_output_tokens`, `content_filter`, …): `incomplete`, same reason;
+* cut, or failed, behind complete calls: these run, and the partial items are superseded;
+* cut behind a complete message: the answer, if nothing else was begun, else `incomplete` (`cut`);
+* any other error: `failed` with the provider's error;
+* a refusal is an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tailrace.core import events as ev
+from tailrace.core.items import Executor, InputRequest, Message, ToolCall, ToolResult
+from tailrace.core.state import ItemNode, TextNode
+from tailrace.ingest.base import Outcome
+from tailrace.ports import Request, ToolSpec
+from tailrace.runtime import handoff, takeover
+from tailrace.runtime.limits import named
+from tailrace.runtime.memory import compact
+from tailrace.runtime.model_call import call_model
+from tailrace.runtime.output_types import InvalidOutput
+from tailrace.runtime.task import Task
+from tailrace.runtime.telemetry import operation
+from tailrace.runtime.tool_calls import CANCELLED, close_calls, settle
+from tailrace.runtime.tools import Context, Tool
+
+if TYPE_CHECKING:
+    from tailrace.runtime.agent import Agent
+
+MCP_APPROVAL = "mcp_approval_request"
+
+
+class Loop:
+    """One agent at work on one task. `above` is the loop of the agent that called it."""
+
+    def __init__(self, agent: Agent, task: Task, above: Loop | None = None) -> None:
+        self.agent = agent
+        """The agent that speaks now; another after a handoff."""
+        self.limits = agent.limits
+        """Of the agent that began: a handoff gives no new ones."""
+        self.task = task
+        self.above = above
+        self._is_resumed = task.task_id in task.emitter.resumed
+        task.emitter.resumed.discard(task.task_id)
+        usage = task.node.usage
+        self._turns = usage.calls if usage is not None and self._is_resumed else 0
+        self._mistakes = 0
+        self._correction: str | None = None
+        """Why the last structured output was refused."""
+        self._clock: asyncio.Timeout | None = None
+        self._client_tools = {} if above is not None else declared_tools(task.options)
+        self.tools: dict[str, Tool] = {}
+        """The tools by name, those of MCP servers included; known once the loop runs."""
+        self._waiting = 0
+        self._left: float | None = None
+
+    async def run(self) -> None:
+        """Work until the task has ended, or is to be completed."""
+        task, name = self.task, self.agent.name
+        about = {"agent__name": name, "agent__id": task.task_id, "conversation__id": task.thread_id}
+        with operation("invoke_agent", name, **about) as span:
+            await self._run()
+            span.fail(task.node.error)
+
+    async def _run(self) -> None:
+        seconds = self.limits.seconds
+        try:
+            async with asyncio.timeout(seconds) as self._clock:
+                await self._work()
+        except TimeoutError:
+            if self._clock is None or not self._clock.expired() or seconds is None:
+                raise
+            self.stop(named("seconds", seconds))
+        except asyncio.CancelledError as error:
+            self.task.after(error, lambda: close_calls(self.task, CANCELLED))
+            raise
+
+    @property
+    def context(self) -> Context:
+        """What functions of the agent get."""
+        return Context(task=self.task, call_id="", agent=self.agent.name, deps=self.agent.deps)
+
+    def loops(self) -> Iterator[Loop]:
+        """This loop and those above it."""
+        loop: Loop | None = self
+        while loop is not None:
+            yield loop
+            loop = loop.above
+
+    async def _work(self) -> None:
+        task = self.task
+        if task.node.switches and not self._goes_on_with_speaker():
+            return
+        self.tools = await self.agent.open_tools(task)
+        answered = self._is_resumed and takeover.has_answer(task.node)
+        if not (self._is_resumed and task.node.items) and await self._refuses_input():
+            return
+        memory = self.agent.memory
+        if memory is not None and task.task_id == task.run_id and not task.node.items:
+            await compact(self, memory)
+        while not task.node.ended:
+            if calls := self._calls():
+                mistakes = await settle(self, calls)
+                self._count(mistakes=mistakes == len(calls))
+                answered = False
+            elif switch := handoff.chosen(task.node, self.tools):
+                await self._hand_over(*switch)
+            elif self._is_left_to_client():
+                return
+            elif asked := mcp_requests(task):
+                await self.ask(asked)
+                answered = False
+            elif answered:
+                if await self._accepts_answer():
+                    return
+                answered = False
+            else:
+                answered = await self._turn()
+
+    def _goes_on_with_speaker(self) -> bool:
+        """Continue with the agent that spoke last; False if it is declared no more."""
+        speaker = self.task.node.speaker
+        found = handoff.handed_to(self.agent, speaker)
+        if found is None:
+            self.task.fail(
+                "agent_unknown",
+                f"The agent {speaker!r} speaks in this run, and no handoff of "
+                f"{self.agent.name!r} leads to it.",
+            )
+            return False
+        self.agent = found
+        return True
+
+    async def _hand_over(self, to: handoff.Handoff, call: ItemNode) -> None:
+        """Let another agent speak, from the next model call on."""
+        reason = to.reason_of(call)
+        self.task.emit(
+            ev.AgentSwitched(task_id=self.task.task_id, agent=to.agent.name, reason=reason)
+        )
+        self.agent, self._correction = to.agent, None
+        self.tools = await self.agent.open_tools(self.task)
+
+    def _calls(self) -> list[Any]:
+        """The calls that wait for us: all but those that the client of the run carries out.
+
+        After a lost worker, also those whose result a sub-agent has begun.
+        """
+        begun = [id_ for id_, result in self.task.node.call_results.items() if result.is_open]
+        found = [*self.task.calls("server"), *self.task.calls("client")]
+        found += [self.task.pending(call_id) for call_id in begun]
+        left = [call for call in found if not self.is_for_client(call.name, call.executor)]
+        return sorted(left, key=lambda call: call.place["output_index"])
+
+    def is_for_client(self, name: str, executor: Executor) -> bool:
+        """Whether the client of the run declared this function, and so carries it out."""
+        return executor == "client" and name in self._client_tools
+
+    def _is_left_to_client(self) -> bool:
+        return any(
+            self.is_for_client(call.name, call.executor) for call in self.task.calls("client")
+        )
+
+    def _count(self, *, mistakes: bool) -> None:
+        """Fail the task when the model makes nothing but mistakes, turn after turn."""
+        self._mistakes = self._mistakes + 1 if mistakes else 0
+        most = self.limits.mistakes
+        if most is not None and self._mistakes > most and not self.task.node.ended:
+            self.task.fail(
+                "invalid_calls",
+                f"The model made only invalid calls in {self._mistakes} turns "
+                f"({named('mistakes', most)}).",
+            )
+
+    # --- a turn --------------------------------------------------------------------------------
+
+    async def _turn(self) -> bool:
+        """Ask the model once; whether the answer is there."""
+        reached = self._reached()
+        if reached is not None:
+            self.stop(reached)
+            return False
+        self._turns += 1
+        task, first = self.task, len(self.task.node.items)
+        request = await self._request()
+        model = self.agent.model.name
+        used = _tokens(task)
+        with self.at_work(), operation("chat", model, request__model=model) as span:
+            outcome = await call_model(
+                self.agent.model,
+                request,
+                task,
+                executor_of=self._executor,
+                patience=self.agent.patience,
+                drain=task.drain,
+                emit_output=False,
+            )
+            span.fail(outcome.error)
+            now = _tokens(task)
+            span.used(now[0] - used[0], now[1] - used[1])
+        made = [node for index, node in sorted(task.node.items.items()) if index >= first]
+        return self._read(outcome, [node for node in made if not node.superseded])
+
+    def _reached(self) -> str | None:
+        """The limit of this agent, or of an agent above it, that forbids another model call."""
+        reached = self.limits.reached(self._turns, self.task.node)
+        for loop in self.loops():
+            reached = reached or loop.limits.spent(loop.task.node)
+        return reached
+
+    async def _request(self) -> Request:
+        agent, task = self.agent, self.task
+        is_root = task.task_id == task.run_id
+        chain = await task.chain() if is_root else [task.emitter.state]
+        instructions = await agent.instruct(self.context, citable=_is_citable(task))
+        if self._correction is not None:
+            instructions = "\n\n".join(filter(None, (instructions, self._correction)))
+        own = [one.spec() for name, one in self.tools.items() if name not in self._client_tools]
+        tools: list[ToolSpec | dict[str, Any]] = [*own, *self._client_tools.values()]
+        tools += agent.provider_tools
+        settings = dict(agent.settings)
+        if not tools:
+            settings["tool_choice"] = None
+        return Request(
+            chain=chain,
+            task_id=None if is_root else task.task_id,
+            instructions=instructions,
+            tools=tools,
+            output=agent.output.schema if agent.output is not None else None,
+            history=agent.history,
+            attempt=1 + self._mistakes if self._correction is not None else 1,
+            **settings,
+        )
+
+    def _executor(self, name: str) -> Executor:
+        if name in self._client_tools:
+            return "client"
+        found = self.tools.get(name)
+        return found.executor if found is not None else "server"
+
+    def _read(self, outcome: Outcome, made: list[ItemNode]) -> bool:
+        """What follows from a model call; whether the answer is there."""
+        task = self.task
+        if outcome.status == "completed":
+            return True
+        if outcome.status == "incomplete":
+            if outcome.reason != "pause_turn":
+                self.stop(outcome.reason or "incomplete")
+            return False
+        if outcome.status == "cancelled":
+            task.cancel(outcome.reason or CANCELLED.message)
+            return False
+        whole = [node.item for node in made if node.item.status == "completed"]
+        partial = [node.id for node in made if node.item.status == "incomplete"]
+        error = outcome.error
+        code = error.code if error is not None else "cut"
+        if any(isinstance(item, ToolCall) and item.executor != "provider" for item in whole):
+            if partial:
+                self._supersede(partial, code)
+            return True
+        if outcome.status == "cut" and any(isinstance(item, Message) for item in whole):
+            if not partial:
+                return True
+            self.stop("cut")
+        elif error is not None:
+            task.fail(error)
+        else:
+            task.fail("cut", "The provider's stream broke off.")
+        return False
+
+    def _supersede(self, items: list[str], reason: str) -> None:
+        self.task.emit(
+            ev.TaskAttempt(
+                task_id=self.task.task_id,
+                attempt=(self.task.node.attempt or 1) + 1,
+                reason=reason,
+                superseded=items,
+            )
+        )
+
+    # --- the answer ----------------------------------------------------------------------------
+
+    async def _accepts_answer(self) -> bool:
+        """Check the answer; False when the model has to give another one."""
+        task, agent = self.task, self.agent
+        text = last_text(task)
+        for check in agent.output_guardrails:
+            reason = await _called(check, text, self.context)
+            if reason:
+                self._supersede(last_turn(task), "output_guardrail")
+                task.fail("output_guardrail", _reason(reason))
+                return True
+        if agent.output is None or text is None or task.node.structured_output is not None:
+            return True
+        try:
+            value = agent.output.read(text)
+        except InvalidOutput as error:
+            return self._refuse_output(str(error))
+        task.output(value, agent.output.schema.name)
+        return True
+
+    def _refuse_output(self, why: str) -> bool:
+        self._mistakes += 1
+        most = self.limits.mistakes
+        if most is not None and self._mistakes > most:
+            self.task.fail(
+                "invalid_output",
+                f"The model's answer never had the form of the output ({named('mistakes', most)}):"
+                f" {why}",
+            )
+            return True
+        self._supersede(last_turn(self.task), "invalid_output")
+        self._correction = (
+            f"Your last answer was refused: {why} Answer again, with JSON of the given schema only."
+        )
+        return False
+
+    async def _refuses_input(self) -> bool:
+        """Whether a guardrail stopped the task because of its input."""
+        for check in self.agent.input_guardrails:
+            reason = await _called(check, self.task.text, self.context)
+            if reason:
+                self.task.fail("input_guardrail", _reason(reason))
+                return True
+        return False
+
+    # --- waiting and stopping ------------------------------------------------------------------
+
+    async def ask(self, requests: list[InputRequest]) -> list[Any]:
+        """Ask people; the answers, in order. The time limits stand still meanwhile."""
+        self.announce(requests)
+        with ExitStack() as stack:
+            for loop in self.loops():
+                stack.enter_context(loop.clock_stopped())
+            return await asyncio.gather(*(self.task.ask(request) for request in requests))
+
+    def announce(self, requests: list[InputRequest]) -> None:
+        """Show requests to people, those that are new, before anybody waits for the answers."""
+        known = {request.id for request in self.task.node.requests} | self.task.node.answers.keys()
+        new = [request for request in requests if request.id not in known]
+        if new:
+            self.task.emit(ev.TaskInputRequired(task_id=self.task.task_id, requests=new))
+
+    @contextmanager
+    def clock_stopped(self) -> Iterator[None]:
+        """A block of waiting that does not count; several may overlap."""
+        clock, now = self._clock, asyncio.get_running_loop().time
+        if clock is None:
+            yield
+            return
+        self._waiting += 1
+        if self._waiting == 1:
+            when = clock.when()
+            self._left = None if when is None else when - now()
+            clock.reschedule(None)
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting and self._left is not None and not clock.expired():
+                clock.reschedule(now() + self._left)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """A block in which the run must not be parked, although other tasks of it may wait."""
+        inputs = self.task.emitter.inputs
+        if inputs is None:
+            yield
+            return
+        with inputs.busy():
+            yield
+
+    def stop(self, reason: str) -> None:
+        """End the task short of its answer, with a result for each call."""
+        task = self.task
+        with task.emitter.closing():
+            close_calls(task, CANCELLED)
+        if task.node.requests:  # rule `task-paused`: a pending request allows no `incomplete`
+            task.fail(reason.partition("=")[0], f"The task was stopped: {reason}.")
+        else:
+            task.incomplete(reason)
+
+
+def declared_tools(options: dict[str, Any]) -> dict[str, ToolSpec]:
+    """The functions that the client of the run declared and carries out, by name."""
+    found: dict[str, ToolSpec] = {}
+    tools = options.get("tools")
+    for one in tools if isinstance(tools, list) else ():
+        if isinstance(one, dict) and one.get("type") == "function":
+            facts = one["function"] if isinstance(one.get("function"), dict) else one
+            name, schema = facts.get("name"), facts.get("parameters")
+            if isinstance(name, str):
+                described = facts.get("description")
+                found[name] = ToolSpec(
+                    name=name,
+                    description=described if isinstance(described, str) else "",
+                    parameters=schema if isinstance(schema, dict) else {"type": "object"},
+                    strict=facts.get("strict") is True,
+                )
+    return found
+
+
+def mcp_requests(task: Task) -> list[InputRequest]:
+    """What the provider's MCP servers ask, as far as there is no answer."""
+    answered = {answer.get("call_id") for answer in task.node.answers.values()}
+    found: list[InputRequest] = []
+    for call_id, node in task.node.calls.items():
+        item = node.item
+        if (
+            isinstance(item, ToolCall)
+            and item.kind == MCP_APPROVAL
+            and not node.superseded
+            and not node.is_open
+            and item.status == "completed"
+            and call_id not in answered
+        ):
+            server = item.server_label or "the server"
+            pending = [one for one in task.node.requests if one.call_id == call_id]
+            found += pending or [
+                InputRequest(
+                    id=f"req_{call_id}",
+                    kind="approval",
+                    call_id=call_id,
+                    message=f"May {server} run {item.name}?",
+                )
+            ]
+    return found
+
+
+def last_turn(task: Task) -> list[str]:
+    """The items behind the last result of a tool: what the model put out last."""
+    found: list[str] = []
+    for node in reversed(task.node.output()):
+        if isinstance(node.item, ToolResult) and not takeover.is_providers(task.node, node.item):
+            break
+        found.append(node.id)
+    return found[::-1]
+
+
+def last_text(task: Task) -> str | None:
+    """The text of the last message, if the model put one out; None for a refusal."""
+    for node in reversed(task.node.output()):
+        if isinstance(node.item, Message):
+            parts = [part for _, part in sorted(node.parts.items()) if isinstance(part, TextNode)]
+            if any(part.kind == "refusal" for part in parts):
+                return None
+            return "".join(part.text for part in parts)
+    return None
+
+
+def _is_citable(task: Task) -> bool:
+    return task.node.next_reference > 1
+
+
+async def _called(check: Callable[..., Any], text: str | None, context: Context) -> Any:
+    """What a guardrail returns; it takes the text, or the text and the context."""
+    takes = len(inspect.signature(check).parameters)
+    found = check(text or "", context) if takes > 1 else check(text or "")
+    return await found if inspect.isawaitable(found) else found
+
+
+def _reason(reason: Any) -> str:
+    return reason if isinstance(reason, str) else "A guardrail stopped the run."
+
+
+def _tokens(task: Task) -> tuple[int, int]:
+    """The input and output tokens of a task so far."""
+    fields = task.node.usage.fields if task.node.usage is not None else {}
+    return fields.get("input_tokens", 0), fields.get("output_tokens", 0)

@@ -1,0 +1,96 @@
+"""Compacts the history of a conversation that has grown too long.
+
+    Agent("assistant", model=…, memory=Memory(max_tokens=50_000, keep_turns=6))
+
+Before its first model call, a run measures the conversation that it continues. If that is above
+`max_tokens`, the agent's model summarizes all turns but the last `keep_turns`. The event
+`task.history.compacted` has the summary. This run and the runs that continue it send the summary
+and the kept turns. Nothing leaves the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.errors import InvalidValue
+from tailrace.history.compaction import compaction, transcript
+from tailrace.ports import Request
+from tailrace.runtime.model_call import call_model
+from tailrace.runtime.sub_agents import Unlogged, pass_usage_on
+from tailrace.runtime.task import Task, message_texts, no_answer
+
+if TYPE_CHECKING:
+    from tailrace.runtime.loop import Loop
+
+SUMMARIZE = (
+    "Summarize the conversation below for an assistant that continues it. Keep names, numbers, "
+    "decisions, open questions, and what tools returned as far as it matters. Write the summary "
+    "only."
+)
+"""The instructions of the model call that makes a summary."""
+
+CHARACTERS_PER_TOKEN = 4
+LONGEST = 8_000
+"""Characters of a message or a result that the summary is made from."""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a conversation an agent's model reads."""
+
+    max_tokens: int = 100_000
+    """Above it, older turns are compacted. Tokens are estimated: four characters each."""
+    keep_turns: int = 4
+    """The last turns, which are never compacted. A turn is a run of the thread."""
+    instructions: str = SUMMARIZE
+    """The instructions of the model call that makes the summary."""
+
+    def __post_init__(self) -> None:
+        """Refuse negative numbers."""
+        for name in ("max_tokens", "keep_turns"):
+            if getattr(self, name) < 0:
+                value = getattr(self, name)
+                raise InvalidValue(f"Memory({name}={value!r}): write a number from 0 up.")
+
+
+async def compact(loop: Loop, memory: Memory) -> None:
+    """Compact the older turns of the conversation, if it is too long."""
+    task = loop.task
+    chain = await task.chain()
+    end = len(chain) - 1 - memory.keep_turns
+    found = compaction([state.root for state in chain])
+    if end <= (found.first if found is not None else 0):
+        return
+    if len(transcript(chain)) <= memory.max_tokens * CHARACTERS_PER_TOKEN:
+        return
+    last = chain[end - 1].root
+    summary = await _summary(loop, memory, transcript(chain, end, longest=LONGEST))
+    if summary is not None and last is not None:
+        task.emit(ev.HistoryCompacted(task_id=task.task_id, summary=summary, run_id=last.task_id))
+
+
+async def _summary(loop: Loop, memory: Memory, text: str) -> str | None:
+    """What the model makes of a conversation; None, with a notice, if it makes nothing."""
+    task, agent = loop.task, loop.agent
+    emitter = Unlogged(task.emitter, f"{task.run_id}_summary", agent.name, text)
+    child = Task(emitter, emitter.run_id)
+    with loop.at_work():
+        outcome = await call_model(
+            agent.model,
+            Request(chain=[emitter.state], instructions=memory.instructions),
+            child,
+            patience=agent.patience,
+            drain=child.drain,
+        )
+    pass_usage_on(emitter, task)
+    made = "".join(message_texts(child.node)).strip()
+    if outcome.status == "completed" and made:
+        return made
+    error = outcome.error or no_answer(child.node)
+    task.notice(
+        f"The history could not be compacted: {error.message}",
+        {"code": "not_compacted"},
+    )
+    return None

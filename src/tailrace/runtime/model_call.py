@@ -1,0 +1,367 @@
+"""Calls a model: timeouts, retries, cost and latency.
+
+    outcome = await call_model(model, Request(chain=[first, current]), task)
+
+A provider's errors never raise: the `Outcome` reports them. A failed try is repeated if that can
+help, and each retry is shown as a notice. If a stream breaks off, all its items are superseded
+(`task.attempt`), so they leave the object and the history. An answer with a complete message or
+call is not requested again: it would be written, or done, twice. It ends `cut`, and the caller
+decides how to continue. If history leaves something out, a notice shows it once per conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.codec import check_value
+from tailrace.core.errors import (
+    FirstEventTimeout,
+    IdleTimeout,
+    InvalidValue,
+    ProviderError,
+    StateLost,
+    StreamError,
+)
+from tailrace.core.items import ErrorInfo, Item, Message, Reasoning, ToolCall, Usage
+from tailrace.core.state import TaskNode, TextNode
+from tailrace.core.writers import Sink
+from tailrace.history import Api, reachable
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
+from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
+from tailrace.ingest.openai_chat.reader import OpenAIChat
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
+from tailrace.ports import Model, Request, host_of
+from tailrace.runtime.blobs import blob_loader
+from tailrace.runtime.model_request import check_request
+
+CODES = {
+    **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),
+    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "429"), "rate_limited"),
+    **dict.fromkeys(
+        ("api_error", "server_error", "internal_server_error", "500", "502"), "provider_failed"
+    ),
+    **dict.fromkeys(("timeout_error", "504"), "timeout"),
+}
+"""Temporary errors that providers report inside a stream, and our codes for them."""
+
+HISTORY_NOTE = "history_note"
+"""The code of a notice about something that history leaves out."""
+
+INGESTS: dict[Api, Callable[[Sink, ExecutorOf], Ingest]] = {
+    "openai_responses": OpenAIResponses,
+    "openai_chat": OpenAIChat,
+    "anthropic_messages": AnthropicMessages,
+}
+"""The reader of each API's events."""
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to wait for a provider, in seconds, and how often to retry."""
+
+    first_event: float = 300.0
+    """From the request to the first event: a model may think before it answers."""
+    idle: float = 120.0
+    """Between two events of an answer, keep-alives included."""
+    retries: int = 3
+    first_wait: float = 0.5
+    """Before the first retry, if the provider names no time; doubled for each retry."""
+    longest_wait: float = 60.0
+    """The longest wait before a retry, also if the provider asks for more."""
+
+    def __post_init__(self) -> None:
+        """Refuse negative and infinite values."""
+        for name in self.__struct_fields__:
+            if not 0 <= getattr(self, name) < math.inf:
+                value = getattr(self, name)
+                raise InvalidValue(f"Patience({name}={value!r}): write a number from 0 up.")
+
+    def wait(self, retry: int, asked: float | None) -> float:
+        """Seconds before retry number `retry`, with jitter so that clients spread."""
+        if asked:  # 0 is usually a date that is past by our clock alone
+            return min(asked, self.longest_wait)
+        spread = random.uniform(0.75, 1.25)  # noqa: S311
+        return min(self.first_wait * 2.0 ** (retry - 1) * spread, self.longest_wait)
+
+
+PATIENT = Patience()
+
+Drain = Callable[[], Awaitable[None]]
+
+
+class TaskSink(Sink, Protocol):
+    """A task that is being written, with its state."""
+
+    @property
+    def node(self) -> TaskNode:
+        """The task as folded so far."""
+        ...
+
+
+async def call_model(
+    model: Model,
+    request: Request,
+    sink: TaskSink,
+    *,
+    executor_of: ExecutorOf = server_tools,
+    patience: Patience = PATIENT,
+    drain: Drain | None = None,
+    now: Callable[[], float] = time.monotonic,
+    emit_output: bool = True,
+) -> Outcome:
+    """Call the model, and write its answer into the task; returns how it ended after all tries.
+
+    `drain` is awaited after each event of the answer, so that a fast provider waits for the log.
+    With `emit_output=False` the caller checks and emits the structured output itself.
+    A request that no provider accepts raises `InvalidRequest`, and nothing is sent.
+    """
+    check_request(request)
+    request = msgspec.structs.replace(request, note=_Notes(sink, request).show)
+    emitter = getattr(sink, "emitter", None)  # a task of a run; a sink of another kind has no store
+    if request.load is reachable and request.chain and emitter is not None:
+        load = await blob_loader(emitter.blobs, request.chain, request.task_id)
+        request = msgspec.structs.replace(request, load=load)
+    for retry in range(1, patience.retries + 2):
+        first = len(sink.node.items)
+        watched = _Watched(sink, model, now)
+        ingest = INGESTS[model.api](watched, executor_of)
+        outcome = await _one_try(model.stream(request), ingest, patience, drain)
+        passing = outcome.status == "cut" or (
+            outcome.error is not None and outcome.error.code in _PASSING
+        )
+        if not passing or watched.has_whole or retry > patience.retries:
+            if request.output is not None and emit_output and outcome.status == "completed":
+                _emit_output(sink, request.output.name, first)
+            return outcome
+        error = outcome.error or ErrorInfo(code="cut", message="The stream broke off.")
+        seconds = patience.wait(retry, error.retry_after)
+        sink.emit(
+            ev.Notice(
+                task_id=sink.task_id,
+                level="warning",
+                message=f"{error.message} Trying again in {seconds:.1f} s.",
+                data={"code": error.code, "retry": retry, "wait_seconds": round(seconds, 3)},
+            )
+        )
+        await asyncio.sleep(seconds)
+        if watched.made:
+            sink.emit(
+                ev.TaskAttempt(
+                    task_id=sink.task_id,
+                    attempt=(sink.node.attempt or 1) + 1,
+                    reason=error.code,
+                    superseded=watched.made,
+                )
+            )
+        # If the provider lost its stored response, send the whole conversation.
+        mode = "drop" if error.code == StateLost.code else request.history
+        request = msgspec.structs.replace(request, history=mode, attempt=request.attempt + 1)
+    raise AssertionError("the last try returns")
+
+
+_PASSING = frozenset(  # codes of errors after which a retry may succeed
+    {
+        "cut",
+        "malformed_event",
+        "connect_timeout",
+        "first_event_timeout",
+        "idle_timeout",
+        "state_lost",
+    }
+    | set(CODES.values())
+)
+
+
+def _emit_output(sink: TaskSink, name: str, first: int) -> None:
+    """Emit the last message of the items from `first` on as a JSON value.
+
+    An answer with calls is not final, so it is skipped. So is a text that is not JSON.
+    """
+    nodes = [node for index, node in sorted(sink.node.items.items()) if index >= first]
+    calls = (node.item for node in nodes if isinstance(node.item, ToolCall))
+    messages = [node for node in nodes if isinstance(node.item, Message)]
+    if not messages or any(call.executor != "provider" for call in calls):
+        return
+    if sink.node.structured_output is not None:  # rule `output-once`
+        return
+    parts = (part for _, part in sorted(messages[-1].parts.items()))
+    texts = (part.text for part in parts if isinstance(part, TextNode) and part.kind == "text")
+    try:
+        value = msgspec.json.decode("".join(texts))
+        check_value(value)
+    except (msgspec.DecodeError, InvalidValue):
+        return
+    sink.emit(ev.StructuredOutputDone(task_id=sink.task_id, value=value, name=name))
+
+
+async def _one_try(
+    stream: AsyncIterator[list[str]], ingest: Ingest, patience: Patience, drain: Drain | None
+) -> Outcome:
+    error: ErrorInfo | None = None
+    try:
+        await _read(stream, ingest.feed, patience, drain)
+    except ProviderError as raised:
+        error = ErrorInfo(code=raised.code, message=str(raised), retry_after=raised.retry_after)
+    except StreamError as raised:
+        # The rest of a stream after a malformed event cannot be trusted.
+        error = ErrorInfo(code="malformed_event", message=str(raised)[:300])
+    outcome = ingest.end()
+    if outcome.status == "cut":
+        if error is None:
+            error = ErrorInfo(code="cut", message="The provider's stream broke off.")
+        broke = error.code in ("cut", "malformed_event")
+        return msgspec.structs.replace(outcome, status="cut" if broke else "failed", error=error)
+    if outcome.error is not None:
+        code = CODES.get(outcome.error.code, outcome.error.code)
+        return msgspec.structs.replace(
+            outcome, error=msgspec.structs.replace(outcome.error, code=code)
+        )
+    return outcome
+
+
+async def _read(
+    stream: AsyncIterator[list[str]],
+    feed: Callable[[str], None],
+    patience: Patience,
+    drain: Drain | None,
+) -> None:
+    """Feed all events of a try, within the time limits."""
+    loop = asyncio.get_running_loop()
+    first_by: float | None = loop.time() + patience.first_event
+    try:
+        while True:
+            by = loop.time() + patience.idle if first_by is None else first_by
+            try:
+                async with asyncio.timeout_at(by):
+                    events = await anext(stream, None)
+            except TimeoutError:
+                if first_by is None:
+                    message = f"The provider sent nothing for {patience.idle:g} s."
+                    raise IdleTimeout(message) from None
+                message = f"The provider sent no event within {patience.first_event:g} s."
+                raise FirstEventTimeout(message) from None
+            if events is None:
+                return
+            for event in events:
+                first_by = None
+                feed(event)
+                if event == "[DONE]":
+                    return
+            if drain is not None:
+                await drain()
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()  # closes the connection now, not at garbage collection
+
+
+class _Notes:
+    """Shows what history leaves out, once per conversation.
+
+    Each try builds the history again, usually with the same gaps.
+    """
+
+    def __init__(self, sink: TaskSink, request: Request) -> None:
+        self._sink = sink
+        self._tasks = [sink.node]
+        if request.task_id is None:
+            self._tasks += [state.root for state in request.chain if state.root is not None]
+
+    def show(self, note: str) -> None:
+        data = {"code": HISTORY_NOTE}
+        for task in self._tasks:
+            if any(one["message"] == note and one.get("data") == data for one in task.notices):
+                return
+        self._sink.emit(ev.Notice(task_id=self._sink.task_id, message=note, data=data))
+
+
+_EMPTY = (
+    ev.ImageAdded,
+    ev.Progress,
+    ev.RawEvent,
+    ev.ReasoningTextAdded,
+    ev.RefusalAdded,
+    ev.SummaryItemAdded,
+    ev.TextAdded,
+)
+"""Events that come before the first token."""
+
+
+class _Watched(Sink):
+    """Passes the events of a try to the task, and notes its items, cost and latency."""
+
+    def __init__(self, inner: Sink, model: Model, now: Callable[[], float]) -> None:
+        self._inner = inner
+        self.has_whole = False
+        """Whether a complete message or call was written, which must not come twice."""
+        self.made: list[str] = []
+        """The items of this try, finished or cut short."""
+        self._model = model
+        host = host_of(model)
+        self._asked = {"model": model.name, **({"host": host} if host is not None else {})}
+        self._now = now
+        self._began = now()
+        self._first_token: float | None = None
+
+    @property
+    def task_id(self) -> str:
+        return self._inner.task_id
+
+    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
+        if isinstance(event, ev.TaskUsage):
+            event = msgspec.structs.replace(event, usage=self._counted(event.usage))
+        elif not isinstance(event, _EMPTY):
+            self._token()
+        self._inner.emit(event, self._placed(private))
+
+    def _placed(self, private: ev.Private | None) -> ev.Private | None:
+        """Add the model and its host: history sends private parts to no other."""
+        if private is None or private.provider is None:
+            return private
+        return msgspec.structs.replace(private, provider={**self._asked, **private.provider})
+
+    def _counted(self, usage: Usage) -> Usage:
+        cost = self._model.cost(usage) if usage.cost is None else usage.cost
+        if usage.latency_ms is not None:  # usage of an inner call, which has its own latency
+            return msgspec.structs.replace(usage, cost=cost)
+        first = self._first_token
+        return msgspec.structs.replace(
+            usage,
+            cost=cost,
+            latency_ms=_milliseconds(self._now() - self._began),
+            time_to_first_token_ms=None if first is None else _milliseconds(first - self._began),
+        )
+
+    def add(self, item: Item, private: ev.Private | None = None) -> int:
+        if not isinstance(item, Message | Reasoning):  # these are empty, but a call has its name
+            self._token()
+        return self._inner.add(item, self._placed(private))
+
+    def _token(self) -> None:
+        if self._first_token is None:
+            self._first_token = self._now()
+
+    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
+        self._inner.done(index, item, self._placed(private))
+        self.made.append(item.id)
+        if item.status != "incomplete" and isinstance(item, Message | ToolCall):
+            self.has_whole = True
+
+    def new_id(self, prefix: str) -> str:
+        return self._inner.new_id(prefix)
+
+    def free_call_id(self, wanted: str) -> str:
+        return self._inner.free_call_id(wanted)
+
+    def knows(self, number: int) -> bool:
+        return self._inner.knows(number)
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,91 @@
+"""Builds large states and answers in a thread, one at a time, and shares them.
+
+Decoding or encoding a state of many megabytes takes long. On the event loop it would delay every
+other client, and a copy per client would multiply the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.runtime.store_retry import limit_of_wait
+
+T = TypeVar("T")
+
+LARGE_BYTES = PIECE_BYTES
+"""Up to this size work runs on the event loop: changing threads would take longer."""
+
+
+@cache
+def _builder() -> ThreadPoolExecutor:
+    """One thread: two large states at once would take twice the memory, and no less time."""
+    return ThreadPoolExecutor(1, thread_name_prefix="tailrace-build")
+
+
+async def build(weight: int, work: Callable[[], T]) -> T:
+    """Do work on about `weight` bytes; in a thread if they are many."""
+    if weight <= LARGE_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_builder(), work)
+
+
+class Parts:
+    """Bytes that several clients share, as a list of parts."""
+
+    __slots__ = ("__weakref__", "parts", "size")
+
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self.parts = list(parts)
+        self.size = sum(map(len, self.parts))
+
+
+class LogRead(list[T]):
+    """The result of one read of the log. Readers at the same event share it."""
+
+    def __init__(self, values: Iterable[T]) -> None:
+        super().__init__(values)
+        self.frames: dict[str, bytes] = {}  # by format, once a reader needs them
+
+
+class BuildCache(Generic[T]):
+    """Values that callers share: each is built once, and dropped when no caller holds it."""
+
+    def __init__(self) -> None:
+        self._values: WeakValueDictionary[Hashable, T] = WeakValueDictionary()
+        self._building: dict[Hashable, asyncio.Task[T]] = {}
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        """The value of a key; `make` builds it if no caller holds it."""
+        value = self._values.get(key)
+        if value is not None:
+            return value
+        # The first caller's time limit applies, so only callers with the same limit share the work.
+        job = (key, limit_of_wait())
+        building = self._building.get(job)
+        if building is None:
+            building = asyncio.ensure_future(self._make(job, make))
+            building.add_done_callback(_look_at)
+            self._building[job] = building
+        # Other callers may wait for the work, so a caller that leaves must not cancel it.
+        return await asyncio.shield(building)
+
+    async def _make(
+        self, job: tuple[Hashable, float | None], make: Callable[[], Awaitable[T]]
+    ) -> T:
+        try:
+            value = self._values[job[0]] = await make()
+            return value
+        finally:
+            del self._building[job]
+
+
+def _look_at(building: asyncio.Task[T]) -> None:
+    """Retrieve the exception, so that asyncio does not report it after all callers have left."""
+    if not building.cancelled():
+        building.exception()

@@ -1,0 +1,118 @@
+"""The type of an agent's answer: its JSON Schema, and how an answer is read.
+
+A msgspec struct, a dataclass, a TypedDict, a pydantic model, or a JSON Schema as a dict.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from tailrace.core.codec import check_value
+from tailrace.core.errors import CallerError, InvalidValue
+from tailrace.ports import OutputSchema
+
+
+class InvalidOutput(Exception):
+    """An answer that is not of the type; the message is for the model."""
+
+
+class OutputType:
+    """Reads answers of one type."""
+
+    def __init__(self, type_: Any) -> None:
+        self.type = type_
+        self._is_pydantic = hasattr(type_, "model_json_schema") and hasattr(type_, "model_validate")
+        try:
+            schema = self._made()
+        except (TypeError, NotImplementedError) as error:
+            raise CallerError(
+                f"`output` is {type_!r}, which has no JSON Schema ({error}). Write a msgspec "
+                "Struct, a dataclass, a pydantic model or a JSON Schema."
+            ) from error
+        title = type_.get("title") if isinstance(type_, dict) else getattr(type_, "__name__", None)
+        name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(title or "answer"))[:64] or "answer"
+        self.schema = OutputSchema(schema=schema, name=name, strict=False)
+
+    def _made(self) -> dict[str, Any]:
+        if isinstance(self.type, dict):
+            return self.type
+        if self._is_pydantic:
+            made: dict[str, Any] = self.type.model_json_schema()
+            return made
+        (schema,), parts = msgspec.json.schema_components(
+            [self.type], ref_template="#/$defs/{name}"
+        )
+        # Providers want an object at the root, not a reference to it.
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name in parts:
+            schema = parts[name]
+        return (
+            {**schema, "$defs": parts} if "$ref" in str(parts) or "$ref" in str(schema) else schema
+        )
+
+    def read(self, text: str) -> Any:
+        """The answer as JSON, or `InvalidOutput`; `typed` makes the type's value of it."""
+        try:
+            value = msgspec.json.decode(_without_fence(text))
+            check_value(value)
+        except (msgspec.DecodeError, InvalidValue) as error:
+            raise InvalidOutput(f"it is not JSON ({error}).") from error
+        self.typed(value)
+        return value
+
+    def typed(self, value: Any) -> Any:
+        """A value of the type, or `InvalidOutput`."""
+        if isinstance(self.type, dict):
+            return _checked(value, self.type)
+        try:
+            if self._is_pydantic:
+                return self.type.model_validate(value)
+            return msgspec.convert(value, self.type)
+        except ValueError as error:  # msgspec's and pydantic's errors are both
+            raise InvalidOutput(f"{error}.") from error
+
+
+def _without_fence(text: str) -> str:
+    """JSON without the Markdown fence that some models put around it."""
+    found = re.fullmatch(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", text, re.DOTALL)
+    return found.group(1) if found else text
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def _checked(value: Any, schema: dict[str, Any], place: str = "the answer") -> Any:
+    """Check types, required fields and enumerations; providers hold to the rest of a schema."""
+    kinds = schema.get("type")
+    names = kinds if isinstance(kinds, list) else [kinds] if kinds else []
+    fits = any(
+        isinstance(value, _KINDS.get(name, (object,)))
+        and not (isinstance(value, bool) and name in ("integer", "number"))
+        for name in names
+    )
+    if names and not fits:
+        raise InvalidOutput(f"{place} must be of type {' or '.join(map(str, names))}.")
+    if "enum" in schema and value not in schema["enum"]:
+        raise InvalidOutput(f"{place} must be one of {schema['enum']}.")
+    if isinstance(value, dict):
+        for name in schema.get("required", ()):
+            if name not in value:
+                raise InvalidOutput(f"{place} lacks the field `{name}`.")
+        for name, inner in schema.get("properties", {}).items():
+            if name in value and isinstance(inner, dict):
+                _checked(value[name], inner, f"`{name}`")
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for index, one in enumerate(value):
+            _checked(one, schema["items"], f"{place}[{index}]")
+    return value

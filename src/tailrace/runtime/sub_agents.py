@@ -1,0 +1,258 @@
+"""Agents as tools: a call that another agent answers.
+
+The sub-agent works on a task of its own, in the same log, under `task_id = call_id`. Its caller's
+model reads its answer and the references that the answer cites, and nothing else from inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.fold import State
+from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
+from tailrace.core.references import ADDED, import_citations, unwrap
+from tailrace.core.writers import ResultWriter
+from tailrace.runtime.failures import failure
+from tailrace.runtime.limits import named
+from tailrace.runtime.pipeline import Emitter
+from tailrace.runtime.task import PendingCall, Task, message_texts, no_answer, returned
+from tailrace.runtime.tools import Context, InvalidArguments, Tool, ToolError
+
+if TYPE_CHECKING:
+    from tailrace.runtime.agent import Agent
+    from tailrace.runtime.loop import Loop
+
+_PROMPT = {"type": "string", "description": "What the agent is asked. It sees nothing else."}
+
+
+class AgentTool(Tool):
+    """A tool whose calls a sub-agent answers. `agent.as_tool()` makes one."""
+
+    def __init__(
+        self,
+        *agents: Any,
+        name: str,
+        description: str,
+        streaming: bool = True,
+        needs_approval: bool = False,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            function=_unreachable,
+            description=description,
+            parameters=parameters
+            or {"type": "object", "properties": {"prompt": _PROMPT}, "required": ["prompt"]},
+            needs_approval=needs_approval,
+        )
+        self.agents = list(agents)
+        self.shows_events = streaming
+        """Whether the sub-agent's events are in the log, and not only its answer."""
+
+    def chosen(self, arguments: dict[str, Any], _caller: Agent) -> Any:
+        """The agent that answers a call with these arguments."""
+        self._check_prompt(arguments)
+        return self.agents[0]
+
+    def _check_prompt(self, arguments: dict[str, Any]) -> None:
+        if not isinstance(arguments.get("prompt"), str):
+            raise InvalidArguments(f"The arguments of {self.name} are invalid: prompt is a text.")
+
+
+class _AskForHelp(AgentTool):
+    """Delegates to an agent by name, or to a new one with the caller's model and tools."""
+
+    def chosen(self, arguments: dict[str, Any], caller: Agent) -> Any:
+        self._check_prompt(arguments)
+        name = str(arguments.get("name", ""))
+        for agent in self.agents:
+            if agent.name == name:
+                return agent
+        if self.agents:
+            known = ", ".join(agent.name for agent in self.agents)
+            raise InvalidArguments(f"There is no agent {name!r}; there are: {known}.")
+        return type(caller)(
+            re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "helper",
+            model=caller.model,
+            instructions=str(arguments.get("description") or "") or None,
+            tools=caller.tools,
+            limits=caller.limits,
+            deps=caller.deps,
+            history=caller.history,
+            patience=caller.patience,
+        )
+
+
+def ask_for_help(*agents: Agent, streaming: bool = True) -> AgentTool:
+    """The tool `ask_for_help {name, description, prompt}`, which starts a sub-agent.
+
+    With `agents`, `name` is one of theirs. Without, a helper with this name is made: `description`
+    is its instructions; model and tools are the caller's.
+    """
+    name: dict[str, Any] = {"type": "string", "description": "The name of the agent."}
+    if agents:
+        name["enum"] = [agent.name for agent in agents]
+    listed = "".join(f"\n{agent.name}: {agent.description}" for agent in agents)
+    return _AskForHelp(
+        *agents,
+        name="ask_for_help",
+        description=f"Asks another agent, and returns its answer.{listed}",
+        streaming=streaming,
+        parameters={
+            "type": "object",
+            "properties": {
+                "name": name,
+                "description": {"type": "string", "description": "What the agent is good at."},
+                "prompt": _PROMPT,
+            },
+            "required": ["name", "prompt"],
+        },
+    )
+
+
+def _unreachable(_arguments: dict[str, Any], _context: Context) -> Any:
+    raise AssertionError("a sub-agent answers this call")
+
+
+def _check_depth(loop: Loop) -> None:
+    for level, above in enumerate(loop.loops(), 1):
+        most = above.limits.depth
+        if most is not None and level > most:
+            raise ToolError(f"Sub-agents may not be nested deeper than {named('depth', most)}.")
+
+
+async def delegate(
+    loop: Loop, call: PendingCall, tool: AgentTool, arguments: dict[str, Any]
+) -> None:
+    """Let a sub-agent answer a call; on a call that it had begun, from where it is."""
+    agent = tool.chosen(arguments, loop.agent)
+    _check_depth(loop)
+    emitter = loop.task.emitter
+    with call.delegate(agent.name, arguments["prompt"]) as child:
+        if child.task_id in emitter.cancelled:
+            child.cancel(emitter.cancelled[child.task_id])
+            return
+        job = emitter.children[child.task_id] = asyncio.current_task()
+        try:
+            await _work(agent, child, loop)
+        except asyncio.CancelledError:
+            if child.task_id not in emitter.cancelled or job is None:
+                raise
+            job.uncancel()  # it was meant for the sub-agent alone
+            child.cancel(emitter.cancelled[child.task_id])
+        finally:
+            emitter.children.pop(child.task_id, None)
+
+
+async def run_below(loop: Loop, call: PendingCall, agent: Any, prompt: str) -> str:
+    """Let a sub-agent work below a call whose tool goes on; its answer.
+
+    The first one of a call has the call's id, further ones a derived id.
+    """
+    _check_depth(loop)
+    parent = loop.task
+    count = sum(child.call_id == call.call_id for child in parent.node.children)
+    task_id = call.call_id if not count else f"{call.call_id}_{count + 1}"
+    parent.emit(
+        ev.TaskCreated(
+            task_id=task_id,
+            agent=getattr(agent, "name", None) or agent.__name__,
+            parent_task_id=parent.task_id,
+            call_id=call.call_id,
+            input=prompt,
+        )
+    )
+    parent.emit(ev.TaskInProgress(task_id=task_id))
+    child = Task(parent.emitter, task_id)
+    try:
+        await _work(agent, child, loop)
+    except BaseException as error:
+        parent.after(error, lambda: child.cancel("It was cancelled."))
+        raise
+    child.complete()
+    if child.node.status != "completed":
+        raise ToolError((child.node.error or no_answer(child.node)).message)
+    return "".join(message_texts(child.node))
+
+
+async def _work(agent: Any, child: Task, loop: Loop) -> None:
+    """Run an agent on a child's task. Its failure is a result, which its caller's model reads."""
+    try:
+        if hasattr(agent, "limits"):
+            await type(loop)(agent, child, loop).run()
+        else:
+            text = await agent(child)
+            if isinstance(text, str) and not child.node.ended:
+                child.say(text)
+    except Exception as error:
+        if child.emitter.failure is not None:
+            raise
+        child.fail(failure(f"run {child.run_id} (agent {child.agent})", error))
+
+
+# --- without events ----------------------------------------------------------------------------
+
+
+class Unlogged(Emitter):
+    """Folds a sub-agent's events in memory: nothing of them is stored."""
+
+    def __init__(self, above: Emitter, call_id: str, agent: str, prompt: str) -> None:
+        super().__init__(above._pipeline, call_id, above.epoch, State())  # noqa: SLF001
+        self._above = above
+        self.emit(ev.TaskCreated(task_id=call_id, agent=agent, input=prompt))
+        self.emit(ev.TaskInProgress(task_id=call_id))
+
+    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
+        """Fold the event."""
+        self.state.apply(ev.recorded(event, self.state.sequence_number + 1), private)
+
+    async def drain(self) -> None:
+        """Let others work."""
+        await asyncio.sleep(0)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the run that it is part of has its writer."""
+        return self._above.is_ours
+
+
+def pass_usage_on(emitter: Unlogged, task: Task) -> None:
+    """Count the usage of what was not logged as usage of the task."""
+    for node in emitter.state.tasks.values():
+        if node.usage is not None:
+            fields = {k: v for k, v in node.usage.fields.items() if v is not None}
+            task.usage(msgspec.convert(fields, Usage))
+
+
+async def run_unlogged(
+    loop: Loop, call: PendingCall, tool: AgentTool, arguments: dict[str, Any]
+) -> None:
+    """Let a sub-agent answer a call; only its answer and its usage are logged."""
+    agent = tool.chosen(arguments, loop.agent)
+    _check_depth(loop)
+    task = loop.task
+    emitter = Unlogged(task.emitter, call.call_id, agent.name, arguments["prompt"])
+    child = Task(emitter, call.call_id)
+    try:
+        with loop.at_work():
+            await _work(agent, child, loop)
+        child.complete()
+    finally:
+        if task.emitter.is_ours and not task.node.ended:
+            pass_usage_on(emitter, task)
+    if child.node.status != "completed":
+        error = child.node.error or no_answer(child.node)
+        call.fail(ErrorInfo(code=error.code, message=error.message))
+        return
+    imported = import_citations(message_texts(child.node), returned(child.node), task.pool)
+    result = ResultWriter(task, call.call_id)
+    for part in unwrap(imported.content):
+        if isinstance(part, TextPart) and ADDED not in part.tags:
+            number = part.id if isinstance(part.id, int) else None
+            result.whole(Text(text=part.text, id=number))
+    result.finish(ev.Private(content=imported.content))

@@ -1,0 +1,103 @@
+"""How an `Agent` goes on in a run whose worker was lost.
+
+The log says what was done. Complete turns stay. The items of a turn that was not complete are
+superseded, finished reasoning included, and the model is asked again: no tool of that turn has
+started. Results stay, requests stay pending, and sub-agents go on in the same way. Calls without a
+result are left to the loop: a call that had not started runs, an idempotent tool runs again, and
+any other tool that had started gets the result `interrupted`.
+"""
+
+from __future__ import annotations
+
+from tailrace.core import closing
+from tailrace.core import events as ev
+from tailrace.core.items import ToolCall, ToolResult
+from tailrace.core.state import ItemNode, TaskNode
+from tailrace.runtime.task import Task, child_writer
+
+
+def begin_again(task: Task) -> None:
+    """Close what the lost worker left open in the task and below it."""
+    task.emitter.resumed.add(task.task_id)
+    for child in list(task.node.children):
+        if not child.ended:
+            begin_again(child_writer(task.emitter, child))
+    node = task.node
+    if node.status == "queued":
+        task.emit(ev.TaskInProgress(task_id=task.task_id))
+    unfinished = _unfinished(node)
+    with task.emitter.closing():
+        for item in list(node.items.values()):
+            if item.is_open and not _holds_child(node, item):
+                for event in closing.close_item(node, item):
+                    task.emit(event)
+        for index in reversed(list(node.open_steps)):
+            task.emit(ev.StepFinished(task_id=task.task_id, step_index=index))
+    if unfinished or _was_working(node):
+        task.emit(
+            ev.TaskAttempt(
+                task_id=task.task_id,
+                attempt=(node.attempt or 1) + 1,
+                reason="worker_lost",
+                superseded=[item.id for item in unfinished],
+            )
+        )
+
+
+def has_answer(node: TaskNode) -> bool:
+    """Whether the log of a task ends with a complete turn of the model."""
+    output = node.output()
+    if not output or _unfinished(node):
+        return False
+    last = output[-1].item
+    return not isinstance(last, ToolResult) or is_providers(node, last)
+
+
+def is_providers(node: TaskNode, result: ToolResult) -> bool:
+    """Whether a result is of a tool that the provider ran, in the middle of a turn."""
+    call = node.calls.get(result.call_id)
+    return call is not None and isinstance(call.item, ToolCall) and call.item.executor == "provider"
+
+
+def _unfinished(node: TaskNode) -> list[ItemNode]:
+    """The items of a last turn that may not be complete.
+
+    Usage is the last that a provider sends of a turn, and names it. Not every provider sends it. A
+    tool starts, and a person is asked, only behind the end of a turn.
+    """
+    found: list[ItemNode] = []
+    whole = _response_of(node.private)
+    for item in reversed(node.output()):
+        if isinstance(item.item, ToolResult) and not is_providers(node, item.item):
+            break
+        if whole is not None and _response_of(item.private) == whole:
+            break
+        found.append(item)
+    begun = {request.call_id for request in node.requests}
+    begun |= {answer.get("call_id") for answer in node.answers.values()}
+    begun |= {call_id for call_id, item in node.calls.items() if item.started}
+    if any(isinstance(item.item, ToolCall) and item.item.call_id in begun for item in found):
+        return []
+    return found[::-1]
+
+
+def _response_of(private: dict[str, object]) -> object:
+    provider = private.get("provider")
+    if not isinstance(provider, dict):
+        return None
+    return provider.get("response_id") or provider.get("message_id")
+
+
+def _holds_child(node: TaskNode, item: ItemNode) -> bool:
+    """Whether an item is the result of a sub-agent, which goes on."""
+    return isinstance(item.item, ToolResult) and any(
+        child.call_id == item.item.call_id for child in node.children
+    )
+
+
+def _was_working(node: TaskNode) -> bool:
+    """Whether a tool of the task had started and has no result."""
+    return any(
+        item.started and not item.superseded and call_id not in node.call_results
+        for call_id, item in node.calls.items()
+    )

@@ -1,0 +1,385 @@
+"""The tool calls of one model turn: checked, approved, run in parallel, each with its result.
+
+Every call gets a result. An unknown tool, invalid arguments, a denied approval, an error of the
+tool and a limit are results too: the model reads the error and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from tailrace.core import closing
+from tailrace.core import events as ev
+from tailrace.core.errors import StorageError, TailraceError
+from tailrace.core.items import ErrorInfo, Image, InputRequest, TextPart, ToolResult
+from tailrace.core.tool_output import ToolOutput, tool_output
+from tailrace.core.writers import ImageWriter, ResultWriter
+from tailrace.runtime.blobs import shown_blocks, tool_result
+from tailrace.runtime.failures import tool_failure
+from tailrace.runtime.handoff import Handoff
+from tailrace.runtime.limits import named
+from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
+from tailrace.runtime.task import PendingCall, Task
+from tailrace.runtime.telemetry import operation
+from tailrace.runtime.tools import (
+    Context,
+    InvalidArguments,
+    Notify,
+    Output,
+    PartialImage,
+    Tool,
+    ToolError,
+)
+
+if TYPE_CHECKING:
+    from tailrace.runtime.loop import Loop
+
+CANCELLED = ErrorInfo(code="cancelled", message="The call was cancelled.")
+INTERRUPTED = ErrorInfo(
+    code="interrupted", message="The tool was interrupted. It is not known whether it has run."
+)
+
+CLEAN_UP_SECONDS = 0.5
+"""How long the tools of a task that is stopped may clean up before their calls are closed."""
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """A call that can be carried out; `request` is what a person has to answer first."""
+
+    call: PendingCall
+    tool: Tool
+    arguments: dict[str, Any]
+    request: InputRequest | None
+
+
+class _Mistake(Exception):
+    """A call that cannot be carried out, with the error that the model reads."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.error = ErrorInfo(code=code, message=message)
+
+
+async def settle(loop: Loop, calls: list[PendingCall]) -> int:
+    """Give each of the calls its result; how many of them were mistakes of the model."""
+    most = loop.limits.fan_out
+    plans: list[_Plan] = []
+    mistakes = 0
+    for index, call in enumerate(calls):
+        try:
+            if most is not None and index >= most:
+                reason = f"A turn may have no more calls than {named('fan_out', most)}."
+                raise _Mistake("max_fan_out", reason)
+            plan = _planned(loop, call)
+            if isinstance(plan.tool, Handoff):
+                _check_first(plans)
+            plans.append(plan)
+        except _Mistake as mistake:
+            mistakes += 1
+            write_error(loop.task, call, mistake.error)
+    loop.announce([plan.request for plan in plans if plan.request is not None])
+    await _in_parallel([_answer(loop, plan) for plan in plans])
+    return mistakes
+
+
+def _check_first(plans: list[_Plan]) -> None:
+    """Refuse a handoff behind another handoff of the same turn."""
+    first = next((one.tool for one in plans if isinstance(one.tool, Handoff)), None)
+    if first is not None:
+        raise _Mistake("second_handoff", f"{first.agent.name} takes over; it can be only one.")
+
+
+def _planned(loop: Loop, call: PendingCall) -> _Plan:
+    kind = call.item.kind
+    if kind in ("function", "custom"):
+        found = loop.tools.get(call.name)
+        known = ", ".join(loop.tools) or "none"
+        missing = f"There is no tool {call.name!r}; there are: {known}."
+    else:
+        found = loop.agent.handlers.get(kind)
+        missing = f"Calls of the kind {kind!r} cannot be carried out here."
+    if found is None:
+        raise _Mistake("unknown_tool", missing)
+    try:
+        arguments = found.validate(call.arguments)
+        if isinstance(found, AgentTool):
+            found.chosen(arguments, loop.agent)
+    except InvalidArguments as error:
+        raise _Mistake(error.code, str(error)) from None
+    except Exception as error:  # a type of the tool's own may raise anything
+        failed = tool_failure(loop.task.run_id, call.name, error)
+        raise _Mistake(InvalidArguments.code, failed.message) from error
+    return _Plan(call, found, arguments, _request(call, found, arguments))
+
+
+def _request(call: PendingCall, tool: Tool, arguments: dict[str, Any]) -> InputRequest | None:
+    ident = f"req_{call.call_id}"
+    if call.executor == "client":
+        message = f"Carry out {call.name} and send its result."
+        return InputRequest(id=ident, kind="input", call_id=call.call_id, message=message)
+    if tool.asks_approval(arguments):
+        message = f"Run {call.name}?"
+        return InputRequest(id=ident, kind="approval", call_id=call.call_id, message=message)
+    return None
+
+
+async def _in_parallel(works: Iterable[Any]) -> None:
+    """Run the calls at the same time. A call that is cancelled alone has its result already."""
+    running = asyncio.get_running_loop()
+    tasks = [running.create_task(work) for work in works]
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        # Not longer: a tool may ignore the cancel, and the run has to end.
+        await asyncio.wait(tasks, timeout=CLEAN_UP_SECONDS)
+        for task in tasks:
+            task.add_done_callback(_look_at)
+        raise
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Take the error of a tool that was left behind."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _answer(loop: Loop, plan: _Plan) -> None:
+    """Carry one call out, and write its result."""
+    call = plan.call
+    about = {"tool__name": call.name, "tool__call__id": call.call_id, "tool__type": "function"}
+    try:
+        with operation("execute_tool", call.name, **about) as span:
+            await _carry_out(loop, plan)
+            result = loop.task.node.call_results.get(call.call_id)
+            span.fail(getattr(result.item, "error", None) if result is not None else None)
+    except StorageError:
+        raise
+    except TailraceError as error:
+        if loop.task.emitter.failure is not None:
+            raise
+        write_error(loop.task, call, ErrorInfo(code=error.code, message=str(error)))
+    # `SystemExit` in a tool must not end the process.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        write_error(loop.task, call, tool_failure(loop.task.run_id, call.name, error))
+
+
+async def _carry_out(loop: Loop, plan: _Plan) -> None:
+    task, call, tool, arguments = loop.task, plan.call, plan.tool, plan.arguments
+    changed = ""
+    if plan.request is not None:
+        [answer] = await loop.ask([plan.request])
+        if answer.approved is False or (answer.approved is None and call.executor != "client"):
+            why = f": {answer.reason}" if answer.reason else "."
+            call.fail("denied", f"A person denied the call{why}")
+            return
+        if call.executor == "client":
+            await _write(task, call, answer.value, None, "")
+            return
+        if isinstance(answer.value, dict):
+            arguments = tool.validate(answer.value)
+            text = msgspec.json.encode(answer.value).decode()
+            changed = f"A person changed the arguments to {text}."
+    started = task.node.calls[call.call_id].started
+    is_open = call.call_id in task.node.call_results
+    if isinstance(tool, AgentTool) and tool.shows_events:
+        await _start(loop, call, started=started)
+        await delegate(loop, call, tool, arguments)
+        return
+    if started and (is_open or not tool.idempotent):
+        _withdraw(task, call)
+        write_error(task, call, INTERRUPTED)
+        return
+    await _start(loop, call, started=started)
+    if isinstance(tool, AgentTool):
+        await run_unlogged(loop, call, tool, arguments)
+        return
+    with loop.at_work():
+        await _invoke(loop, call, tool, arguments, changed)
+
+
+class _ToolTask(Task):
+    """The task as a tool sees it: a question keeps its id when the tool runs again.
+
+    So a question that is pending is not asked twice, and an answer is not lost.
+    """
+
+    def __init__(self, task: Task, call_id: str) -> None:
+        super().__init__(task.emitter, task.task_id, task.pool)
+        self._call_id = call_id
+        self._times: Counter[str] = Counter()
+
+    def _asked(
+        self, kind: Literal["input", "approval"], call_id: str | None, message: str, schema: Any
+    ) -> InputRequest:
+        content = msgspec.json.encode((kind, call_id, message, schema))
+        name = f"req_{self._call_id}.{zlib.crc32(content):08x}"
+        self._times[name] += 1
+        ident = f"{name}.{self._times[name]}"
+        return InputRequest(id=ident, kind=kind, call_id=call_id, message=message, schema=schema)
+
+
+def _withdraw(task: Task, call: PendingCall) -> None:
+    """Close the questions of a tool that was interrupted: no tool waits for their answers."""
+    others = {f"req_{call_id}" for call_id in task.node.calls if call_id != call.call_id}
+    for request in list(task.node.requests):
+        if request.id.rsplit(".", 2)[0] in others:
+            continue
+        task.emit(
+            ev.TaskInputReceived(
+                task_id=task.task_id,
+                request_id=request.id,
+                approved=False,
+                reason="The tool that asked was interrupted.",
+            )
+        )
+
+
+async def _start(loop: Loop, call: PendingCall, *, started: bool) -> None:
+    """Record that the tool starts, durably: after a crash it is known to have started."""
+    if not started:
+        call.start()
+    await loop.task.drain()
+
+
+async def _invoke(
+    loop: Loop, call: PendingCall, tool: Tool, arguments: dict[str, Any], changed: str
+) -> None:
+    task, agent = loop.task, loop.agent
+    shown: ResultWriter | None = None
+    sharpening: ImageWriter | None = None
+
+    async def ask(below: Any, prompt: str) -> str:
+        nonlocal shown
+        shown = shown or ResultWriter(task, call.call_id)
+        return await run_below(loop, call, below, prompt)
+
+    shown_task = _ToolTask(task, call.call_id)
+    context = Context(shown_task, call.call_id, agent=agent.name, deps=agent.deps, ask=ask)
+    async with aclosing(tool.invoke(arguments, context)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Output):
+                await _write(task, call, piece.value, shown, changed)
+                return
+            if isinstance(piece, Notify):
+                _show(task, call, piece)
+            elif isinstance(piece, ev.Event):
+                shown = shown or ResultWriter(task, call.call_id)
+                _pass_on(task, call, piece)
+            else:
+                is_partial = isinstance(piece, PartialImage)
+                given = piece.image if isinstance(piece, PartialImage) else piece
+                blocks = await shown_blocks(given, task.emitter.blobs, task.run_id)
+                shown = shown or ResultWriter(task, call.call_id)
+                for block in blocks:
+                    if not isinstance(block, Image):
+                        shown.whole(block)
+                        continue
+                    sharpening = sharpening or shown.image_block()
+                    if is_partial:
+                        sharpening.partial(block.image_url.url)
+                    else:
+                        sharpening.done(block.image_url.url)
+                        sharpening = None
+            await task.drain()
+
+
+def _pass_on(task: Task, call: PendingCall, event: ev.Event) -> None:
+    """Record an event of a sub-agent that a tool runs by itself; any other task is refused."""
+    if isinstance(event, ev.TaskCreated):
+        above = event.parent_task_id or ""
+        is_below = event.call_id == call.call_id and above == task.task_id
+    else:
+        above, is_below = event.task_id, False
+    node = task.emitter.state.tasks.get(above)
+    while node is not None and node.parent is not None and not is_below:
+        is_below = node.parent is task.node and node.call_id == call.call_id
+        node = node.parent
+    if not is_below:
+        raise ToolError(
+            f"The tool {call.name} yielded an event of task {event.task_id}, which is no sub-agent "
+            "of its call."
+        )
+    task.emit(event)
+
+
+def _end_children(task: Task, call: PendingCall, reason: str) -> None:
+    """End the sub-agents of a call whose tool has ended."""
+    for child in task.node.children:
+        if child.call_id == call.call_id and not child.ended:
+            last = ev.TaskCancelled(task_id=child.task_id, reason=reason)
+            for event in closing.ending(child, last):
+                task.emit(event)
+
+
+def _show(task: Task, call: PendingCall, note: Notify) -> None:
+    """Show a notification of a tool: as progress of the call, or as a notice."""
+    if note.progress is not None:
+        call.progress(note.message, note.progress, 1.0)
+    if note.progress is None or note.data is not None:
+        task.emit(
+            ev.Notice(
+                task_id=task.task_id, message=note.message, call_id=call.call_id, data=note.data
+            )
+        )
+
+
+async def _write(
+    task: Task, call: PendingCall, value: Any, shown: ResultWriter | None, changed: str
+) -> None:
+    """Write what a tool returned, behind the blocks that it has shown already.
+
+    If it returned nothing, the model reads those blocks.
+    """
+    if value is None and shown is not None:
+        value = ToolOutput(tool_output({"block_list": shown.blocks}).message_content, [])
+    output = await tool_result(value, task.emitter.blobs, task.run_id)
+    if changed:
+        parts = [TextPart(text=changed), *output.message_content]
+        output = ToolOutput(message_content=parts, block_list=output.block_list)
+    admitted = task.pool.admit(output)
+    result = shown or ResultWriter(task, call.call_id)
+    for block in admitted.block_list:
+        result.whole(block)
+    _end_children(task, call, "Its tool ended.")
+    result.finish(ev.Private(content=admitted.content))
+
+
+def write_error(task: Task, call: PendingCall, error: ErrorInfo) -> None:
+    """Write an error as the result of a call, also if the result is open already."""
+    node = task.node
+    if node.ended:
+        return
+    result = node.call_results.get(call.call_id)
+    if result is None:
+        call.fail(error)
+    elif result.is_open:
+        with task.emitter.closing():
+            _end_children(task, call, error.message)
+            for event in closing.close_item(node, result):
+                if isinstance(event, ev.OutputItemDone) and isinstance(event.item, ToolResult):
+                    item = msgspec.structs.replace(event.item, error=error)
+                    event = msgspec.structs.replace(event, item=item)
+                task.emit(event)
+
+
+def close_calls(task: Task, error: ErrorInfo) -> None:
+    """Give each call without a result this error as its result."""
+    if task.node.ended:
+        return
+    for call in [*task.calls("server"), *task.calls("client")]:
+        with suppress(TailraceError):
+            call.fail(error)

@@ -1,0 +1,649 @@
+"""Tools: functions that a model may call.
+
+    @tool
+    async def get_weather(city: str) -> dict:
+        '''Current weather in a city.'''
+        return {"temperature": "15C"}
+
+    @streaming_tool
+    async def survey(topic: str):
+        '''Looks a topic up in several places.'''
+        yield notify("asking three sources", progress=0.3)
+        yield {"found": 3}
+
+The agent's loop calls `validate` with what the model wrote and `invoke` with what that gave. It
+records each event that `invoke` yields, and an error that it raises as the result of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import re
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    get_args,
+    overload,
+    runtime_checkable,
+)
+
+import msgspec
+
+from tailrace.core import events as ev
+from tailrace.core.errors import TailraceError
+from tailrace.core.items import Block, Image
+from tailrace.core.tool_output import image
+from tailrace.ports import ToolSpec
+from tailrace.runtime.tool_schema import (
+    InvalidArguments,
+    InvalidTool,
+    Parameters,
+    strict_schema,
+    written_function,
+)
+
+if TYPE_CHECKING:
+    from tailrace.runtime.task import Task
+
+__all__ = [
+    "Context",
+    "FunctionTool",
+    "InvalidArguments",
+    "InvalidTool",
+    "Notify",
+    "Output",
+    "PartialImage",
+    "Streamed",
+    "Tool",
+    "ToolError",
+    "ToolSource",
+    "ToolTimeout",
+    "check_tools",
+    "notify",
+    "open_tools",
+    "partial_image",
+    "streaming_tool",
+    "tool",
+]
+
+logger = logging.getLogger("tailrace")
+
+RETRY_SECONDS = 0.2
+"""How long a failed idempotent tool waits before its second attempt; twice as long each time."""
+
+GRACE_SECONDS = 1.0
+"""How long a tool may take to clean up after a cancel; then the run goes on without it."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class ToolError(TailraceError):
+    """A tool's failure in words for the model: it reads the message as it is.
+
+    Of any other exception the model reads only the type and an id: its text may hold a secret.
+    """
+
+    code = "tool_error"
+
+
+class ToolTimeout(ToolError):
+    """A tool that did not finish within its `timeout`."""
+
+    code = "tool_timeout"
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """A sign of progress from a running tool: for the client, never for the model."""
+
+    message: str
+    progress: float | None = None
+    """How much is done, from 0 to 1."""
+    data: Any = None
+
+
+class PartialImage(msgspec.Struct, frozen=True):
+    """An image that a better image replaces: for the client, never for the model."""
+
+    image: Image
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a tool returned: the last thing that `invoke` yields."""
+
+    value: Any
+
+
+Streamed: TypeAlias = Notify | PartialImage | Block | ev.Event
+"""What a streaming tool may yield before its output.
+
+A block is shown to the client at once. An event belongs to a sub-agent of the call.
+"""
+
+_SHOWN = (Notify, PartialImage, ev.Event, *get_args(Block))
+
+
+def notify(message: str, *, progress: float | None = None, data: Any = None) -> Notify:
+    """What a streaming tool yields to show how far it has come; `progress` is from 0 to 1."""
+    return Notify(message, progress, data)
+
+
+def partial_image(data: bytes, media_type: str | None = None) -> PartialImage:
+    """What a streaming tool yields while an image sharpens.
+
+    The next image that it yields, partial or whole, takes the place of this image.
+    """
+    return PartialImage(image(data, media_type))
+
+
+class Context:
+    """What a tool may know of the call that it answers.
+
+    A tool gets it by annotation: a parameter `ctx: Context` is filled in and is no part of the
+    schema. `deps` is what the agent was declared with.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        call_id: str = "",
+        *,
+        agent: str = "",
+        deps: Any = None,
+        send: Callable[[Notify], None] | None = None,
+        ask: Callable[[Any, str], Awaitable[str]] | None = None,
+    ) -> None:
+        self.task = task
+        self.call_id = call_id
+        self.agent = agent
+        self.deps = deps
+        self._send = send
+        self._ask = ask
+
+    @property
+    def run_id(self) -> str:
+        """The run that the call belongs to."""
+        return self.task.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """The thread that the run belongs to."""
+        return self.task.thread_id
+
+    def progress(self, message: str, progress: float | None = None) -> None:
+        """Show how far the tool has come; `progress` is from 0 to 1. Any thread may call it."""
+        if self._send is not None:
+            self._send(Notify(message, progress))
+
+    async def ask(self, agent: Any, prompt: str) -> str:
+        """Let an agent work as a sub-agent of this call, shown while it works; its answer.
+
+        A call may ask several agents, also at the same time. An agent that ends without an answer
+        raises `ToolError`.
+        """
+        if self._ask is None:
+            raise ToolError("Agents can be asked only while a tool runs.")
+        return await self._ask(agent, prompt)
+
+    def sending(self, send: Callable[[Notify], None]) -> Context:
+        """The same context for one attempt of a call, whose progress goes to `send`."""
+        return Context(
+            self.task, self.call_id, agent=self.agent, deps=self.deps, send=send, ask=self._ask
+        )
+
+
+Approval: TypeAlias = bool | Callable[[dict[str, Any]], bool]
+Function: TypeAlias = Callable[[dict[str, Any], Context], Any]
+"""The work of a tool by hand: it gets the arguments and the context.
+
+It returns a value, an awaitable, or, for a streaming tool, an async iterator.
+"""
+
+
+class Tool:
+    """A function that a model may call.
+
+    `@tool` and `@streaming_tool` make one of a Python function. By hand:
+    `Tool("name", function=work, parameters={…})`, where `work` takes the arguments, as the model
+    wrote them, and the context.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        function: Function | None = None,
+        description: str = "",
+        parameters: dict[str, Any] | None = None,
+        needs_approval: Approval = False,
+        idempotent: bool = False,
+        executor: Literal["server", "client"] = "server",
+        timeout: float | None = None,
+        retries: int = 0,
+        streaming: bool = False,
+        in_thread: bool = False,
+        strict: bool = False,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.parameters = parameters or {"type": "object", "properties": {}}
+        self.needs_approval = needs_approval
+        self.idempotent = idempotent
+        self.executor = executor
+        self.timeout = timeout
+        self.retries = retries
+        self.streaming = streaming
+        self.strict = strict
+        self._function = function
+        self._in_thread = in_thread
+        self._check()
+
+    def _check(self) -> None:
+        who = f"Tool {self.name!r}"
+        if not _NAME.fullmatch(self.name):
+            raise InvalidTool(
+                f"{who}: providers take names of 1 to 64 letters, digits, `_` and `-`; "
+                "give another with `name=`."
+            )
+        if self.executor not in ("server", "client"):
+            raise InvalidTool(f'{who}: `executor` is "server" or "client", not {self.executor!r}.')
+        if self._function is None and self.executor == "server":
+            raise InvalidTool(f'{who} has no function; give one, or `executor="client"`.')
+        if self.retries < 0 or (self.retries and not self.idempotent):
+            raise InvalidTool(
+                f"{who}: only a tool that may run twice is retried; declare it "
+                "`idempotent=True`, or leave `retries` out."
+            )
+        if inspect.iscoroutinefunction(self.needs_approval):
+            raise InvalidTool(f"{who}: `needs_approval` must not be async; it decides at once.")
+        if self.timeout is not None and not self.timeout > 0:
+            raise InvalidTool(f"{who}: `timeout` is in seconds, more than 0, not {self.timeout!r}.")
+        if self.parameters.get("type") != "object":
+            raise InvalidTool(f'{who}: `parameters` is a JSON Schema of type "object".')
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}>"
+
+    def spec(self) -> ToolSpec:
+        """The tool as a model gets it."""
+        return ToolSpec(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters,
+            strict=self.strict,
+        )
+
+    def validate(self, arguments: str | dict[str, Any]) -> dict[str, Any]:
+        """The arguments that a model wrote, in the types of the function's annotations.
+
+        Raises `InvalidArguments` with a message for the model. A tool by hand gets them as they
+        are; only the `required` names of its schema are checked.
+        """
+        if isinstance(arguments, str):
+            try:
+                # Some models write nothing, or null, where there is nothing to write.
+                arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise self._invalid(f"they are not JSON: {error}") from None
+        arguments = {} if arguments is None else arguments
+        if not isinstance(arguments, dict):
+            raise self._invalid(f"they must be a JSON object, not {type(arguments).__name__}")
+        try:
+            return self._convert(arguments)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise self._invalid(str(error)) from None
+
+    def _convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        missing = [name for name in self.parameters.get("required", ()) if name not in arguments]
+        if missing:
+            raise msgspec.ValidationError(f"required fields are missing: {', '.join(missing)}")
+        return arguments
+
+    def _invalid(self, why: str) -> InvalidArguments:
+        return InvalidArguments(f"The arguments of {self.name} are invalid: {why}.")
+
+    def asks_approval(self, arguments: dict[str, Any]) -> bool:
+        """Whether a person has to approve a call with these validated arguments.
+
+        If the function that decides this fails, a person decides.
+        """
+        if not callable(self.needs_approval):
+            return self.needs_approval
+        try:
+            return bool(self.needs_approval(arguments))
+        except Exception as error:  # noqa: BLE001 - it is the user's code
+            logger.warning(
+                "tool %s: needs_approval failed with %s; a person is asked",
+                self.name,
+                type(error).__name__,
+            )
+            return True
+
+    async def invoke(
+        self, arguments: dict[str, Any], context: Context
+    ) -> AsyncGenerator[Streamed | Output, None]:
+        """Run the tool with validated arguments: what it shows, then exactly one `Output`.
+
+        Errors are raised: `ToolTimeout`, `ToolError`, or what the function raised. An idempotent
+        tool is tried again, unless the error is a `ToolError` or a block was shown already.
+        """
+        for attempt in range(self.retries + 1):
+            shown = False
+            try:
+                async with aclosing(self._attempt(arguments, context)) as events:
+                    async for event in events:
+                        shown = shown or not isinstance(event, Notify)
+                        yield event
+                return
+            except Exception as error:
+                deliberate = isinstance(error, ToolError) and not isinstance(error, ToolTimeout)
+                if shown or deliberate or attempt == self.retries:
+                    raise
+                logger.info("tool %s failed and is tried again", self.name)
+            await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+
+    async def _attempt(
+        self, arguments: dict[str, Any], context: Context
+    ) -> AsyncGenerator[Streamed | Output, None]:
+        """Run the function in a task of its own: the run need not wait until it gives up."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Streamed | Output | _Raised] = asyncio.Queue()
+        own = context.sending(partial(_from_any_thread, loop, events))
+        body = loop.create_task(self._run(arguments, own, events), name=f"tool {self.name}")
+        left = self.timeout
+        try:
+            while True:
+                since = loop.time()
+                try:
+                    async with asyncio.timeout(left):
+                        event = await events.get()
+                except TimeoutError:
+                    raise ToolTimeout(
+                        f"The tool {self.name} did not finish within {self.timeout:g} seconds."
+                    ) from None
+                if isinstance(event, _Raised):
+                    raise event.error
+                if left is not None:
+                    left -= loop.time() - since
+                yield event
+                if isinstance(event, Output):
+                    return
+                events.task_done()
+        finally:
+            await self._stop(body)
+
+    async def _stop(self, body: asyncio.Task[None]) -> None:
+        if not body.done():
+            body.cancel()
+            await asyncio.wait({body}, timeout=GRACE_SECONDS)
+            if not body.done():
+                logger.warning("tool %s ignores that it was cancelled; left behind", self.name)
+
+    async def _run(
+        self,
+        arguments: dict[str, Any],
+        context: Context,
+        events: asyncio.Queue[Streamed | Output | _Raised],
+    ) -> None:
+        try:
+            value = await self._value(arguments, context, events)
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            why = f"The tool {self.name} failed: something that it waited for was cancelled."
+            events.put_nowait(_Raised(ToolError(why)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code
+            events.put_nowait(_Raised(error))
+        else:
+            events.put_nowait(Output(value))
+
+    async def _value(
+        self,
+        arguments: dict[str, Any],
+        context: Context,
+        events: asyncio.Queue[Streamed | Output | _Raised],
+    ) -> Any:
+        if self._function is None:
+            raise ToolError(f"The tool {self.name} runs at the client.")
+        if self._in_thread:
+            return await _in_thread(partial(self._function, arguments, context))
+        value = self._function(arguments, context)
+        if not self.streaming:
+            return await value if inspect.isawaitable(value) else value
+        async with aclosing(value):
+            async for event in value:
+                if not isinstance(event, _SHOWN):
+                    return event
+                shown: Streamed = event
+                events.put_nowait(shown)
+                await events.join()  # the tool goes on when the event was taken
+        return None
+
+
+class FunctionTool(Tool):
+    """A tool that is made of a Python function. Calling it calls the function."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], signature: Parameters, **options: Any
+    ) -> None:
+        parameters = signature.schema
+        if options.get("strict"):
+            parameters = strict_schema(parameters, name)
+        super().__init__(name, function=self._fill_in, parameters=parameters, **options)
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self._signature = signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it were not a tool."""
+        return self.__wrapped__(*args, **kwargs)
+
+    def _convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self._signature.convert(arguments)
+
+    def _fill_in(self, arguments: dict[str, Any], context: Context) -> Any:
+        return self.__wrapped__(**arguments, **dict.fromkeys(self._signature.contexts, context))
+
+
+class _Raised(msgspec.Struct, frozen=True):
+    """How a tool's function failed."""
+
+    error: BaseException
+
+
+def _from_any_thread(
+    loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Any], note: Notify
+) -> None:
+    try:
+        if asyncio.get_running_loop() is loop:
+            events.put_nowait(note)  # at once: an output may follow in the same step
+            return
+    except RuntimeError:
+        pass  # a thread without a loop
+    with suppress(RuntimeError):  # the loop is closed: a thread outlived its run
+        loop.call_soon_threadsafe(events.put_nowait, note)
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Run a blocking function in a thread of its own, with the context variables of the caller.
+
+    Not in a pool: threads cannot be cancelled, and functions that hang would fill it. A daemon
+    thread does not keep the process from ending either.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    variables = contextvars.copy_context()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if done.done():
+            return  # cancelled meanwhile
+        if error is None:
+            done.set_result(value)
+        else:
+            # A future refuses StopIteration, so the error travels as a value.
+            done.set_result(_Raised(error))
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = variables.run(call)
+        except BaseException as raised:  # noqa: BLE001 - handed to the caller
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=work, name="tailrace-tool", daemon=True).start()
+    value = await done
+    if isinstance(value, _Raised):
+        if isinstance(value.error, StopIteration):
+            raise RuntimeError("the tool raised StopIteration") from value.error
+        raise value.error
+    return await value if inspect.isawaitable(value) else value
+
+
+# --- declaration -------------------------------------------------------------------------------
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    needs_approval: Approval = False,
+    idempotent: bool = False,
+    executor: Literal["server", "client"] = "server",
+    timeout: float | None = None,
+    retries: int = 0,
+    strict: bool = False,
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a function, async or not: `@tool` or `@tool(timeout=5)`.
+
+    The schema comes from the annotations, the descriptions from the docstring. A function that is
+    not async runs in a thread. With `executor="client"` the function only declares: the client
+    carries the call out. `needs_approval` may be a function of the arguments.
+    """
+    return _declared(function, options, streaming=False)
+
+
+@overload
+def streaming_tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def streaming_tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    needs_approval: Approval = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    retries: int = 0,
+    strict: bool = False,
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def streaming_tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of an async generator, which shows what it does while it runs.
+
+    It yields `notify(…)`, blocks and events of a sub-agent. Any other value is the output and ends
+    the tool.
+    """
+    return _declared(function, options, streaming=True)
+
+
+def _declared(
+    function: Callable[..., Any] | None, options: dict[str, Any], *, streaming: bool
+) -> Any:
+    # Types that are defined inside of the function that declares the tool.
+    names = sys._getframe(2).f_locals  # noqa: SLF001
+    if function is not None:
+        return _from_function(function, names, streaming=streaming, **options)
+    return lambda given: _from_function(given, names, streaming=streaming, **options)
+
+
+def _from_function(
+    function: Callable[..., Any],
+    local_names: dict[str, Any],
+    *,
+    streaming: bool,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Any,
+) -> FunctionTool:
+    if isinstance(function, Tool):
+        raise InvalidTool(f"Tool {function.name!r} is a tool already; decorate it once.")
+    if not callable(function):
+        raise InvalidTool(f"A tool is made of a function, not of {function!r}.")
+    name = name or getattr(function, "__name__", None)
+    if name is None:
+        raise InvalidTool(f"{function!r} has no name; give one with `name=`.")
+    target = written_function(function)
+    generates = inspect.isasyncgenfunction(target)
+    if streaming and not generates:
+        raise InvalidTool(f"Tool {name!r}: a streaming tool is an `async def` that yields.")
+    if not streaming and (generates or inspect.isgeneratorfunction(target)):
+        raise InvalidTool(f"Tool {name!r} yields; declare it with @streaming_tool and `async def`.")
+    signature = Parameters(function, Context, local_names)
+    return FunctionTool(
+        name,
+        function,
+        signature,
+        description=signature.description if description is None else description,
+        streaming=streaming,
+        in_thread=not (streaming or inspect.iscoroutinefunction(target)),
+        **options,
+    )
+
+
+# --- the tools of an agent ---------------------------------------------------------------------
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Gives tools that are only known at run time, as an MCP server does."""
+
+    async def tools(self) -> list[Tool]:
+        """The tools that there are now; raises `ToolError` while they cannot be listed."""
+        ...
+
+
+def check_tools(tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> list[Tool | ToolSource]:
+    """The tools that an agent declares: functions become tools, names must differ."""
+    checked: list[Tool | ToolSource] = []
+    for given in tools:
+        if isinstance(given, Tool | ToolSource):
+            checked.append(given)
+        else:
+            checked.append(tool(given))
+    _by_name(made for made in checked if isinstance(made, Tool))
+    return checked
+
+
+async def open_tools(tools: Sequence[Tool | ToolSource]) -> dict[str, Tool]:
+    """All tools by name, those of sources included; raises `InvalidTool` if two have one name."""
+    found: list[Tool] = []
+    for given in tools:
+        found += [given] if isinstance(given, Tool) else await given.tools()
+    return _by_name(found)
+
+
+def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    named: dict[str, Tool] = {}
+    for made in tools:
+        if made.name in named:
+            raise InvalidTool(f"Two tools have the name {made.name!r}; give one another `name=`.")
+        named[made.name] = made
+    return named

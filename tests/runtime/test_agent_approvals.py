@@ -1,0 +1,237 @@
+"""People in the loop: approvals, questions and client-executed tools of an agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace import Agent, Answer, Context, Limits, Tailrace, tool
+from tailrace.core import events as ev
+from tailrace.models.scripted import Scripted, call, say
+from tailrace.runtime.run import Run
+from tailrace.testing.follow_kit.setup import until
+
+
+class Mail:
+    """Counts what was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+
+@tool(needs_approval=True)
+async def send_mail(to: str, ctx: Context) -> str:
+    """Sends a mail."""
+    ctx.deps.sent.append(to)
+    return f"sent to {to}"
+
+
+@tool
+async def get_weather(city: str) -> str:
+    """Current weather."""
+    return f"{city}: sunny"
+
+
+def mailer(mail: Mail, *tools: Any) -> Agent:
+    model = Scripted(
+        [call("send_mail", to="ada@example.org"), call("get_weather", city="Paris")],
+        [say("Done.")],
+    )
+    return Agent("mailer", model=model, tools=[send_mail, get_weather, *tools], deps=mail)
+
+
+@asynccontextmanager
+async def running(path: Path, agent: Any) -> AsyncIterator[Tailrace]:
+    app = Tailrace([agent], database=path / "log.db")
+    async with app.running(), asyncio.timeout(20):
+        yield app
+
+
+async def asked(run: Run) -> ev.TaskInputRequired:
+    """Wait until the run asks people."""
+    async for event in run.events():
+        if isinstance(event, ev.TaskInputRequired):
+            return event
+    raise AssertionError("the run asked nothing")
+
+
+async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_path: Path) -> None:
+    mail = Mail()
+    async with running(tmp_path, mailer(mail)) as app:
+        run = await app.start("mailer", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        assert request.kind == "approval"
+        async for event in run.events():  # the weather has its result while the mail waits
+            if isinstance(event, ev.OutputItemDone) and event.item.id.startswith("fco"):
+                break
+        assert mail.sent == []
+        worker = app.runs.worker
+        assert worker is not None
+        await until(lambda: worker.parked == [run.id])
+        await run.send(Answer(request_id=request.id, approved=True))
+        await run.send(
+            Answer(request_id=request.id, approved=True)
+        )  # a second time changes nothing
+        result = await run.result()
+    assert result.text == "Done."
+    assert mail.sent == ["ada@example.org"]
+
+
+async def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(tmp_path: Path) -> None:
+    mail = Mail()
+    async with running(tmp_path, mailer(mail)) as app:
+        run = await app.start("mailer", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        await run.send(Answer(request_id=request.id, approved=False, reason="She is asleep."))
+        result = await run.result()
+    assert mail.sent == []
+    [error] = [item["error"] for item in result.items if item.get("status") == "failed"]
+    assert error == {"code": "denied", "message": "A person denied the call: She is asleep."}
+    assert result.status == "completed"
+
+
+async def test_a_person_may_edit_the_arguments_and_the_model_reads_that(tmp_path: Path) -> None:
+    mail = Mail()
+    async with running(tmp_path, mailer(mail)) as app:
+        run = await app.start("mailer", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        answer = Answer(request_id=request.id, approved=True, value={"to": "eve@example.org"})
+        await run.send(answer)
+        result = await run.result()
+    assert mail.sent == ["eve@example.org"]
+    read = [item for item in result.to_input_list() if item.get("type") == "function_call_output"]
+    assert "changed the arguments" in str(read)
+
+
+async def test_a_pending_approval_survives_a_restart_and_is_answered_exactly_once(
+    tmp_path: Path,
+) -> None:
+    mail = Mail()
+    async with running(tmp_path, mailer(mail)) as app:
+        run = await app.start("mailer", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        worker = app.runs.worker
+        assert worker is not None
+        await until(lambda: worker.parked == [run.id])
+    async with running(tmp_path, mailer(mail)) as app:
+        run = await app.run(run.id)
+        assert [one.id for one in await run.requests()] == [request.id]
+        await run.send(Answer(request_id=request.id, approved=True))
+        result = await run.result()
+        events = [event async for event in run.events()]
+    assert result.text == "Done."
+    assert mail.sent == ["ada@example.org"]
+    assert sum(isinstance(event, ev.TaskInputRequired) for event in events) == 1
+    assert not any(isinstance(event, ev.TaskAttempt) for event in events)
+
+
+async def test_a_client_executed_tool_gets_its_result_through_the_inbox(tmp_path: Path) -> None:
+    @tool(executor="client")
+    async def read_clipboard() -> str:
+        """What the user copied."""
+        raise AssertionError("the client carries it out")
+
+    model = Scripted([call("read_clipboard")], [say("You copied: hello.[^1]")])
+    async with running(tmp_path, Agent("a", model=model, tools=[read_clipboard])) as app:
+        run = await app.start("a", "What did I copy?")
+        [request] = (await asked(run)).requests
+        assert request.kind == "input"
+        await run.send(Answer(request_id=request.id, value={"text": "hello"}))
+        result = await run.result()
+    assert result.items[0]["executor"] == "client"
+    assert "hello" in result.items[1]["block_list"][0]["text"]
+    assert result.text == "You copied: hello.[^1]"
+
+
+async def test_whether_a_call_needs_approval_may_depend_on_its_arguments(tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    @tool(needs_approval=lambda arguments: arguments["euros"] > 10)
+    async def pay(euros: int) -> str:
+        """Pays."""
+        paid.append(euros)
+        return "paid"
+
+    model = Scripted([call("pay", euros=5), call("pay", euros=50)], [say("Paid.")])
+    async with running(tmp_path, Agent("a", model=model, tools=[pay])) as app:
+        run = await app.start("a", "Pay.")
+        [request] = (await asked(run)).requests
+        await until(lambda: paid == [5])
+        await run.send(Answer(request_id=request.id, approved=True))
+        await run.result()
+    assert paid == [5, 50]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("restart", [True, False])
+async def test_a_tool_may_ask_a_question_and_the_run_is_parked_meanwhile(
+    tmp_path: Path, idempotent: bool, restart: bool
+) -> None:
+    @tool(idempotent=idempotent)
+    async def book(ctx: Context) -> str:
+        """Books a table."""
+        answer = await ctx.task.ask("For how many?")
+        return f"booked for {answer.value}"
+
+    agent = Agent("a", model=Scripted([call("book")], [say("Booked.")]), tools=[book])
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "A table, please.")
+        [request] = (await asked(run)).requests
+        worker = app.runs.worker
+        assert worker is not None
+        await until(lambda: worker.parked == [run.id])
+        if not restart:
+            await run.send(Answer(request_id=request.id, value=4))
+            await run.result()
+    async with running(tmp_path, agent) as app:
+        run = await app.run(run.id)
+        if restart:
+            await run.send(Answer(request_id=request.id, value=4))
+        result = await run.result()
+    assert result.status == "completed"
+    if idempotent or not restart:
+        assert result.items[1]["block_list"][0]["text"] == "booked for 4"
+    else:
+        assert result.items[1]["error"]["code"] == "interrupted"
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+async def test_a_sub_agent_asks_for_approval_as_its_caller_does(
+    tmp_path: Path, levels: int
+) -> None:
+    mail = Mail()
+    agent = mailer(mail)
+    for level in range(levels):
+        model = Scripted([call(agent.name, prompt="Tell Ada.")], [say("She knows.")])
+        agent = Agent(f"above{level}", model=model, tools=[agent.as_tool()])
+    async with running(tmp_path, agent) as app:
+        run = await app.start(agent.name, "?")
+        question = await asked(run)
+        assert question.task_id != run.id
+        await run.send(Answer(request_id=question.requests[0].id, approved=True))
+        result = await run.result()
+    assert (result.text, mail.sent) == ("She knows.", ["ada@example.org"])
+
+
+async def test_the_time_limit_does_not_count_waiting_for_people(tmp_path: Path) -> None:
+    mail = Mail()
+    agent = mailer(mail)
+    agent.limits = Limits(seconds=1.0)
+    async with running(tmp_path, agent) as app:
+        run = await app.start("mailer", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        worker = app.runs.worker
+        assert worker is not None
+        await until(lambda: worker.parked == [run.id])
+        loop = asyncio.get_running_loop()
+        waited = loop.create_future()
+        loop.call_later(1.2, waited.set_result, None)  # longer than the limit
+        await waited
+        await run.send(Answer(request_id=request.id, approved=True))
+        result = await run.result()
+    assert (result.status, result.text) == ("completed", "Done.")

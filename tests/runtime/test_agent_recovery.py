@@ -1,0 +1,325 @@
+"""An agent whose worker is lost, or that is cancelled, in the middle of anything; and what follows.
+
+A worker that stops at once leaves the log of a run as a killed one does: nothing is closed. Another
+worker, with a model that may answer differently, goes on from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace import Agent, Tailrace, tool
+from tailrace.core import events as ev
+from tailrace.core.fold import State
+from tailrace.models import open_model
+from tailrace.models.scripted import Scripted, call, say, think
+from tailrace.runtime import crash_points
+from tailrace.runtime.run import Result, Run
+from tailrace.testing.follow_kit.setup import until
+from tailrace.testing.simulator import Simulator
+from tests.runtime.agent_crashing import RUN, application
+
+SLOW = 3.0
+"""Words a second, so that a test can stop in the middle of a text."""
+
+LONG = "word " * 100
+
+
+@asynccontextmanager
+async def running(path: Path, *agents: Any) -> AsyncIterator[Tailrace]:
+    app = Tailrace(agents, database=path / "log.db", grace=timedelta(0))
+    async with app.running(), asyncio.timeout(30):
+        yield app
+
+
+class Desk:
+    """Tools that count how often they run, and hang until they are let go."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+        self.open = asyncio.Event()
+
+    def tools(self) -> list[Any]:
+        @tool
+        async def quick() -> str:
+            """Returns at once."""
+            self.runs.append("quick")
+            return "quick"
+
+        @tool
+        async def slow() -> str:
+            """Hangs."""
+            self.runs.append("slow")
+            await self.open.wait()
+            return "slow"
+
+        @tool(idempotent=True)
+        async def again() -> str:
+            """Hangs, and may run twice."""
+            self.runs.append("again")
+            await self.open.wait()
+            return "again"
+
+        return [quick, slow, again]
+
+
+async def reach(run: Run, found: Callable[[Any], bool]) -> None:
+    """Wait until the run comes to an event."""
+    async for event in run.events():
+        if found(event):
+            return
+    raise AssertionError("the run ended before")
+
+
+async def left_and_continued(
+    path: Path, before: Any, after: Any, found: Callable[[Any], bool], ready: Any = None
+) -> tuple[Result, list[Any]]:
+    """Lose a worker at an event, and let another one finish the run; its result and events."""
+    async with running(path, before) as app:
+        run = await app.start(before.name, "Is it sunny?")
+        await reach(run, found)
+        if ready is not None:
+            await until(ready)
+    async with running(path, after) as app:
+        run = await app.run(run.id)
+        result = await run.result()
+        events = [event async for event in run.events()]
+    state = State()
+    for event in events:
+        state.apply(event)  # the stream is legal from its first event to its last
+    return result, events
+
+
+def is_delta(event: Any) -> bool:
+    return isinstance(event, ev.TextDelta | ev.SummaryTextDelta | ev.ArgumentsDelta)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        [think(LONG, pace=SLOW)],
+        [think("Hm."), say(LONG, pace=SLOW)],
+        [think("Hm."), call("quick"), call("slow", text=LONG, pace=SLOW)],
+    ],
+    ids=["reasoning", "text", "arguments"],
+)
+async def test_an_unfinished_turn_is_superseded_and_asked_for_again(
+    tmp_path: Path, begun: Any
+) -> None:
+    desk = Desk()
+    before = Agent("a", model=Scripted(begun), tools=desk.tools())
+    after = Agent("a", model=Scripted([say("Sunny.")]), tools=desk.tools())
+    last = type(begun[-1]).__name__
+
+    def found(event: Any) -> bool:
+        if last == "Call":
+            return isinstance(event, ev.ArgumentsDelta) and event.output_index == 2
+        return isinstance(event, ev.SummaryTextDelta if last == "Think" else ev.TextDelta)
+
+    result, events = await left_and_continued(tmp_path, before, after, found)
+    assert (result.status, result.text) == ("completed", "Sunny.")
+    assert [item["type"] for item in result.items] == ["message"]
+    assert desk.runs == []
+    [attempt] = [event for event in events if isinstance(event, ev.TaskAttempt)]
+    assert attempt.reason == "worker_lost"
+    assert len(attempt.superseded) == len(begun)
+
+
+async def test_a_finished_tool_does_not_run_again_and_a_running_one_is_interrupted(
+    tmp_path: Path,
+) -> None:
+    desk = Desk()
+    model = Scripted([think("Hm."), call("quick"), call("slow")], [say("Half of it.")])
+    agent = Agent("a", model=model, tools=desk.tools())
+    result, _ = await left_and_continued(
+        tmp_path,
+        agent,
+        agent,
+        lambda event: isinstance(event, ev.OutputItemDone) and event.item.id.startswith("fco"),
+        lambda: "slow" in desk.runs,
+    )
+    assert desk.runs.count("quick") == desk.runs.count("slow") == 1
+    assert [item["type"] for item in result.items] == [
+        *("reasoning", "tool_call", "tool_call", "tool_result", "tool_result", "message")
+    ]
+    assert result.items[4]["error"]["code"] == "interrupted"
+    assert "interrupted" in str(result.to_input_list())
+    assert result.text == "Half of it."
+
+
+async def test_a_running_idempotent_tool_runs_again(tmp_path: Path) -> None:
+    desk = Desk()
+    agent = Agent("a", model=Scripted([call("again")], [say("Done.")]), tools=desk.tools())
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "?")
+        await reach(run, lambda event: isinstance(event, ev.ToolCallStarted))
+        await until(lambda: desk.runs == ["again"])
+    desk.open.set()
+    async with running(tmp_path, agent) as app:
+        result = await (await app.run(run.id)).result()
+    assert desk.runs == ["again", "again"]
+    assert result.items[1]["block_list"][0]["text"] == "again"
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("place", ["text", "tool"])
+async def test_a_sub_agent_goes_on_in_its_own_task(tmp_path: Path, levels: int, place: str) -> None:
+    desk = Desk()
+
+    def tree(*answers: Any) -> Agent:
+        agent = Agent("child", model=Scripted(*answers), tools=desk.tools())
+        for level in range(levels):
+            model = Scripted([call(agent.name, prompt="?")], [say(f"Level {level}.")])
+            agent = Agent(f"above{level}", model=model, tools=[agent.as_tool()])
+        return agent
+
+    second = [say(LONG, pace=SLOW)] if place == "text" else [call("slow")]
+    before = tree([call("quick")], second)
+    after = tree([call("quick")], second if place == "tool" else [say("Sunny.")], [say("Sunny.")])
+
+    def found(event: Any) -> bool:
+        return isinstance(event, ev.TextDelta if place == "text" else ev.OutputItemDone)
+
+    ready = None if place == "text" else lambda: "slow" in desk.runs
+    result, events = await left_and_continued(tmp_path, before, after, found, ready)
+    created = [e for e in events if isinstance(e, ev.TaskCreated) and e.parent_task_id]
+    assert len(created) == levels
+    assert desk.runs.count("quick") == 1
+    assert desk.runs.count("slow") == (place == "tool")
+    assert result.status == "completed"
+    ends = [e.task_id for e in events if isinstance(e, ev.TaskCompleted)]
+    assert ends == [*(e.task_id for e in reversed(created)), result.object["task_id"]]
+    if place == "tool":
+        assert "interrupted" in str(result.object)
+
+
+async def test_a_run_that_ended_its_turn_is_only_completed(tmp_path: Path) -> None:
+    """A worker is lost between the last event of the answer and the end of the run."""
+    held = asyncio.Event()
+
+    async def hold(text: str) -> None:
+        await held.wait()
+
+    model = Scripted([say("Sunny.")], [say("Said twice.")])
+    before = Agent("a", model=model, output_guardrails=[hold])
+    after = Agent("a", model=model)
+    result, events = await left_and_continued(
+        tmp_path, before, after, lambda event: isinstance(event, ev.TaskUsage)
+    )
+    assert result.text == "Sunny."
+    assert not any(isinstance(event, ev.TaskAttempt) for event in events)
+
+
+# --- the next turn, with a strict provider -------------------------------------------------------
+
+APIS = ["openai", "openai-chat", "anthropic"]
+
+
+@asynccontextmanager
+async def opened(api: str, provider: Simulator) -> AsyncIterator[Any]:
+    base = provider.url if api == "anthropic" else provider.openai_url
+    model = open_model(f"{api}:model-1", base_url=base, api_key="any")
+    try:
+        yield model
+    finally:
+        await model.close()
+
+
+PLACES: dict[str, Any] = {
+    "reasoning": [think(LONG, pace=SLOW)],
+    "text": [think("Hm."), say(LONG, pace=SLOW)],
+    "arguments": [think("Hm."), call("quick"), call("slow", text=LONG, pace=SLOW)],
+    "tool": [think("Hm."), call("quick"), call("slow")],
+    "child": [think("Hm."), call("child", prompt="?")],
+}
+
+
+def is_there(place: str, desk: Desk) -> Callable[[Any], bool]:
+    def found(event: Any) -> bool:
+        match place:
+            case "reasoning":
+                return isinstance(event, ev.SummaryTextDelta | ev.ReasoningTextDelta)
+            case "text":
+                return isinstance(event, ev.TextDelta)
+            case "arguments":
+                return isinstance(event, ev.ArgumentsDelta) and event.output_index == 2
+            case "tool":
+                return isinstance(event, ev.ToolCallStarted)
+        return isinstance(event, ev.TaskCreated) and event.parent_task_id is not None
+
+    return found
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("how", ["cancel", "crash"])
+@pytest.mark.parametrize("place", list(PLACES))
+async def test_the_conversation_goes_on_after_a_cancel_or_a_crash_anywhere(
+    tmp_path: Path, api: str, how: str, place: str
+) -> None:
+    desk = Desk()
+    child = Agent("child", model=Scripted([think("Deep."), say(LONG, pace=SLOW)]))
+    if how == "crash":
+        child = Agent("child", model=Scripted([call("slow")], [say("Child.")]), tools=desk.tools())
+    begun = PLACES[place]
+    async with Simulator(begun, [say("Sunny.")]) as provider, opened(api, provider) as model:
+        agent = Agent("a", model=model, tools=[*desk.tools(), child.as_tool()])
+        async with running(tmp_path, agent) as app:
+            run = await app.start("a", "Is it sunny?", thread="t")
+            await reach(run, is_there(place, desk))
+            if how == "cancel":
+                await run.cancel("The user left.")
+                stopped = await run.result()
+                assert (stopped.status, stopped.object["reason"]) == ("cancelled", "The user left.")
+        desk.open.set()
+        async with running(tmp_path, agent) as app:
+            if how == "crash":
+                assert (await (await app.run(run.id)).result()).status == "completed"
+            again = await (await app.start("a", "And now?", thread="t")).result()
+        assert (again.status, again.text) == ("completed", "Sunny.")
+        assert provider.refusals == []
+
+
+# --- a killed process ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [4, 10, 16, 20, 24, 28, 32])
+async def test_a_process_that_ends_at_a_commit_runs_no_tool_twice(
+    tmp_path: Path, times: int
+) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "tests.runtime.agent_crashing", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TAILRACE_CRASH_AT": f"append.after:{times}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, crash_points.STATUS), done.stderr
+    app = application(tmp_path)
+    async with app.running(), asyncio.timeout(30):
+        run = await app.run(RUN)
+        result = await run.result()
+        events = [event async for event in run.events()]
+    state = State()
+    for event in events:
+        state.apply(event)
+    assert (result.status, result.text) == ("completed", "All.")
+    ran = (tmp_path / "ran.txt").read_text().split()
+    assert ran.count("once") <= 1
+    assert ran.count("inside") <= 1
+    results = [item for item in result.items if item["type"] == "tool_result"]
+    assert len(results) == 3
+    for item in results:
+        assert item.get("error", {}).get("code") in (None, "interrupted")
