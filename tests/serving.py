@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[1]
 class Served:
     """`tailrace serve` on one database; `restart` is a SIGKILL and a new process."""
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, application: str = "tests.serving_app:app") -> None:
         self.database = database
+        self._application = application
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
         self.start()
@@ -28,7 +29,7 @@ class Served:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tailrace.cli", "serve"),
-                *("tests.serving_app:app", "--port", port),
+                *(self._application, "--port", port),
             ],
             cwd=ROOT,
             env=environment,

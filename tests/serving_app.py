@@ -6,29 +6,31 @@ import asyncio
 import os
 from typing import Any
 
-from tailrace import demo
+from examples.research import editor
 from tailrace.app import Tailrace
 from tailrace.core.closing import closing
 from tailrace.core.events import TaskAttempt
-from tailrace.core.history import history
-from tailrace.runtime.task import TaskWriter
+from tailrace.history import history
+from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.runtime.task import Task
+from tests import written_agent
 
 
-async def broken(task: TaskWriter) -> None:
+async def broken(task: Task) -> None:
     with task.message() as message:
         message.text("Half an ans")
         await task.drain()
         raise RuntimeError("the secret password is hunter2")
 
 
-async def endless(task: TaskWriter) -> None:
+async def endless(task: Task) -> None:
     with task.message() as message:
         while True:
             message.text("tick ")
             await asyncio.sleep(0.02)
 
 
-async def recovered(task: TaskWriter) -> None:
+async def recovered(task: Task) -> None:
     """What a worker writes that takes over from one that was lost in the middle of a message."""
     lost = task.message().__enter__()
     lost.text("Half an ans")
@@ -42,7 +44,7 @@ async def recovered(task: TaskWriter) -> None:
         message.text("A whole answer.")
 
 
-async def remembers(task: TaskWriter) -> None:
+async def remembers(task: Task) -> None:
     """Say what was asked along the conversation; ask the page's own tool when asked to add."""
     roots = [state.root for state in await task.chain()]
     texts = [text for root in roots if root is not None for text in _texts(root.facts["input"])]
@@ -54,7 +56,7 @@ async def remembers(task: TaskWriter) -> None:
         message.text(" ".join(texts))
 
 
-async def recalls(task: TaskWriter) -> None:
+async def recalls(task: Task) -> None:
     """Say what a model would read; ask the client's tool and one of our own on the way."""
     read = history(await task.chain(), "openai_chat").items
     asked = read[-1]["content"]
@@ -82,16 +84,19 @@ def _texts(given: Any) -> list[str]:
     return [part["text"] for part in parts if part["type"] == "text"]
 
 
+agents: dict[str, AgentFunction] = {
+    "assistant": written_agent.assistant(0.0),
+    "slow": written_agent.assistant(0.02),
+    "broken": broken,
+    "endless": endless,
+    "recovered": recovered,
+    "remembers": remembers,
+    "recalls": recalls,
+    "editor": editor,
+}
+
 app = Tailrace(
-    {
-        "assistant": demo.assistant(0.0),
-        "slow": demo.assistant(0.02),
-        "broken": broken,
-        "endless": endless,
-        "recovered": recovered,
-        "remembers": remembers,
-        "recalls": recalls,
-    },
+    agents,
     os.environ.get("TAILRACE_TEST_DB", ":memory:"),
     origins=os.environ.get("TAILRACE_TEST_ORIGINS", "").split(),
 )

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from tailrace.core.events import AnyEvent
 from tailrace.core.fold import State
-from tailrace.testing.wire import as_recorded
+from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire.openai_responses import FORMAT, response_object
 from tests.wire.openai_scripts import Script
 

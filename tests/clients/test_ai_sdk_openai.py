@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.core import events as ev
 from tailrace.core.items import Text
-from tailrace.testing.wire import encoded
+from tailrace.testing.wire_kit import encoded
 from tailrace.wire.openai_responses import FORMAT, response_object
 from tests.clients.openai_serving import Serving, plain
 from tests.node import run_node

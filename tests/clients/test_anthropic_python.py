@@ -16,8 +16,8 @@ from anthropic import Anthropic, APIStatusError, AsyncAnthropic, MessageStream, 
 from anthropic.types import RawMessageStreamEvent
 
 from tailrace.core.fold import State
-from tailrace.testing.wire import as_recorded, is_log
-from tailrace.wire.anthropic_messages import FORMAT
+from tailrace.testing.wire_kit import as_recorded, is_log
+from tailrace.wire.anthropic_messages.encoder import FORMAT
 from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
 from tests.ingest.anthropic_oracle import told_by
@@ -111,7 +111,8 @@ def check_content(blocks: list[Any], view: Any) -> None:
 
     assert sorted(one["text"] for one in of("text")) == texts_of(view)
     assert sorted(one["thinking"] for one in of("thinking")) in thoughts_of(view)
-    assert {one["signature"] for one in of("thinking")} <= {""}
+    ids = {item["id"] for item in view["output"] if item["type"] == "reasoning"}
+    assert {one["signature"] for one in of("thinking")} <= ids
     assert calls("tool_use") == calls_of(view, clients=True)
     assert calls("mcp_tool_use") == calls_of(view, clients=False)
     results = sorted((one["tool_use_id"], one["is_error"]) for one in of("mcp_tool_result"))

@@ -74,13 +74,14 @@ def bundled(source: str, folder: Path) -> str:
     return run_node([esbuild, folder / "page.mjs", *options], env=environment)
 
 
-def test_the_page_of_the_readme_works_on_another_port_where_it_is_listed(
+def test_the_page_of_the_docs_works_on_another_port_where_it_is_listed(
     pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = f"http://localhost:{pages.port}"
     monkeypatch.setenv("TAILRACE_TEST_ORIGINS", listed)
     served = Served(tmp_path / "log.db")
-    (example,) = re.findall(r"```ts\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    guide = (ROOT / "docs" / "clients.md").read_text()
+    (example,) = re.findall(r"```ts\n(.*?)```", guide, re.DOTALL)
     head = f"{REPORT}const server = '{served.url}';\n"
     source = example.replace("http://localhost:8000", served.url)
     assert served.url in source

@@ -23,7 +23,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall
-from tailrace.testing.wire import is_log
+from tailrace.testing.wire_kit import is_log
 from tailrace.wire.openai_chat import FORMAT
 from tests.node import run_node
 from tests.serving import Served

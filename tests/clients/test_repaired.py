@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import uvicorn
-from hypothesis import given, settings
+from hypothesis import given
 from openai import OpenAI
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -25,10 +25,10 @@ import tailrace
 from tailrace import ResponsesCompat
 from tailrace.server.proxy import Proxy
 from tests.node import ROOT, run_node
-from tests.wire import odd_backends
-from tests.wire.odd_backends import BACKENDS
-from tests.wire.responses_streams import HERE, Json, stream, sunny
-from tests.wire.test_responses_repair_properties import bare, unnamed, unnumbered
+from tests.repair import odd_backends
+from tests.repair.odd_backends import BACKENDS
+from tests.repair.streams import HERE, Json, stream, sunny
+from tests.repair.test_stream_properties import bare, unnamed, unnumbered
 
 AGENTSCOPE = ROOT / ".venv-agentscope" / "bin" / "python"
 THOUGHT, ANSWER = "Sun or rain? Sun.", "It is sunny."
@@ -120,7 +120,7 @@ def agentscope_urls() -> Iterator[dict[str, str]]:
     process.communicate()
 
 
-@pytest.fixture(params=["recorded_urls", "agentscope_urls"])
+@pytest.fixture(params=["recorded_urls", pytest.param("agentscope_urls", marks=pytest.mark.soak)])
 def urls(request: pytest.FixtureRequest) -> dict[str, str]:
     found: dict[str, str] = request.getfixturevalue(request.param)
     return found
@@ -195,7 +195,6 @@ def texts(events: list[Json], type_: str) -> str:
     return found
 
 
-@settings(max_examples=25)
 @given(bare() | unnamed() | unnumbered())
 def test_openai_python_reads_damaged_streams(
     recorded: Backend, recorded_urls: dict[str, str], case: tuple[list[Json], list[Json]]

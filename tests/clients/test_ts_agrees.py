@@ -17,7 +17,7 @@ from tailrace.core.codec import encode_event
 from tailrace.core.fold import State
 from tailrace.core.snapshot import saved
 from tailrace.core.view import client_view, whole_object
-from tailrace.testing.runs import Run, legal_runs
+from tailrace.testing.strategies import Run, legal_runs
 from tests.node import CLIENT_TS, node_env, node_path
 
 

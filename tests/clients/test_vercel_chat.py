@@ -16,8 +16,9 @@ import uvicorn
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, InputRequest, Message
-from tailrace.testing.wire import as_recorded, encoded
-from tailrace.wire.vercel_ui import FORMAT
+from tailrace.testing.wire_kit import as_recorded, encoded
+from tailrace.wire.vercel_ui.encoder import FORMAT
+from tests.effort import CUTS, sample
 from tests.node import run_node
 from tests.serving import Served
 from tests.wire.vercel_checker import UiReader, responses_of
@@ -326,7 +327,8 @@ def test_cut_after_every_frame_of_the_real_server_chat_resumes_to_the_same_answe
     parts = {part["type"] for part in whole["messages"][1]["parts"]}
     assert parts >= {"reasoning", "dynamic-tool", "data-task-item", "text", "source-document"}
     frames = count_frames(real, body)
-    chats: list[Json] = [{"id": f"cut-{cut}", "cut": cut} for cut in range(1, frames + 1)]
+    cuts = sample(range(1, frames + 1), CUTS)
+    chats: list[Json] = [{"id": f"cut-{cut}", "cut": cut} for cut in cuts]
     answers = talk(real, chats, body=body)
     expected = told(whole)
     for chat, answer in zip(chats, answers, strict=True):

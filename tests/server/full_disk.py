@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 
 from tailrace.app import Tailrace
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 
 
-async def agent(_task: TaskWriter) -> None:
+async def agent(_task: Task) -> None:
     pass
 
 

@@ -9,23 +9,20 @@ from pathlib import Path
 import apsw
 import httpx
 import pytest
-from starlette.requests import Request
 
 from tailrace.app import Tailrace
-from tailrace.core.errors import StorageError
-from tailrace.runtime.task import TaskWriter
-from tailrace.server.door import answering
-from tailrace.stores import sqlite_schema
+from tailrace.runtime.task import Task
+from tailrace.stores.sqlite import schema
 
 
-async def agent(task: TaskWriter) -> None:
+async def agent(task: Task) -> None:
     with task.message() as message:
         message.text("It is sunny.")
 
 
 @pytest.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tailrace]:
-    monkeypatch.setattr(sqlite_schema, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
     made = Tailrace({"a": agent}, tmp_path / "log.db")
     async with asyncio.timeout(30), made.running():
         yield made
@@ -49,14 +46,3 @@ async def test_a_database_that_stays_busy_is_503_with_a_time_to_come_back(
         other.execute("rollback")
         other.close()
         assert (await client.post("/runs", json=body)).status_code == 201
-
-
-async def test_a_database_that_is_broken_promises_no_better_time() -> None:
-    async def damaged(_request: object) -> object:
-        raise StorageError("The database is damaged.")
-
-    answer: httpx.Response = await answering(damaged)(  # type: ignore[assignment]
-        Request({"type": "http"})
-    )
-    assert answer.status_code == 503
-    assert "retry-after" not in answer.headers

@@ -9,9 +9,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from tailrace import ResponsesCompat
-from tailrace.server import compat
-from tailrace.server.compat import BackendCut
-from tests.wire.responses_streams import HERE, Read, events_of, repaired, response, stream, sunny
+from tailrace.server import repair_middleware
+from tailrace.server.repair_middleware import BackendCut
+from tests.repair.streams import HERE, Read, events_of, repaired, response, stream, sunny
 
 RAW = {"type": "reasoning", "id": "rs_0", "content": [{"type": "reasoning_text", "text": "Hm."}]}
 
@@ -174,7 +174,7 @@ async def test_errors_other_types_and_what_is_compressed_pass(app: App) -> None:
 
 
 async def test_a_json_answer_too_large_to_hold_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "MAX_BODY_BYTES", 20)
+    monkeypatch.setattr(repair_middleware, "MAX_BODY_BYTES", 20)
     before = json.dumps(response("completed", [RAW])).encode()
     for bodies in ([before], [before[:10], before[10:60], before[60:]]):
         app = App(*bodies, kind="application/json")

@@ -19,8 +19,8 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.errors import Stopping
 from tailrace.core.view import client_view
-from tailrace.runtime.agents import restartable
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.agent_functions import restartable
+from tailrace.runtime.task import Task
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from datetime import timedelta
 from tailrace.app import Tailrace
-from tailrace.runtime.agents import restartable
+from tailrace.runtime.agent_functions import restartable
 from starlette.applications import Starlette
 
 async def slow(task):
@@ -172,7 +172,7 @@ def test_a_second_signal_ends_the_wait(tmp_path: Path) -> None:
 async def test_an_application_that_stops_lets_its_runs_finish(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
-    async def agent(task: TaskWriter) -> None:
+    async def agent(task: Task) -> None:
         task.notice("Here.")
         await go_on.wait()
 
@@ -190,3 +190,28 @@ async def test_an_application_that_stops_lets_its_runs_finish(tmp_path: Path) ->
         go_on.set()
         await draining
         assert client_view(await runs.state(run_id))["status"] == "completed"
+
+
+async def test_a_drain_that_fails_at_a_signal_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = asyncio.Event()
+    drain = Tailrace.drain
+
+    async def fails_once(app: Tailrace) -> None:
+        if failed.is_set():
+            return await drain(app)
+        failed.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Tailrace, "drain", fails_once)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        app = Tailrace({}, tmp_path / "log.db")
+        async with asyncio.timeout(20), app.running():
+            os.kill(os.getpid(), signal.SIGTERM)
+            await failed.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(RuntimeError, match="Not running"):
+        _ = app.runs

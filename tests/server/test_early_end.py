@@ -14,10 +14,11 @@ from tailrace.app import Tailrace
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import InputRequest
 from tailrace.core.sse import Parser
-from tailrace.ports import NewRun
+from tailrace.ports import Batch, NewRun
 from tailrace.runtime import recovery
-from tailrace.runtime.task import TaskWriter
-from tailrace.testing._follow import all_seen
+from tailrace.runtime.task import Task
+from tailrace.testing.follow_kit.setup import all_seen
+from tailrace.wire.formats import FORMATS
 
 LAST_FRAMES = {
     "openai-responses": b"event: response.failed\n",
@@ -34,7 +35,7 @@ class Stage:
         self.go_on = asyncio.Event()
         self.end = asyncio.Event()
 
-    async def begin_again(self, task: TaskWriter) -> None:
+    async def begin_again(self, task: Task) -> None:
         task.message().__enter__().text("It is rai")
         await task.drain()
         await self.go_on.wait()
@@ -42,7 +43,7 @@ class Stage:
         await task.drain()
         await self.end.wait()
 
-    async def ask(self, task: TaskWriter) -> None:
+    async def ask(self, task: Task) -> None:
         with task.message() as message:
             message.text("Which city?")
         await task.drain()
@@ -102,14 +103,16 @@ async def test_a_resume_after_the_last_frame_is_answered_at_once(
     app: Tailrace, client: httpx.AsyncClient, stage: Stage
 ) -> None:
     run_id, content = await followed(app, client, stage, "begin_again", "openai-responses")
-    *_, before, last = (json.loads(one.data) for one in Parser().feed(content))
+    *_, before, last, done = (one.data for one in Parser().feed(content))
+    assert done == "[DONE]"
     path = f"/v1/responses/{run_id}"
     async with asyncio.timeout(10):
-        for cursor, rest in ((before, [last]), (last, [])):
-            query = {"stream": "true", "starting_after": cursor["sequence_number"]}
+        for cursor, rest in ((before, [last, done]), (last, [done])):
+            number = json.loads(cursor)["sequence_number"]
+            query = {"stream": "true", "starting_after": number}
             answer = await client.get(path, params=query)
             assert answer.status_code == 200
-            assert [json.loads(one.data) for one in Parser().feed(answer.content)] == rest
+            assert [one.data for one in Parser().feed(answer.content)] == rest
 
 
 async def test_a_chat_that_waits_for_people_ends_its_response(
@@ -124,13 +127,42 @@ async def test_a_chat_that_waits_for_people_ends_its_response(
     assert again.content.endswith(b"data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize("name", ["openai-chat", "anthropic-messages"])
-async def test_a_stream_that_cannot_be_read_ends_with_an_error_and_is_not_empty(name: str) -> None:
+UNREADABLE = {
+    "unsupported_protocol": (
+        b'{"type":"task.created","task_id":"r","sequence_number":1,"protocol":2}'
+    ),
+    "malformed_event": b'{"type":"task.created","task_id":5,"sequence_number":1}',
+}
+
+
+@pytest.mark.parametrize("code", UNREADABLE)
+@pytest.mark.parametrize("name", FORMATS)
+async def test_a_run_that_cannot_be_read_is_an_error_and_no_empty_stream(
+    name: str, code: str
+) -> None:
     app = Tailrace({}, "sqlite://:memory:", worker=False)
-    public = b'{"type":"task.created","task_id":"r","sequence_number":1,"protocol":2}'
+    run = NewRun(run_id="r", agent="a", thread_id="t", public=UNREADABLE[code])
     async with asyncio.timeout(20), app.running():
-        await app.runs.store.create(NewRun(run_id="r", agent="a", thread_id="t", public=public))
+        await app.runs.store.create(run)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.get("/runs/r/events", params={"format": name})
-    assert LAST_FRAMES[name] in answer.content
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, code)
+
+
+@pytest.mark.parametrize("name", ["task", "run"])
+async def test_a_resume_before_an_event_that_cannot_be_read_is_an_error(name: str) -> None:
+    """A client whose stream broke off there connects again with its cursor."""
+    app = Tailrace({}, "sqlite://:memory:", worker=False)
+    first = b'{"type":"task.created","task_id":"r","sequence_number":1,"agent":"a"}'
+    run = NewRun(run_id="r", agent="a", thread_id="t", public=first)
+    broken = b'{"type":"task.in_progress","task_id":5,"sequence_number":2}'
+    batch = Batch(run_id="r", epoch=1, first_seq=2, publics=[broken], privates=[b""])
+    async with asyncio.timeout(20), app.running():
+        await app.runs.store.create(run)
+        assert await app.runs.store.append([batch]) == [None]
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            query = {"format": name, "after": "1-1" if name == "task" else "1"}
+            answer = await client.get("/runs/r/events", params=query)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "malformed_event")

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from tailrace.app import Tailrace
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 from tests.core.test_ids import BAD, GOOD
 
 
-async def agent(task: TaskWriter) -> None:
+async def agent(task: Task) -> None:
     with task.message() as message:
         message.text("It is sunny.")
 

@@ -18,13 +18,13 @@ import pytest
 from benchmarks.client import Server
 from benchmarks.memory import Crowd, measure, write_run
 from tailrace.app import Tailrace
-from tailrace.core.pieces import SEND_BYTES
+from tailrace.core.json_pieces import SEND_BYTES
 from tailrace.core.sse import Parser
 from tailrace.core.view import client_view
-from tailrace.runtime.building import LARGE_BYTES, build
-from tailrace.runtime.task import TaskWriter
-from tailrace.server import response
-from tailrace.server.stream import RunStream
+from tailrace.runtime.offload import LARGE_BYTES, build
+from tailrace.runtime.task import Task
+from tailrace.server import sse_response
+from tailrace.server.run_stream import RunStream
 from tailrace.wire import openai_responses, task
 from tests.server.raw_backend import serving
 from tests.serving import Served
@@ -60,7 +60,7 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return database, write_run(str(database), RUN_BYTES)
 
 
-async def talker(work: TaskWriter) -> None:
+async def talker(work: Task) -> None:
     for _ in range(4):
         with work.message() as message:
             message.text("x" * 1_000_000)
@@ -134,7 +134,7 @@ async def test_a_large_run_is_the_same_object_for_clients_as_for_python(app: Tai
 async def test_a_client_that_stops_reading_is_reset_and_its_cursor_stays_valid(
     path: str, header: str, app: Tailrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.3)
     run_id = await finished(app)
     async with serving(app) as url:
         with socket.socket() as client:

@@ -15,13 +15,13 @@ from starlette.applications import Starlette
 from tailrace.app import Tailrace
 from tailrace.core.errors import StorageBusy
 from tailrace.ports import Store
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 from tailrace.stores import open_store
 
 DEADLINE = 20.0
 
 
-async def hello(task: TaskWriter) -> None:
+async def hello(task: Task) -> None:
     with task.message() as message:
         message.text("Hello")
 

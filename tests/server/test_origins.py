@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.errors import CallerError
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 
 PAGE = "http://localhost:3000"
 ASKING = {
@@ -20,7 +20,7 @@ ASKING = {
 }
 
 
-async def hello(task: TaskWriter) -> None:
+async def hello(task: Task) -> None:
     with task.message() as message:
         message.text("Hello")
 

@@ -20,14 +20,14 @@ from tailrace.core.events import TaskInProgress
 from tailrace.runtime import outage, runs
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.recovery import whole_state
-from tailrace.runtime.task import TaskWriter
-from tailrace.server import door
+from tailrace.runtime.task import Task
+from tailrace.server import guard
 from tests.services import Postgres, Redis
 
 BODY = {"agent": "a", "input": "?"}
 
 
-async def agent(task: TaskWriter) -> None:
+async def agent(task: Task) -> None:
     with task.message() as message:
         message.text("It is sunny.")
 
@@ -37,7 +37,7 @@ async def app(
     postgres_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Tailrace]:
     # The same in a tenth of the time.
-    monkeypatch.setattr(door, "STORE_SECONDS", door.STORE_SECONDS / 10)
+    monkeypatch.setattr(guard, "STORE_SECONDS", guard.STORE_SECONDS / 10)
     monkeypatch.setattr(outage, "SLOW_SECONDS", outage.SLOW_SECONDS / 10)
     made = Tailrace({"a": agent}, postgres_url, bus=redis.url)
     async with asyncio.timeout(60), made.running():
@@ -147,7 +147,7 @@ async def test_a_server_that_stops_is_not_ready(app: Tailrace, client: httpx.Asy
 
 
 def test_a_request_waits_for_the_store_less_than_five_seconds() -> None:
-    assert door.STORE_SECONDS < 4.5
+    assert guard.STORE_SECONDS < 4.5
 
 
 async def test_without_its_bus_a_server_is_ready_and_says_so(
@@ -214,7 +214,7 @@ async def test_takeovers_are_logged(
     async with asyncio.timeout(30), app.running():
         run_id = await app.runs.start("a", "?")
         await app.runs.cancel(run_id)
-        assert f"run {run_id} is taken over to end it" in caplog.text
+        assert f"run {run_id} (agent a) is ended here" in caplog.text
         run_id = await app.runs.start("a", "?")
         store = app.runs.store
         (claim,) = await store.claim("lost", ["a"], 0.01)
@@ -224,4 +224,4 @@ async def test_takeovers_are_logged(
         await emitter.drain()
         async with Tailrace({"a": agent}, tmp_path / "log.db").running():
             assert await app.runs.reader.ended(run_id, 20)
-        assert f"took over run {run_id} of agent a" in caplog.text
+        assert f"took over run {run_id} (agent a, thread " in caplog.text

@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from tailrace.app import Tailrace
-from tailrace.server import body, http
+from tailrace.server import http_protocol, request_body
 from tests.serving import Served
 
 JSON = {"content-type": "application/json"}
@@ -84,11 +84,27 @@ ASKED = {"model": "assistant", "input": "?"}
     [
         ("/v1/responses", {"model": "assistant"}, "input"),
         ("/v1/responses", {**ASKED, "input": 5}, "input"),
-        ("/v1/responses", {**ASKED, "input": ["?"]}, "input"),
-        ("/v1/responses", {**ASKED, "input": [{"role": 5, "content": "?"}]}, "input"),
-        ("/v1/responses", {**ASKED, "input": [{"type": 5, "content": "?"}]}, "input"),
-        ("/v1/responses", {**ASKED, "input": [{"role": "user", "content": 5}]}, "input"),
-        ("/v1/responses", {**ASKED, "input": [{"role": "user", "content": [5]}]}, "input"),
+        ("/v1/responses", {**ASKED, "input": ["?"]}, "input[0]"),
+        ("/v1/responses", {**ASKED, "input": [{"role": 5, "content": "?"}]}, "input[0].role"),
+        ("/v1/responses", {**ASKED, "input": [{"type": 5, "content": "?"}]}, "input[0].type"),
+        ("/v1/responses", {**ASKED, "input": [{"role": "user", "content": 5}]}, "input[0].content"),
+        (
+            "/v1/responses",
+            {**ASKED, "input": [{"role": "user", "content": [5]}]},
+            "input[0].content",
+        ),
+        ("/v1/responses", {**ASKED, "input": []}, "input"),
+        ("/v1/responses", {**ASKED, "input": [{}]}, "input[0].role"),
+        ("/v1/responses", {**ASKED, "input": [{"role": "user"}]}, "input[0].content"),
+        (
+            "/v1/responses",
+            {**ASKED, "input": [{"type": "message", "role": "user"}]},
+            "input[0].content",
+        ),
+        ("/v1/responses", {**ASKED, "input": [{"role": "robot", "content": "?"}]}, "input[0].role"),
+        ("/v1/responses", {**ASKED, "previous_response_id": "a\0b"}, "previous_response_id"),
+        ("/runs", {"agent": "assistant", "thread_id": "a\0b"}, "thread_id"),
+        ("/runs", {"agent": "assistant", "imput": "?"}, "imput"),
         ("/v1/responses", {**ASKED, "stream": "yes"}, "stream"),
         ("/v1/responses", {**ASKED, "background": 1}, "background"),
         ("/v1/responses", {**ASKED, "temperature": "hot"}, "temperature"),
@@ -114,13 +130,19 @@ def test_a_field_of_the_wrong_type_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
-    "messages", [[5], [], None, "hi", [{"role": 5}], [{"parts": 5}], [{"parts": [5]}]]
+    "messages",
+    [
+        *([5], [], None, "hi", [{"role": 5}], [{"role": "user"}]),
+        [{"role": "user", "parts": 5}],
+        [{"role": "user", "parts": [5]}],
+        [{"role": "tool", "parts": []}],
+    ],
 )
 def test_use_chat_gets_a_sentence_and_no_json(served: Served, messages: Any) -> None:
     answer = httpx.post(f"{served.url}/api/chat", json={"id": "c", "messages": messages})
     assert answer.status_code == 400
     assert answer.headers["content-type"].startswith("text/plain")
-    assert answer.text == "`messages` must be a list of messages."
+    assert answer.text.startswith("`messages")
 
 
 def test_every_error_on_the_chat_path_is_a_sentence(served: Served) -> None:
@@ -146,7 +168,7 @@ def test_every_error_on_the_chat_path_is_a_sentence(served: Served) -> None:
         (b'{"agent":"assistant","input":"\\ud800"}', "\\ud800, half of a surrogate pair"),
         (b'{"agent":"assistant","input":"\\udc00\\ud800"}', "\\udc00, half of a surrogate pair"),
         (b'{"agent":"assistant","input":NaN}', "NaN"),
-        (b'{"agent":"assistant","input":1e999}', "infinities"),
+        (b'{"agent":"assistant","input":1e999}', "infinity"),
         (b'{"agent":"assistant","input":%b}' % (b"9" * 5000), "too many digits"),
     ],
 )
@@ -242,7 +264,12 @@ def test_a_head_beyond_the_bound_is_refused_while_it_arrives(served: Served) -> 
     assert long.status_code == 200
 
 
-async def ask(app: Any, chunks: AsyncIterator[bytes]) -> tuple[int, dict[bytes, Any]]:
+CHUNKED = (b"transfer-encoding", b"chunked")
+
+
+async def ask(
+    app: Any, chunks: AsyncIterator[bytes], length: tuple[bytes, bytes] = CHUNKED
+) -> tuple[int, dict[bytes, Any]]:
     """POST /runs to an application in this process; the body may never end."""
     scope = {
         "type": "http",
@@ -252,7 +279,7 @@ async def ask(app: Any, chunks: AsyncIterator[bytes]) -> tuple[int, dict[bytes, 
         "headers": [
             (b"host", b"localhost"),
             (b"content-type", b"application/json"),
-            (b"transfer-encoding", b"chunked"),
+            length,
         ],
     }
     sent: list[Any] = []
@@ -267,10 +294,34 @@ async def ask(app: Any, chunks: AsyncIterator[bytes]) -> tuple[int, dict[bytes, 
     return sent[0]["status"], {**dict(sent[0]["headers"]), b"body": json.loads(sent[1]["body"])}
 
 
+async def test_a_body_whose_length_is_too_large_is_refused_before_it_is_read(
+    tmp_path: Path,
+) -> None:
+    was_read: list[bool] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        was_read.append(True)
+        yield b"{"
+
+    app = Tailrace({}, tmp_path / "log.db")
+    async with app.running():
+        length = (b"content-length", b"%d" % (request_body.MAX_BODY_BYTES + 1))
+        status, answer = await ask(app, body(), length)
+    assert (status, answer[b"connection"]) == (413, b"close")
+    assert answer[b"body"]["error"]["code"] == "too_large"
+    assert not was_read
+
+
+def test_a_misspelt_field_is_refused_with_the_right_name(served: Served) -> None:
+    body = {"agent": "assistant", "imput": "?"}
+    found = httpx.post(f"{served.url}/runs", json=body).json()["error"]["message"]
+    assert found == "Unknown field `imput`. Did you mean `input`?"
+
+
 async def test_an_unfinished_body_is_given_up_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.05)
 
     async def stalls() -> AsyncIterator[bytes]:
         yield b"{"
@@ -286,7 +337,7 @@ async def test_an_unfinished_body_is_given_up_after_a_while(
 async def test_unfinished_bodies_hold_a_bounded_amount_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "MAX_BODIES_BYTES", 1000)
+    monkeypatch.setattr(request_body, "MAX_BODIES_BYTES", 1000)
     filled, more = asyncio.Event(), asyncio.Event()
 
     async def fills() -> AsyncIterator[bytes]:
@@ -306,13 +357,13 @@ async def test_unfinished_bodies_hold_a_bounded_amount_of_memory(
         assert (status, answer[b"retry-after"]) == (503, b"1")
         more.set()
         assert (await first)[0] == 503
-    assert body._bodies.held == 0
+    assert request_body._bodies.held == 0
 
 
 async def test_a_head_that_does_not_end_is_given_up_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.05)
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
@@ -320,7 +371,9 @@ async def test_a_head_that_does_not_end_is_given_up_after_a_while(
 
     config, state = uvicorn.Config(answer), ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: http.BoundedHttp(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: http_protocol.BoundedHttp(config, state, {}), "127.0.0.1", 0
+    )
     async with asyncio.timeout(20), server:
         address = server.sockets[0].getsockname()
         for start in (b"", b"GET / HTTP/1.1\r\nHost:"):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import StorageError
-from tailrace.server import response
-from tailrace.server.response import STREAM, Connections, EventStream
+from tailrace.core.errors import MalformedEvent, StorageBusy, StorageError
+from tailrace.server import sse_response
+from tailrace.server.sse_response import Connections, SseResponse
 from tailrace.wire import task
 
 
@@ -18,6 +18,7 @@ class Ticking:
     """A source that gives its pieces, then waits, ends or fails."""
 
     wire = task.FORMAT
+    name = "run r"
 
     def __init__(self, *pieces: bytes, then: Exception | str = "waits") -> None:
         self._pieces = list(pieces)
@@ -74,12 +75,8 @@ class Client:
 async def answering(
     connections: Connections, source: Ticking, client: Client
 ) -> asyncio.Task[None]:
-    stream = connections.answer(source)
-    scope: dict[str, Any] = {}
-    await stream(scope, client.receive, client.send)
-    assert scope == {STREAM: stream}
-    assert client.got == []
-    return asyncio.ensure_future(stream.answer(client.receive, client.send))
+    scope = {"type": "http", "method": "GET", "path": "/"}
+    return asyncio.ensure_future(connections.response(source)(scope, client.receive, client.send))
 
 
 async def ended(answer: asyncio.Task[None]) -> None:
@@ -115,7 +112,7 @@ async def test_a_client_that_leaves_is_followed_for_no_more() -> None:
 async def test_a_client_that_refuses_to_read_is_cut_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(response, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.2)
     connections = Connections()
     stuck, fine = Client(reads=False), Client()
     slow = await answering(connections, Ticking(b"1"), stuck)
@@ -155,6 +152,16 @@ async def test_a_connection_that_breaks_is_no_news() -> None:
     assert client.bodies == [(b"1", True)]
 
 
+async def test_an_error_before_the_first_bytes_has_a_status_of_its_own() -> None:
+    for error, status in ((StorageBusy("away"), 503), (MalformedEvent("Not an event."), 500)):
+        source, client = Ticking(then=error), Client()
+        await ended(await answering(Connections(), source, client))
+        assert [one["type"] for one in client.got] == ["http.response.start", "http.response.body"]
+        assert client.got[0]["status"] == status
+        assert error.code.encode() in client.got[1]["body"]
+        assert source.closed
+
+
 async def test_our_own_bug_is_not_hidden() -> None:
     source, client = Ticking(b"1", then=ZeroDivisionError()), Client()
     with pytest.raises(ZeroDivisionError):
@@ -173,5 +180,5 @@ async def test_a_cancel_from_outside_is_passed_on() -> None:
 
 
 def test_a_stream_that_is_not_sent_yet_cannot_be_cut() -> None:
-    stream = EventStream(Ticking(), Connections())
+    stream = SseResponse(Ticking(), Connections())
     stream.cut("left")

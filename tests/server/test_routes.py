@@ -54,6 +54,21 @@ def test_the_stream_is_the_log_and_folds_to_the_object(served: Served, run_id: s
     assert client_view(state) == httpx.get(f"{served.url}/runs/{run_id}").json()
 
 
+def test_a_started_run_names_its_thread_and_shows_its_options(served: Served) -> None:
+    asked = {"agent": "assistant", "input": "?", "options": {"temperature": 0}}
+    started = httpx.post(f"{served.url}/runs", json=asked)
+    assert started.status_code == 201
+    shown = httpx.get(f"{served.url}{started.headers['location']}").json()
+    assert started.json() == {
+        "run_id": shown["task_id"],
+        "thread_id": shown["thread_id"],
+        "events": f"/runs/{shown['task_id']}/events",
+    }
+    assert shown["options"] == {"temperature": 0}
+    refused = httpx.post(f"{served.url}/runs", json={**asked, "options": "none"})
+    assert refused.json()["error"]["param"] == "options"
+
+
 def test_every_cursor_continues_right_after_its_event(served: Served, run_id: str) -> None:
     url = f"{served.url}/runs/{run_id}/events"
     whole = read(url)
@@ -243,8 +258,9 @@ async def test_leaving_stops_nothing(served: Served) -> None:
 def test_an_openai_cursor_may_stand_inside_an_event(served: Served, run_id: str) -> None:
     url = f"{served.url}/v1/responses/resp_{run_id}"
     whole = read(url, stream="true")
-    assert json.loads(whole[-1].data)["type"] == "response.completed"
-    for n, frame in enumerate(whole, 1):
+    assert whole[-1].data == "[DONE]"
+    assert json.loads(whole[-2].data)["type"] == "response.completed"
+    for n, frame in enumerate(whole[:-1], 1):
         number = json.loads(frame.data)["sequence_number"]
         assert read(url, stream="true", starting_after=str(number)) == whole[n:]
     assert read(url, stream="true", starting_after="0") == whole
@@ -284,7 +300,7 @@ def test_a_chat_that_is_over_has_nothing_to_resume(served: Served) -> None:
 def test_what_a_lost_worker_had_shown_is_not_shown_to_a_newcomer(served: Served) -> None:
     run = served.run("recovered")
     frames = read(f"{served.url}/v1/responses/resp_{run}", stream="true")
-    assert json.loads(frames[-1].data)["type"] == "response.completed"
+    assert json.loads(frames[-2].data)["type"] == "response.completed"
     assert "Half an ans" not in str(frames)
     assert "A whole answer." in str(frames)
     for name in ("vercel-ui", "openai-chat"):

@@ -19,10 +19,10 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import Parser, SseEvent
 from tailrace.core.view import client_view
-from tailrace.runtime.task import TaskWriter
-from tailrace.server import stream as server_stream
-from tailrace.server import thread as server_thread
-from tailrace.server.thread import ThreadStream, read_place
+from tailrace.runtime.task import Task
+from tailrace.server import run_stream as server_stream
+from tailrace.server import thread_stream as server_thread
+from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
 from tailrace.wire import run, task
 from tailrace.wire.base import ThreadFormat
 from tests.serving import Served
@@ -228,7 +228,7 @@ def test_formats_that_cannot_tell_a_thread_are_refused(served: Served) -> None:
 # --- what retention took, and silence -------------------------------------------------------------
 
 
-async def agent(task: TaskWriter) -> None:
+async def agent(task: Task) -> None:
     with task.message() as message:
         message.text("It is sunny.")
 
@@ -253,7 +253,7 @@ async def frames_of(
     app: Tailrace, cursor: str | None, count: int, wire: ThreadFormat = task.FORMAT
 ) -> list[SseEvent]:
     """The first frames of the thread `t` after a cursor, and nothing more for the moment."""
-    place = read_place(wire, cursor) if cursor else None
+    place = read_thread_cursor(wire, cursor) if cursor else None
     source = aiter(ThreadStream(app.runs, wire, "t", place))
     found: list[SseEvent] = []
     parser = Parser()

@@ -1,1 +1,1 @@
-"""HTTP: routes, checks at the door, streaming answers. Mounts into any ASGI application."""
+"""HTTP: routes, checks before any route, streams. Mounts into any ASGI application."""

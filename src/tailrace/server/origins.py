@@ -1,7 +1,7 @@
-"""Who may ask: the `Host` a request names, and the pages that may call from another origin (CORS).
+"""Checks the `Host` of a request, and the pages that may call from another origin (CORS).
 
-A server on loopback is reachable from every web page that its user opens. So the `Host` must be
-one of ours (against DNS rebinding), and pages of other sites must be listed.
+Every web page that a user opens can reach a server on loopback. So the `Host` must be listed
+(against DNS rebinding), and so must the pages of other sites.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:
     for host in found:
         if host_of(host) != host:
             raise CallerError(
-                f"{host!r} is no host name: write ai.example.com, without scheme and port. "
+                f"`hosts` has {host!r}: write ai.example.com, without scheme and port. "
                 "There is no wildcard; list each host."
             )
     return found
@@ -57,14 +57,14 @@ def checked_origins(origins: Iterable[str]) -> frozenset[str]:
     for origin in found:
         if not _ORIGIN.fullmatch(origin):
             raise CallerError(
-                f"{origin!r} is no origin: write scheme://host:port, without a path. "
+                f"`origins` has {origin!r}: write scheme://host:port, without a path. "
                 "There is no wildcard; list each origin."
             )
     return found
 
 
 def preflight(requested_headers: bytes) -> list[tuple[bytes, bytes]]:
-    """What a listed origin may send: our methods, and the headers it asks for."""
+    """The headers that allow a listed origin our methods and the headers it asks for."""
     return [
         (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE"),
         (b"access-control-allow-headers", requested_headers or b"content-type"),
@@ -73,7 +73,7 @@ def preflight(requested_headers: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def allowing(origin: str, send: Send) -> Send:
-    """Let the page of a listed origin read the answer."""
+    """Add the headers that let a page of a listed origin read the answer."""
     headers = [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-credentials", b"true"),
@@ -81,7 +81,7 @@ def allowing(origin: str, send: Send) -> Send:
         (b"vary", b"origin"),
     ]
 
-    @wraps(send)  # so that a client that refuses to read can be reset
+    @wraps(send)  # `sse_response` looks for the server's own `send`
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *headers]}

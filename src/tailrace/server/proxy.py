@@ -19,15 +19,15 @@ import httpcore2
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.core.errors import CallerError
-from tailrace.server.compat import BackendCut, Headers, ResponsesCompat
-from tailrace.server.door import LOOPBACK, Door, error_response
+from tailrace.server.guard import LOOPBACK, Guard, error_response
+from tailrace.server.repair_middleware import BackendCut, Headers, ResponsesCompat
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 600.0
-"""How long a backend may say nothing; a model that thinks needs minutes."""
+"""How long a backend may send nothing. A model that thinks needs minutes."""
 
 KEEPALIVE_SECONDS = 4.0
-"""Shorter than what servers grant (uvicorn: 5), so that no request meets a closing connection."""
+"""Shorter than the servers' own limit (uvicorn: 5), so no request meets a closing connection."""
 
 _HOP_BY_HOP = frozenset(
     (
@@ -55,7 +55,7 @@ logger = logging.getLogger("tailrace")
 
 
 class _ClientLeft(Exception):
-    """The client left inside its own request: what it sent is no whole request."""
+    """The client left before its request was complete."""
 
 
 class Proxy:
@@ -69,7 +69,7 @@ class Proxy:
         hosts: frozenset[str] = LOOPBACK,
     ) -> None:
         self._forward = _Forward(upstream, silence_seconds)
-        self._app: ASGIApp = Door(ResponsesCompat(self._forward), hosts, any_body=True)
+        self._app: ASGIApp = Guard(ResponsesCompat(self._forward), hosts, any_body=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -77,8 +77,8 @@ class Proxy:
             try:
                 await self._app(scope, receive, send)
             except BackendCut:
-                # Half an answer is out: leaving it unfinished makes the server close the
-                # connection, which is how the client learns of it.
+                # Half an answer was sent. The server closes the connection of an unfinished answer,
+                # so the client sees that it is not complete.
                 return
         elif scope["type"] == "websocket":
             await _refuse_websocket(scope, send)
@@ -99,17 +99,17 @@ class Proxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The time in which it answers."""
+        """Open the connections to the backend, and close them at the end of the block."""
         async with self._forward.pool:
             yield
 
     def stop_streams(self) -> None:
-        """The server is going down: tell the clients of open answers."""
+        """End all open answers: the server stops."""
         self._forward.stopping.set()
 
 
 class _Forward:
-    """Sends each request to the backend and its answer back, without looking into either."""
+    """Sends each request to the backend and returns its answer, both unread."""
 
     def __init__(self, upstream: str, silence_seconds: float) -> None:
         self.name, self.path, host = _address(upstream)
@@ -143,7 +143,7 @@ class _Forward:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             sent_away = not exchange.done() and not left.done()
         finally:
-            # Cancelling the exchange closes its connection: the backend learns that nobody reads.
+            # Cancelling the exchange closes its connection, so the backend can stop.
             for task in tasks:
                 task.cancel()
             answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -185,21 +185,21 @@ class _Forward:
         ) as error:
             why = f"{type(error).__name__}: {error}".rstrip(": ")
             if request.answered:
-                logger.warning("%s broke off: %s", self.name, why)
+                logger.warning("the answer of backend %s broke off: %s", self.name, why)
                 raise BackendCut(f"The backend's answer broke off ({why}).") from error
-            logger.warning("%s did not answer: %s", self.name, why)
+            logger.warning("backend %s did not answer: %s", self.name, why)
             await self._refuse(error, why, scope, send)
 
     async def _refuse(self, error: Exception, why: str, scope: Scope, send: Send) -> None:
         if isinstance(error, httpcore2.TimeoutException):
             status, code, what = 504, "upstream_timeout", "did not answer in time"
         else:
-            status, code, what = 502, "upstream_unreachable", "could not be asked"
+            status, code, what = 502, "upstream_unreachable", "could not be reached"
         answer = error_response(status, code, f"The backend at {self.name} {what} ({why}).")
         await answer(scope, _nothing, send)
 
     async def _refuse_invalid(self, fault: str, scope: Scope, send: Send) -> None:
-        logger.warning("%s sent an invalid answer: %s", self.name, fault)
+        logger.warning("backend %s sent an invalid answer: %s", self.name, fault)
         message = f"The backend at {self.name} sent an invalid answer: {fault}."
         await error_response(502, "upstream_invalid", message)(scope, _nothing, send)
 
@@ -210,7 +210,7 @@ class _Forward:
 
 
 class _Request:
-    """A client's request: its headers and body for the backend, and the moment it leaves."""
+    """A client's request: its headers and body for the backend, and when the client leaves."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
@@ -223,10 +223,10 @@ class _Request:
             self._read.set()
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The body as it comes.
+        """The body as it arrives.
 
-        `_ClientLeft` where it breaks off: a body that merely ended there would reach the backend as
-        a whole one, if it is sent in chunks.
+        Raises `_ClientLeft` if it breaks off: a chunked body that only ended there would look
+        complete to the backend.
         """
         more = True
         while more:
@@ -245,7 +245,7 @@ class _Request:
 
 
 def _end_to_end(headers: Headers) -> Headers:
-    """The headers that are meant for the other end."""
+    """The headers without those that concern only one connection."""
     named = b",".join(value for name, value in headers if name.lower() == b"connection")
     hops = _HOP_BY_HOP | {name.strip().lower() for name in named.split(b",")}
     if any(name.lower() == b"transfer-encoding" for name, _ in headers):
@@ -255,7 +255,7 @@ def _end_to_end(headers: Headers) -> Headers:
 
 
 def _fault(status: int, headers: Headers) -> str | None:
-    """Why a server cannot send this answer on; None if it can."""
+    """Why this answer cannot be passed on; None if it can."""
     if status not in _STATUSES:
         return f"its status is {status}"
     for name, value in headers:
@@ -270,7 +270,7 @@ def _path_of(scope: Scope) -> bytes:
 
 
 def _climbs(path: bytes) -> bool:
-    """Whether a backend may read this path as one outside its prefix.
+    """Whether a backend may read this path as outside its prefix.
 
     Backends differ: some decode `%2e` more than once, read `\\` as `/`, or drop what follows `;`.
     """
@@ -286,7 +286,7 @@ async def _nothing() -> dict[str, str]:
 
 
 async def _refuse_websocket(scope: Scope, send: Send) -> None:
-    """Say why, where the server can; a WebSocket that is refused has no other words."""
+    """Refuse a WebSocket, with a reason if the server can send one."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1003})
         return
@@ -303,23 +303,25 @@ def _address(upstream: str) -> tuple[str, bytes, str]:
         is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is none, half of an IPv6 address
         is_one = False
-    # What is in front of an @ may be a password: it is not repeated.
+    # The text before an @ may be a password, so the message leaves it out.
     shown = upstream.rpartition("@")[2]
     if not is_one:
-        raise CallerError(f"{shown!r} is no address of a backend; say http://host:port.")
+        raise CallerError(f"{shown!r} is not the address of a backend; write http://host:port.")
     if parts.username is not None:
         raise CallerError(
             f"The address of {shown} has a name or a password in it. Leave them to the client, in "
             "its Authorization header: the proxy passes it on."
         )
     if parts.query or parts.fragment:
-        raise CallerError(f"Leave out what follows the path of {shown!r}: clients say that.")
+        raise CallerError(
+            f"{shown!r} has a query or a fragment; remove it. Clients send their own."
+        )
     path = parts.path.rstrip("/")
     return f"{parts.scheme}://{parts.netloc}", path.encode(), str(parts.hostname)
 
 
 def _outward(url: str) -> httpcore2.Proxy:
-    """The environment's proxy, whose address may have a name and a password in it."""
+    """The environment's proxy, with the name and password in its address."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     auth = None
     if parts.username is not None:

@@ -1,4 +1,4 @@
-"""Hears the signals that stop a process, beside the server that handles them.
+"""Calls a function when a stop signal arrives, before the server handles the signal.
 
 A server such as uvicorn waits for open streams before it sends the lifespan's shutdown event. The
 application has to learn of the signal earlier, so that it can end its streams.
@@ -18,10 +18,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def on_stop_signal(call: Callable[[], object]) -> Iterator[None]:
-    """Also call `call` when a stop signal arrives; handlers that are there stay in charge.
+    """Call `call` when a stop signal arrives, and then the handler that was installed before.
 
-    Does nothing outside the main thread, and for a signal that nobody handles: its default action
-    ends the process or raises `KeyboardInterrupt`, as it did before.
+    Does nothing outside the main thread, and nothing for a signal without a handler: its default
+    action still ends the process or raises `KeyboardInterrupt`.
     """
     before: dict[signal.Signals, Any] = {}
     ours: dict[signal.Signals, Any] = {}

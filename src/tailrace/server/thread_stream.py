@@ -1,7 +1,7 @@
-"""A thread as one stream: its runs one after another, those to come as well. It never ends.
+"""A thread as one stream: its runs one after another, and later runs as they start. It never ends.
 
-The cursor is `ordinal:` and what the run's own cursor is in a thread. It names a run by its number
-in the thread, which is given once: a hole in these numbers is a run that was deleted.
+A cursor is `ordinal:` and the run's own cursor. The ordinal is the run's number in the thread. Each
+number is given once, so a missing number means a deleted run.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from tailrace.core.fold import State
 from tailrace.core.sse import comment
 from tailrace.ports import RunInfo
 from tailrace.runtime.runs import Runs
-from tailrace.server.stream import HEARTBEAT_SECONDS, RunStream
+from tailrace.server.resume_point import resume_point
+from tailrace.server.run_stream import HEARTBEAT_SECONDS, RunStream
 from tailrace.wire.base import MAX_CURSOR, Cursor, ThreadFormat, spread_retry, whole_number
 
 
-class ThreadPlace(NamedTuple):
-    """Where a thread's client stopped: in the run of this number, there."""
+class ThreadCursor(NamedTuple):
+    """The run's number in the thread, and the cursor inside that run."""
 
     ordinal: int
     cursor: Cursor
 
 
-def read_place(wire: ThreadFormat, text: str) -> ThreadPlace | None:
-    """The place that a client sent; `0` is the start, and so is the id of a gap before any run."""
+def read_thread_cursor(wire: ThreadFormat, text: str) -> ThreadCursor | None:
+    """Read a client's cursor; None is the start. `0:0` is the id of a gap before the first run."""
     if text in ("0", "0:0"):
         return None
     ordinal, colon, rest = text.partition(":")
     if not colon or ordinal == "0":
-        raise InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
+        raise InvalidCursor(f"{text[:40]!r} is not a cursor; send the last id that you received.")
     number = whole_number(ordinal)
-    return ThreadPlace(number, wire.in_thread(number).cursor(rest))
+    return ThreadCursor(number, wire.in_thread(number).cursor(rest))
 
 
 class ThreadStream:
-    """What one client of a format is sent of a thread."""
+    """The bytes of a thread for one client of a format."""
 
     def __init__(
         self,
         runs: Runs,
         wire: ThreadFormat,
         thread_id: str,
-        place: ThreadPlace | None = None,
+        place: ThreadCursor | None = None,
         *,
         snapshot: bool = False,
     ) -> None:
@@ -59,12 +60,17 @@ class ThreadStream:
         self._run: RunStream | None = None
         self._pieces = aiter(self)
 
+    @property
+    def name(self) -> str:
+        """The stream's subject, for the log."""
+        return f"thread {self._thread_id}"
+
     def closing(self, reason: str) -> bytes:
-        """What ends the stream for a client that is sent away."""
+        """The frames that end the stream."""
         return self._run.closing(reason) if self._run is not None else b""
 
     async def next(self) -> bytes | None:
-        """The next bytes; it never ends."""
+        """Wait for the next bytes. The stream never ends."""
         return await anext(self._pieces, None)
 
     @property
@@ -77,7 +83,7 @@ class ThreadStream:
         await self._pieces.aclose()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        """The stream's bytes; it is open before there is a run."""
+        """The stream's bytes, also before the thread has a run."""
         yield self.wire.preamble(spread_retry(random.random()))  # noqa: S311
         if (
             "content-type" not in self.wire.headers
@@ -88,9 +94,9 @@ class ThreadStream:
         if gap:
             yield gap
         sent = time.monotonic()
-        # The run that comes next where none was deleted.
+        # The ordinal of the next run, unless it was deleted.
         due = place.ordinal if place is not None else 1
-        runs = self._runs.reader.thread_runs(self._thread_id, due)
+        runs = self._runs.thread_runs(self._thread_id, due)
         async with aclosing(runs):
             async for run in runs:
                 if run is None:
@@ -101,32 +107,37 @@ class ThreadStream:
                 if run.ordinal != due:
                     yield self.wire.in_thread(run.ordinal).gap(State(), 0, "deleted")
                 try:
-                    async with aclosing(self._tell(run, place)) as pieces:
+                    async with aclosing(await self._run_pieces(run, place)) as pieces:
                         async for piece in pieces:
                             yield piece
                     due = run.ordinal + 1
                 except NotFound:
-                    due = run.ordinal  # deleted before its end was told: a gap before the next one
+                    due = (
+                        run.ordinal
+                    )  # deleted before its end was sent: send a gap before the next run
                 sent = time.monotonic()
 
-    async def _start(self) -> tuple[ThreadPlace | None, bytes]:
-        """Where to begin, and what has to be said before.
+    async def _start(self) -> tuple[ThreadCursor | None, bytes]:
+        """Where to begin, and a gap frame to send before it.
 
-        A run that never was has no next one: its client goes back to the newest there is.
+        A client whose cursor names a run that never existed continues at the newest run.
         """
         place = self._place
-        last = await self._runs.store.last_ordinal(self._thread_id)
+        last = await self._runs.last_ordinal(self._thread_id)
         if place is None or place.ordinal <= last:
             return place, b""
         newest = await self._runs.latest(self._thread_id)
         if newest is None:
             return None, self.wire.in_thread(last).gap(State(), 0, "beyond_end")
-        # Beyond that run's end, too: so it is told there, with the state to go on from.
-        return ThreadPlace(newest.ordinal, Cursor(MAX_CURSOR)), b""
+        # This cursor is beyond the run's end, so the run's stream sends a gap and its state.
+        return ThreadCursor(newest.ordinal, Cursor(MAX_CURSOR)), b""
 
-    def _tell(self, run: RunInfo, place: ThreadPlace | None) -> AsyncGenerator[bytes, None]:
+    async def _run_pieces(
+        self, run: RunInfo, place: ThreadCursor | None
+    ) -> AsyncGenerator[bytes, None]:
         cursor = place.cursor if place is not None and place.ordinal == run.ordinal else None
         wire = self.wire.in_thread(run.ordinal)
-        snapshot = self._snapshot and cursor is None
-        self._run = RunStream(self._runs, wire, run.run_id, cursor, snapshot=snapshot)
+        point = await resume_point(self._runs, wire, run.run_id, cursor)
+        snapshot = self._snapshot and point is None
+        self._run = RunStream(self._runs, wire, run.run_id, point, snapshot=snapshot)
         return aiter(self._run)

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP parser with bounds on a request's head, which it reads without any."""
+"""uvicorn's HTTP parser, with limits on the size and time of a request's headers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tailrace.server.door import MAX_HEAD_BYTES
+from tailrace.server.guard import MAX_HEAD_BYTES
 
 HEAD_SECONDS = 30.0
-"""How long a client may take to send the head of a request."""
+"""How long a client may take to send a request's headers."""
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Refuses a head that is too large or too slow while it arrives, and closes the connection."""
+    """Closes a connection whose headers are too large or arrive too slowly."""
 
     _head_bytes = 0
     _in_head = True
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request's head."""
+        """Wait for the headers of the first request."""
         super().connection_made(transport)
         self._wait_for_head()
 
@@ -30,20 +30,20 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of a head; the last read may go beyond the bound."""
+        """Count the bytes of the headers. The last read may exceed the limit."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Wait for the headers of the next request."""
         self._head_bytes = 0
         self._wait_for_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is whole; what follows is bounded where the body is read."""
+        """The headers have arrived. `request_body` limits the body."""
         self._stop_waiting()
         super().on_headers_complete()
 

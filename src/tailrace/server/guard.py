@@ -1,15 +1,13 @@
-"""Checks before any route: the host, the origin, the size of the head and the kind of body.
+"""Checks before any route: the host, the origin, the size of the headers and the type of the body.
 
-A body must be JSON, which a page of another site cannot send without asking first.
+A body must be JSON: a browser asks before it sends JSON to another site.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -22,13 +20,14 @@ from tailrace.core.errors import (
     StorageError,
     StreamTooLarge,
     TailraceError,
+    ThreadBusy,
     UnknownFormat,
 )
-from tailrace.core.ids import check_id
-from tailrace.runtime.retry import within
-from tailrace.server.body import BodyTimeout, TooManyBodies
+from tailrace.runtime.quota import LimitReached
+from tailrace.server.auth import AuthFailed, Unauthorized
+from tailrace.server.idempotency import KeyReused
 from tailrace.server.origins import allowing, host_of, origin_host, preflight
-from tailrace.server.response import STREAM, Answer, EventStream
+from tailrace.server.request_body import BodyTimeout, TooManyBodies
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -36,10 +35,14 @@ STORE_SECONDS = 4.0
 """How long a request waits for the store; then the answer is 503."""
 
 MAX_HEAD_BYTES = 64 * 1024
-"""What a request's path, query and headers may have together."""
+"""How large a request's path, query and headers may be together."""
 
 _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
+    (Unauthorized, 401),
+    (AuthFailed, 500),
+    (LimitReached, 429),
     (NotFound, 404),
+    (ThreadBusy, 409),
     (UnknownFormat, 400),
     (InvalidCursor, 400),
     (BodyTimeout, 408),
@@ -47,12 +50,13 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
     (TooManyBodies, 503),
     (StorageError, 503),
     (Stopping, 503),
+    (KeyReused, 422),
     (CallerError, 400),
 )
 
 
-class Door:
-    """Middleware: refuses strangers' pages before anything else sees them, and sends streams.
+class Guard:
+    """Middleware that refuses requests of unknown hosts and origins before any route.
 
     `origins` are pages that may call from another origin. With `any_body` a body need not be JSON,
     for a proxy that passes requests on.
@@ -72,7 +76,7 @@ class Door:
         self._any_body = any_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it here."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "http":
             origin = _values(scope, b"origin")
             if len(origin) == 1 and origin[0].lower() in self._origins:
@@ -82,17 +86,14 @@ class Door:
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-        stream: EventStream | Answer | None = scope.get(STREAM)
-        if stream is not None and scope["method"] == "HEAD":
-            await stream.head(send)
-        elif stream is not None:
-            await stream.answer(receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         head = len(scope["path"]) + len(scope["query_string"])
         head += sum(len(name) + len(value) for name, value in scope["headers"])
         if head > MAX_HEAD_BYTES:
-            message = f"The request's head is larger than {MAX_HEAD_BYTES} bytes."
+            message = (
+                f"The request's path, query and headers exceed {MAX_HEAD_BYTES} bytes; send less."
+            )
             return error_response(431, "head_too_large", message)
         hosts = _values(scope, b"host")
         host = host_of(hosts[0]) if len(hosts) == 1 else None
@@ -111,7 +112,7 @@ class Door:
         return None
 
     def _preflight(self, scope: Scope) -> Response | None:
-        """A browser's question before a request from another origin."""
+        """The answer to a browser's preflight request; None for other requests."""
         asked = _values(scope, b"access-control-request-method")
         if scope["method"] != "OPTIONS" or not asked or self._any_body:
             return None
@@ -124,11 +125,9 @@ class Door:
 
 
 _WRONG_HOST = (
-    "This server does not answer for that host; list it in Tailrace(hosts=[…]) to allow it."
+    "This server does not serve the host in the Host header; add it to Tailrace(hosts=[…])."
 )
-_WRONG_ORIGIN = (
-    "Pages of that origin may not ask here; list it in Tailrace(origins=[…]) to allow it."
-)
+_WRONG_ORIGIN = "Pages of this Origin may not call this server; add it to Tailrace(origins=[…])."
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:
@@ -140,36 +139,58 @@ def _has_body(scope: Scope) -> bool:
     return bool(_values(scope, b"transfer-encoding")) or length not in ([], ["0"])
 
 
+_ANTHROPIC = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+}
+"""Anthropic's names of errors, by status; other errors are `invalid_request_error`."""
+
+
 class ErrorResponse(Response):
-    """An error as JSON; `useChat` shows the body as it is, so there it is the sentence alone."""
+    """An error as JSON. On `/api/chat` it is plain text, because `useChat` shows the body.
+
+    On `/v1/messages` it has Anthropic's shape.
+    """
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         body = {"error": {"code": code, "message": message, "type": code, "param": param}}
         headers = {}
         if code in (StorageBusy.code, Stopping.code, TooManyBodies.code):
             headers["retry-after"] = "1"
+        if status == 401:
+            headers["www-authenticate"] = 'Bearer realm="tailrace"'
         if status in (408, 413, 431):
             headers["connection"] = "close"  # the rest of the request is not read
         super().__init__(msgspec.json.encode(body), status, headers, "application/json")
         self._message = message
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it in the form that the path's clients read."""
+        """Send the error in the form that the path's clients read."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        kept = {
+            name: value
+            for name, value in self.headers.items()
+            if name not in ("content-type", "content-length")
+        }
         if scope["type"] == "http" and path.startswith("/api/chat"):
-            kept = {
-                name: value
-                for name, value in self.headers.items()
-                if name not in ("content-type", "content-length")
-            }
             plain = PlainTextResponse(self._message, self.status_code, kept)
             await plain(scope, receive, send)
+        elif scope["type"] == "http" and path.startswith("/v1/messages"):
+            kind = _ANTHROPIC.get(self.status_code, "invalid_request_error")
+            body = {"type": "error", "error": {"type": kind, "message": self._message}}
+            shaped = Response(msgspec.json.encode(body), self.status_code, kept, "application/json")
+            await shaped(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
 
 def error_response(status: int, code: str, message: str, param: str | None = None) -> Response:
-    """An error in the protocol's shape (section 10), which OpenAI's clients read as well."""
+    """An error as PROTOCOL.md, section 10, has it; OpenAI's clients read it too."""
     return ErrorResponse(status, code, message, param)
 
 
@@ -179,31 +200,14 @@ def json_response(value: object, status: int = 200) -> Response:
 
 
 def failure(error: TailraceError) -> Response:
-    """The answer to a request that failed, by whose fault it is."""
+    """The response to a request that raised this error."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    return error_response(status, error.code, str(error), getattr(error, "param", None))
-
-
-Handler = Callable[[Request], Awaitable[object]]
-
-
-def answering(handler: Handler) -> Handler:
-    """Turn our errors into answers that say whose fault it is."""
-
-    async def answer(request: Request) -> object:
-        try:
-            for param, value in request.path_params.items():
-                check_id(value, param)
-            with within(STORE_SECONDS):
-                return await handler(request)
-        except TailraceError as error:
-            return failure(error)
-        except ClientDisconnect:
-            return Response(status_code=400)  # the client left inside its own request
-
-    return answer
+    response = error_response(status, error.code, str(error), getattr(error, "param", None))
+    if isinstance(error, LimitReached):
+        response.headers["retry-after"] = str(error.retry_after)
+    return response
 
 
 def truthy(value: Any) -> bool:
-    """`true`, `1` and so on; `false` in a query is false, although it is a non-empty string."""
+    """Whether a query value means true: `1`, `true`, `yes` or `on`."""
     return str(value).lower() in ("1", "true", "yes", "on")

@@ -1,4 +1,4 @@
-"""Reads a request's body: JSON, bounded in bytes and in time."""
+"""Reads a request's JSON body, with limits on its size and on the time it takes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from starlette.requests import Request
 
 from tailrace.core.codec import check_value
-from tailrace.core.errors import CallerError, StreamTooLarge, TailraceError
+from tailrace.core.errors import CallerError, InvalidValue, StreamTooLarge, TailraceError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 MAX_BODIES_BYTES = 16 * MAX_BODY_BYTES
-"""What all unfinished bodies of the process may hold together."""
+"""How large all unfinished bodies of the process may be together."""
 
 BODY_SECONDS = 60.0
 """How long a client may take to send its body."""
@@ -35,9 +35,14 @@ class BodyTimeout(CallerError):
 
 
 class TooManyBodies(TailraceError):
-    """Other clients' unfinished bodies hold all the memory there is for bodies."""
+    """Unfinished bodies of other requests use all the memory for bodies."""
 
     code = "overloaded"
+
+
+def too_large() -> StreamTooLarge:
+    """The error for a body beyond the limit."""
+    return StreamTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes; send less.")
 
 
 class _Bodies:
@@ -47,7 +52,7 @@ class _Bodies:
 
     @contextmanager
     def receiving(self) -> Iterator[bytearray]:
-        """A body to append to; its bytes count until the block ends."""
+        """An empty body to append to. Its bytes count until the block ends."""
         body = bytearray()
         try:
             yield body
@@ -55,9 +60,9 @@ class _Bodies:
             self.held -= len(body)
 
     def add(self, body: bytearray, chunk: bytes) -> None:
-        """Append to a body within both bounds."""
+        """Append to a body, or raise if a limit is exceeded."""
         if len(body) + len(chunk) > MAX_BODY_BYTES:
-            raise StreamTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+            raise too_large()
         if self.held + len(chunk) > MAX_BODIES_BYTES:
             raise TooManyBodies("Too many requests are being received; send it again later.")
         body += chunk
@@ -68,7 +73,10 @@ _bodies = _Bodies()
 
 
 async def read_json(request: Request) -> dict[str, Any]:
-    """The body as a JSON object, or the caller's error."""
+    """Read the body as a JSON object, or raise the caller's error."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > MAX_BODY_BYTES:
+        raise too_large()  # before any byte of it is read
     with _bodies.receiving() as body:
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -100,11 +108,22 @@ def decode_json(body: bytes) -> Any:
     except ValueError as error:  # Python's limit on digits
         raise CallerError("A number in the body has too many digits; send a string.") from error
     except RecursionError as error:
-        raise CallerError("The body is nested too deeply.") from error
+        raise CallerError("The body is nested too deeply; flatten it.") from error
     if _SURROGATE.search(text):
         _check_surrogates(value)
-    check_value(value)
+    _check_values(value)
     return value
+
+
+def _check_values(value: Any) -> None:
+    """Check what the log can hold; the error names the field of the body."""
+    check_value(value if not isinstance(value, dict) else list(value))
+    if isinstance(value, dict):
+        for name, field in value.items():
+            try:
+                check_value(field, depth=1)
+            except InvalidValue as error:
+                raise InvalidValue(f"`{name[:80]}`: {error}", param=name[:80]) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,12 +131,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise CallerError(f"The body has the key {twice[:100]!a} twice in one object.")
+        raise CallerError(
+            f"The body has the key {twice[:100]!a} twice in one object; send it once."
+        )
     return found
 
 
 def _refuse_constant(name: str) -> Any:
-    raise CallerError(f"The body is not JSON: {name} is no JSON value; send null.")
+    raise CallerError(f"The body is not JSON: {name} is not a JSON value; send null.")
 
 
 def _check_surrogates(value: Any) -> None:

@@ -1,8 +1,8 @@
-"""ASGI middleware that repairs the Responses answers of any application, and touches nothing else.
+"""ASGI middleware that repairs the Responses answers of any application, and nothing else.
 
     app = ResponsesCompat(app)
 
-What is repaired, and why, is said in `tailrace.wire.responses_repair`; this is the shell around it.
+`tailrace.repair.stream` describes the repairs. This file connects it to ASGI.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tailrace.server.door import error_response
-from tailrace.wire.responses_answer import repaired_body
-from tailrace.wire.responses_repair import ResponsesRepair
+from tailrace.repair.answer import repaired_body
+from tailrace.repair.stream import ResponsesRepair
+from tailrace.server.guard import error_response
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""A larger answer that is no stream passes as it is, so that memory stays bounded."""
+"""A larger answer that is not a stream passes unchanged, so that memory stays bounded."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -30,19 +30,19 @@ _SSE = (b"data:", b"event:", b"id:", b"retry:", b":")
 _OF_THE_BYTES = frozenset(
     (b"content-length", b"content-md5", b"digest", b"content-digest", b"repr-digest")
 )
-"""Headers that would be wrong about a body that was changed."""
+"""Headers that no longer match a body that was changed."""
 
 
 class BackendCut(Exception):
-    """The backend's answer broke off after it had begun; the text is for the client."""
+    """The backend's answer broke off after it had begun. The client sees the message."""
 
 
 class ResponsesCompat:
-    """Wraps an ASGI application whose `…/responses` strict clients cannot read as it is.
+    """Wraps an ASGI application whose `…/responses` strict clients cannot read.
 
-    Streams are repaired frame by frame, JSON answers as a whole; other paths, types and errors
-    pass unseen. When the application fails inside a stream, the client is told so in the stream,
-    and the exception goes on to the server.
+    Streams are repaired frame by frame, JSON answers as a whole. Other paths, types and errors
+    pass unchanged. If the application fails inside a stream, the client gets an error frame, and
+    the server gets the exception.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -69,10 +69,10 @@ class ResponsesCompat:
 
 
 def _from_the_start(scope: Scope) -> tuple[Scope, int | None]:
-    """The request as the application gets it: uncompressed, and never from a cursor.
+    """The request for the application: uncompressed, and never from a cursor.
 
-    Where frames were put in, the numbers that the client saw are ours. So a client that resumes
-    after one gets what follows it in the repaired stream, made again from its start.
+    Repaired streams have our numbers, because frames are inserted. So a resume repairs the stream
+    again from its start, and sends what follows the cursor.
     """
     headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
     changed = {**scope, "headers": [*headers, (b"accept-encoding", b"identity")]}
@@ -87,7 +87,7 @@ def _from_the_start(scope: Scope) -> tuple[Scope, int | None]:
 
 
 class _Answer:
-    """One answer on its way: passed, repaired as a stream, or gathered and repaired whole."""
+    """An answer that is passed on, repaired as a stream, or collected and repaired whole."""
 
     def __init__(self, send: Send, after: int | None) -> None:
         self._send = send
@@ -136,7 +136,7 @@ class _Answer:
 
     async def _gather(self, start: Message, message: Message) -> None:
         if not self._body and message.get("body", b"").lstrip().startswith(_SSE):
-            # Some call a stream JSON too. Its clients read it all the same, as it comes.
+            # Some backends call a stream JSON. Clients read it as a stream all the same.
             self._held = None
             await self._stream(await self._start_stream(start), message)
             return
@@ -155,7 +155,7 @@ class _Answer:
             await self._send({**message, "body": after})
 
     async def _let_go(self, *, more: bool = True) -> None:
-        """Send what was held as it is: it is too large, or not for us."""
+        """Send the collected answer unchanged: it is too large, or not a Responses answer."""
         if self._held is not None:
             start, self._held = self._held, None
             await self._send(start)
@@ -164,10 +164,10 @@ class _Answer:
             await self._send(body)
 
     async def cut(self, message: str, *, refuse: bool = True) -> bool:
-        """End an answer that its application left open; False if there is none to end.
+        """End an answer that the application left open; False if there is none.
 
-        A stream ends with what tells its client. Of an answer that was gathered nothing was sent,
-        so an error can take its place; without `refuse` that is left to the server.
+        A stream ends with an error frame. A collected answer was not sent yet, so an error takes
+        its place; without `refuse` the server sends the error.
         """
         if self._repair is not None:
             body = self._repair.cut(message)

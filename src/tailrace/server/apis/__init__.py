@@ -1,0 +1,1 @@
+"""One file per HTTP API: its routes and handlers."""

@@ -1,0 +1,197 @@
+"""AG-UI: what `HttpAgent` of `@ag-ui/client` and CopilotKit send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.ids import check_id, is_id
+from tailrace.runtime.task import runs_of_item
+from tailrace.server import request_fields
+from tailrace.server.apis.base import HttpApi
+from tailrace.server.request_body import read_json
+from tailrace.server.resume_point import ResumePoint
+from tailrace.wire import ag_ui
+from tailrace.wire.base import Cursor
+
+Json = dict[str, Any]
+
+_OURS = ("assistant", "reasoning", "tool")
+"""The roles of messages that a run of ours may have written."""
+
+
+class AgUiApi(HttpApi):
+    """`/ag-ui/{agent}`."""
+
+    def routes(self) -> list[Route]:
+        """The route of `HttpAgent`, and a way back to a stream that was cut."""
+        return [
+            Route("/ag-ui/{agent}", self.run, methods=["POST"]),
+            Route("/ag-ui/{agent}", self.attach, methods=["GET"]),
+        ]
+
+    async def run(self, request: Request) -> ASGIApp:
+        """Start a run, or answer the interrupts of the thread's last run.
+
+        The client's `runId` is the run's id, so a request that is sent again is the same run.
+        """
+        body = await read_json(request)
+        thread_id = check_id(request_fields.text(body, "threadId", "send an id"), "threadId")
+        run_id = check_id(request_fields.text(body, "runId", "send an id"), "runId")
+        messages = _messages(body)
+        resume = body.get("resume")
+        if resume:
+            return await self._resume(thread_id, _entries(resume))
+        if await self.runs.exists(run_id):
+            if (await self.runs.info(run_id)).thread_id != thread_id:
+                raise CallerError(
+                    "`runId` is a run of another thread; send a new id.", param="runId"
+                )
+            return self.stream(ag_ui.FORMAT, run_id, snapshot=True)
+        previous, new = await self._new(messages)
+        if not new:
+            raise CallerError("`messages` has no new message for the agent.", param="messages")
+        given = [_item(message) for message in new]
+        await self.runs.create(
+            request.path_params["agent"],
+            given,
+            thread_id=thread_id,
+            previous_run_id=previous,
+            run_id=run_id,
+            options=_options(body),
+        )
+        return self.stream(ag_ui.FORMAT, run_id)
+
+    async def attach(self, request: Request) -> ASGIApp:
+        """The last run of a thread from its first event; 204 if the thread has no run."""
+        thread_id = check_id(request.query_params.get("threadId", ""), "threadId")
+        found = await self.runs.latest(thread_id)
+        if found is None:
+            return Response(status_code=204)
+        return self.stream(ag_ui.FORMAT, found.run_id, snapshot=True)
+
+    async def _resume(self, thread_id: str, entries: list[Json]) -> ASGIApp:
+        """Send the answers, and stream what the run does after its pause."""
+        found = await self.runs.latest(thread_id)
+        if found is None:
+            raise NotFound(f"Thread {thread_id} has no run to resume.")
+        look = await self.runs.look(found.run_id)
+        kinds = {
+            request.id: request.kind
+            for task in look.state.tasks.values()
+            for request in task.requests
+        }
+        for entry in entries:
+            await self.runs.send(found.run_id, _answer(entry, kinds.get(entry["interruptId"])))
+        encoder = ag_ui.FORMAT.answered(look.state)
+        point = ResumePoint(Cursor(look.state.sequence_number), inside=(encoder, []))
+        return self.stream(ag_ui.FORMAT, found.run_id, point)
+
+    async def _new(self, messages: list[Json]) -> tuple[str | None, list[Json]]:
+        """The run that the messages continue, and the messages that are not in the log."""
+        for index in range(len(messages) - 1, -1, -1):
+            message = messages[index]
+            if message.get("role") in _OURS and isinstance(message.get("id"), str):
+                for run_id in runs_of_item(message["id"]):
+                    if is_id(run_id) and await self.runs.exists(run_id):
+                        return run_id, messages[index + 1 :]
+        return None, messages
+
+
+def _messages(body: Json) -> list[Json]:
+    value = body.get("messages")
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise CallerError("`messages` must be a list of messages.", param="messages")
+    return value
+
+
+def _entries(value: Any) -> list[Json]:
+    is_list = isinstance(value, list) and all(
+        isinstance(one, dict) and isinstance(one.get("interruptId"), str) for one in value
+    )
+    if not is_list:
+        raise CallerError("`resume` must be a list of {interruptId, status}.", param="resume")
+    return list(value)
+
+
+def _answer(entry: Json, kind: str | None) -> Json:
+    """An entry of `resume` as the answer to a request."""
+    payload, resolved = entry.get("payload"), entry.get("status") == "resolved"
+    answer: Json = {"request_id": entry["interruptId"]}
+    if kind != "approval":
+        return {**answer, "value": payload} if resolved else {**answer, "approved": False}
+    approved = resolved and payload is not False
+    if isinstance(payload, dict):
+        approved = resolved and payload.get("approved", True) is True
+        if isinstance(payload.get("reason"), str):
+            answer["reason"] = payload["reason"]
+        if "arguments" in payload:
+            answer["value"] = payload["arguments"]
+    return {**answer, "approved": approved}
+
+
+def _item(message: Json) -> Json:
+    """A message of AG-UI as an input item that history reads."""
+    if message.get("role") == "tool":
+        content = message.get("content")
+        output = content if isinstance(content, str) else _parts(content)
+        return {
+            "type": "function_call_output",
+            "call_id": message.get("toolCallId"),
+            "output": output,
+            **({"status": "failed"} if message.get("error") else {}),
+        }
+    calls = {"tool_calls": message["toolCalls"]} if message.get("toolCalls") else {}
+    content = message.get("content")
+    return {
+        "role": message.get("role"),
+        "content": _parts(content) if isinstance(content, list) else content or "",
+        **calls,
+    }
+
+
+def _parts(content: Any) -> list[Json]:
+    """Content parts as the Responses API writes them."""
+    parts: list[Json] = []
+    for part in content if isinstance(content, list) else []:
+        if not isinstance(part, dict):
+            continue
+        source = part.get("source")
+        where = source if isinstance(source, dict) else {}
+        url = where.get("value") if where.get("type") == "url" else None
+        if where.get("type") == "data":
+            url = f"data:{where.get('mimeType')};base64,{where.get('value')}"
+        if part.get("type") == "text":
+            parts.append({"type": "input_text", "text": str(part.get("text", ""))})
+        elif part.get("type") == "image" and url is not None:
+            parts.append({"type": "input_image", "image_url": url})
+        elif url is not None:
+            parts.append({"type": "input_file", "file_url": url})
+    return parts
+
+
+def _options(body: Json) -> Json | None:
+    """What the client declares: its tools, its context and its state."""
+    tools = body.get("tools")
+    declared = [
+        {
+            "type": "function",
+            "name": tool.get("name"),
+            "description": tool.get("description") or "",
+            "parameters": tool.get("parameters") or {"type": "object", "properties": {}},
+        }
+        for tool in (tools if isinstance(tools, list) else [])
+        if isinstance(tool, dict)
+    ]
+    options = {
+        "tools": declared,
+        "context": body.get("context"),
+        "state": body.get("state"),
+        "forwarded_props": body.get("forwardedProps"),
+    }
+    return {name: value for name, value in options.items() if value} or None

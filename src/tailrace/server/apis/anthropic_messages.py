@@ -1,0 +1,125 @@
+"""Anthropic's Messages API: one POST is one run, and `messages` are all that it knows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tailrace.core.errors import CallerError
+from tailrace.server import request_fields
+from tailrace.server.apis.base import OneWayApi
+from tailrace.server.guard import json_response
+from tailrace.server.request_body import read_json
+from tailrace.wire import anthropic_messages
+
+Json = dict[str, Any]
+
+ROLES = ("user", "assistant", "system")
+
+MEDIA_TOKENS = 1500
+"""The estimate for an image or a document, whatever its size."""
+
+_BYTES_PER_TOKEN = 4
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+class MessagesApi(OneWayApi):
+    """`/v1/messages`."""
+
+    def routes(self) -> list[Route]:
+        """The routes of Anthropic's clients."""
+        return [
+            Route("/v1/messages", self.create_message, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"]),
+        ]
+
+    async def create_message(self, request: Request) -> ASGIApp:
+        """Start a run of the agent that `model` names, and answer with it."""
+        body = await read_json(request)
+        model = request_fields.text(body, "model", "name one of GET /agents")
+        stream = request_fields.optional(body, "stream", bool)
+        given = conversation(body)
+        run_id = await self.runs.start(model, given, options=options(body))
+        if stream:
+            return self.only_stream(anthropic_messages.FORMAT, run_id)
+        return await self.answer(request, run_id, anthropic_messages.message_object)
+
+    async def count_tokens(self, request: Request) -> Response:
+        """Estimate the tokens of a request without a model call.
+
+        The agent's own instructions and tools do not count.
+        """
+        body = await read_json(request)
+        self.runs.check_agent(request_fields.text(body, "model", "name one of GET /agents"))
+        counted = [conversation(body), [_function(one) for one in _functions(body)]]
+        return json_response({"input_tokens": estimated_tokens(counted)})
+
+
+def conversation(body: Json) -> list[Json]:
+    """The messages of a request, after its `system` prompt."""
+    messages = request_fields.conversation(body, ROLES)
+    system = body.get("system")
+    if system is None:
+        return messages
+    is_list = isinstance(system, list) and all(isinstance(one, dict) for one in system)
+    if not is_list and not isinstance(system, str):
+        raise CallerError("`system` must be a string or a list of text blocks.", param="system")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def options(body: Json) -> Json:
+    """The options of a request, under the names of the Responses API."""
+    named: Json = {name: body.get(name) for name in ("temperature", "top_p")}
+    named["max_output_tokens"] = request_fields.optional(body, "max_tokens", int)
+    named["tools"] = [_function(one) for one in _functions(body)]
+    choice = request_fields.optional(body, "tool_choice", dict) or {}
+    named["tool_choice"] = _CHOICES.get(str(choice.get("type")))
+    if choice.get("type") == "tool":
+        named["tool_choice"] = {"type": "function", "name": choice.get("name")}
+    if choice.get("disable_parallel_tool_use") is True:
+        named["parallel_tool_calls"] = False
+    about = request_fields.optional(body, "output_config", dict) or {}
+    if isinstance(about.get("effort"), str):
+        named["reasoning"] = {"effort": about["effort"]}
+    named["user"] = (request_fields.optional(body, "metadata", dict) or {}).get("user_id")
+    return request_fields.response_options(named)
+
+
+def _functions(body: Json) -> list[Json]:
+    """The tools that the client executes. Anthropic's own tools have another type."""
+    tools = request_fields.declared_tools(body)
+    return [one for one in tools if one.get("type") in (None, "custom")]
+
+
+def _function(tool: Json) -> Json:
+    return {
+        "type": "function",
+        "name": tool.get("name"),
+        "description": tool.get("description") or "",
+        "parameters": tool.get("input_schema"),
+    }
+
+
+def estimated_tokens(value: Any) -> int:
+    """About how many tokens a value has: a token for each 4 bytes, a fixed number for media."""
+    media = 0
+
+    def lighter(one: Any) -> Any:
+        nonlocal media
+        if isinstance(one, list):
+            return [lighter(entry) for entry in one]
+        if not isinstance(one, dict):
+            return one
+        if one.get("type") in ("image", "document"):
+            media += 1
+            return {}
+        return {name: lighter(entry) for name, entry in one.items()}
+
+    size = len(msgspec.json.encode(lighter(value)))
+    return math.ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS

@@ -1,0 +1,335 @@
+"""Our own API: agents, runs, threads and blobs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tailrace.core.errors import CallerError, NotFound, UnknownFormat
+from tailrace.core.ids import check_id
+from tailrace.core.tool_output import OCTETS
+from tailrace.core.view import client_view
+from tailrace.history.content import PICTURES
+from tailrace.ports import RunInfo
+from tailrace.server import request_fields
+from tailrace.server.access import visit
+from tailrace.server.apis.base import HttpApi
+from tailrace.server.guard import json_response, truthy
+from tailrace.server.idempotency import check_same, keyed_name
+from tailrace.server.inspector import page_file, plain, wants_page
+from tailrace.server.request_body import read_json
+from tailrace.server.resume_point import resume_point
+from tailrace.server.run_stream import RunStream
+from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
+from tailrace.server.threads import ThreadList
+from tailrace.server.tickets import TICKET_SECONDS, Tickets
+from tailrace.wire.base import ThreadFormat
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
+_MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+
+
+RUN_FIELDS = ("agent", "input", "thread_id", "previous_run_id", "options", "metadata", "store")
+"""The fields of `POST /runs`."""
+
+ANSWER_FIELDS = ("request_id", "approved", "value", "reason")
+"""The fields of an answer to a request, at `POST /runs/{id}/input`."""
+
+THREAD_FORMAT = "run"
+"""The format of a thread's stream if the client names none: an EventSource with named events."""
+
+_RUN_LIKE = re.compile(r"(resp_)?run[_-]", re.IGNORECASE)
+"""Ids that are meant as a run's. Any other unknown id may be a thread's before its first run."""
+
+
+class NativeApi(HttpApi):
+    """Runs and threads in any wire format, and the inspector."""
+
+    inspector = True
+    tickets: Tickets
+
+    def routes(self) -> list[Route]:
+        """The routes of PROTOCOL.md, section 13."""
+        self._threads = ThreadList()
+        client_file = partial(self.page, folder="client/")
+        return [
+            Route("/", self.index, methods=["GET"]),
+            Route("/health", self.health, methods=["GET"]),
+            Route("/ready", self.ready, methods=["GET"]),
+            Route("/inspector/{file}", self.page, methods=["GET"]),
+            Route("/inspector/client/{file}", client_file, methods=["GET"]),
+            Route("/agents", self.agents, methods=["GET"]),
+            Route("/threads", self.threads, methods=["GET"]),
+            Route("/threads/{thread_id}", self.thread_runs, methods=["GET"]),
+            Route("/threads/{thread_id}", self.delete_thread, methods=["DELETE"]),
+            Route("/threads/{thread_id}/runs", self.start, methods=["POST"]),
+            Route("/threads/{thread_id}/events", self.thread, methods=["GET"]),
+            Route("/runs", self.start, methods=["POST"]),
+            Route("/runs/{run_id}", self.show, methods=["GET"]),
+            Route("/runs/{run_id}/events", self.events, methods=["GET"]),
+            Route("/runs/{run_id}/cancel", self.cancel, methods=["POST"]),
+            Route("/runs/{run_id}/input", self.input, methods=["POST"]),
+            Route("/blobs/{sha256}", self.blob, methods=["GET"]),
+            Route("/tickets", self.ticket, methods=["POST"]),
+        ]
+
+    async def index(self, request: Request) -> Response:
+        """The inspector in a browser; the list of routes elsewhere."""
+        if self.inspector and wants_page(request):
+            return page_file(request, "index.html")
+        lines = [
+            "Tailrace is running.",
+            "",
+            "GET  /health, /ready               liveness; readiness",
+            "GET  /agents                       the agents",
+            'POST /runs {"agent": …, "input": …}  start a run',
+            "GET  /runs/{id}                    the run as one object",
+            "GET  /runs/{id}/events             the run as server-sent events",
+            "GET  /threads/{id}/events          all its runs, and later runs as they start",
+            f"     ?format={' | '.join(self.formats)}",
+            "     ?after=CURSOR (or Last-Event-ID)  resume after an event",
+            "     ?snapshot=true                the state so far, then the later events",
+            "POST /runs/{id}/cancel             stop it",
+            "POST /runs/{id}/input {…}          send it an answer",
+            "GET  /blobs/{sha256}               a large output of a tool",
+            "POST /v1/responses, GET /v1/responses/{id}, POST …/cancel   for OpenAI clients",
+            "POST /v1/chat/completions                       for OpenAI's chat clients",
+            "POST /v1/messages, /v1/messages/count_tokens    for Anthropic's clients",
+            "POST /api/chat, GET /api/chat/{id}/stream       for the Vercel AI SDK",
+        ]
+        return plain(lines)
+
+    async def page(self, request: Request, folder: str = "") -> Response:
+        """A file of the inspector."""
+        if not self.inspector:
+            raise NotFound("The inspector is disabled (inspector=False).")
+        return page_file(request, folder + request.path_params["file"])
+
+    async def health(self, _request: Request) -> Response:
+        """Liveness: the process answers, whatever the store does."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, _request: Request) -> Response:
+        """Readiness: runs are accepted, and the store can be read and written.
+
+        A bus that is away costs only time.
+        """
+        checks = {"store": self.runs.store.check(), "bus": self.runs.bus.check()}
+        found = await asyncio.gather(*checks.values(), return_exceptions=True)
+        states = ["ok" if failure is None else "away" for failure in found]
+        ready = found[0] is None and self.runs.accepts_runs
+        body = {
+            "status": "ready" if ready else "not_ready",
+            **dict(zip(checks, states, strict=True)),
+        }
+        response = json_response(body, 200 if ready else 503)
+        if not ready:
+            response.headers["retry-after"] = "1"
+        return response
+
+    async def agents(self, _request: Request) -> Response:
+        """The names of the agents, and the formats."""
+        return json_response({"agents": sorted(self.runs.agents), "formats": list(self.formats)})
+
+    async def threads(self, _request: Request) -> Response:
+        """The newest threads."""
+        return json_response({"threads": await self._threads.threads(self.runs)})
+
+    async def thread_runs(self, request: Request) -> Response:
+        """The runs of a thread."""
+        thread_id = request.path_params["thread_id"]
+        return json_response(await self._threads.thread(self.runs, thread_id))
+
+    async def delete_thread(self, request: Request) -> Response:
+        """Delete the runs of a thread. Runs that have not ended are cancelled first."""
+        thread_id = request.path_params["thread_id"]
+        found = 0
+        while page := await self.runs.of_thread(thread_id):
+            for info in page:
+                with suppress(NotFound):
+                    await self.runs.delete(info.run_id)
+            found += len(page)
+        if not found:
+            raise NotFound(f"Thread {thread_id} has no runs.")
+        return json_response({"thread_id": thread_id, "deleted": True})
+
+    async def start(self, request: Request) -> Response:
+        """Start a run; in a thread, if the path names it."""
+        body = await read_json(request)
+        fields: tuple[str, ...] = RUN_FIELDS
+        if "thread_id" in request.path_params:
+            fields = tuple(name for name in RUN_FIELDS if name != "thread_id")
+        request_fields.only(body, fields)
+        run = await self._started({**body, **request.path_params}, request)
+        here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
+        started = {"run_id": run.run_id, "thread_id": run.thread_id, "events": f"{here}/events"}
+        answer = json_response(started, 201)
+        answer.headers["location"] = here
+        return answer
+
+    async def _started(self, body: dict[str, Any], request: Request) -> RunInfo:
+        """The run of a request: a new run, or the run that the same key has started."""
+        agent = request_fields.text(body, "agent", "name one of GET /agents")
+        previous = request_fields.optional_id(body, "previous_run_id")
+        thread_id = request_fields.optional_id(body, "thread_id")
+        key, run_id = request.headers.get("idempotency-key"), None
+        if key is not None:
+            name = keyed_name(self.runs.owner, key)
+            run_id = f"run_{name}"
+            if thread_id is None and previous is None:
+                thread_id = f"thread_{name}"
+        try:
+            return await self.runs.create(
+                agent,
+                body.get("input"),
+                thread_id=thread_id,
+                previous_run_id=previous if "previous_run_id" in body else UNSET,
+                run_id=run_id,
+                options=request_fields.optional(body, "options", dict),
+                metadata=request_fields.optional(body, "metadata", dict),
+                forget=request_fields.optional(body, "store", bool) is False,
+            )
+        except (CallerError, NotFound):
+            found = await self.runs.find(run_id) if run_id is not None else None
+            if found is None:
+                raise
+            check_same((await self.runs.look(found.run_id)).state, body, thread_id)
+            return found
+
+    async def show(self, request: Request) -> ASGIApp:
+        """The client's view of a run, now or with `?at=` after an earlier event."""
+        run_id, text = request.path_params["run_id"], request.query_params.get("at")
+        if text is None:
+            return await self.object(run_id, client_view)
+        info = await self.runs.info(run_id)
+        seq = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+        if not 1 <= seq <= info.last_seq:
+            raise CallerError(f"`at` must be from 1 to {info.last_seq}.", param="at")
+        if info.trimmed_to and seq < info.last_seq:
+            raise NotFound(f"The events of run {run_id} are no longer kept; ask without `at`.")
+        look = await self.runs.look(run_id, seq)
+        return json_response(client_view(look.state))
+
+    async def events(self, request: Request) -> ASGIApp:
+        """The stream of a run in any format, or of the thread with this id."""
+        run_id = request.path_params["run_id"]
+        text = _cursor_text(request)
+        look = None
+        if not text and truthy(request.query_params.get("snapshot", "")):
+            # One read finds the run and its state.
+            with suppress(NotFound):
+                look = await self.runs.look(run_id)
+        info = look.info if look is not None else await self.runs.find(run_id)
+        if info is None:
+            return await self._thread(request, run_id, needs_run=bool(_RUN_LIKE.match(run_id)))
+        name = request.query_params.get("format", "task")
+        wire = self.formats.get(name)
+        if wire is None:
+            raise UnknownFormat(f"Unknown format {name!r}; use {', '.join(self.formats)}.")
+        cursor = wire.cursor(text) if text else None
+        point = await resume_point(self.runs, wire, run_id, cursor)
+        if point is not None and point.is_end:
+            return Response(status_code=204)
+        source = RunStream(self.runs, wire, run_id, point, snapshot=look is not None, look=look)
+        return self.connections.response(source)
+
+    async def blob(self, request: Request) -> Response:
+        """A large output of a tool, by the hash of its bytes.
+
+        Its type is the tool's word, so a browser must neither guess another nor run what is in it.
+        """
+        sha256 = request.path_params["sha256"]
+        found = await self.runs.blob(sha256) if _SHA256.fullmatch(sha256) else None
+        if found is None:
+            raise NotFound(f"There is no blob {sha256[:80]}.")
+        data, mime_type = found
+        kind = mime_type if _MIME_TYPE.fullmatch(mime_type) else OCTETS
+        headers = {
+            "content-type": kind + ("; charset=utf-8" if kind.startswith("text/") else ""),
+            "content-disposition": "inline" if kind in PICTURES else "attachment",
+            "content-security-policy": "default-src 'none'; sandbox",
+            "x-content-type-options": "nosniff",
+            "cache-control": "private, max-age=31536000, immutable",
+            "etag": f'"{sha256}"',
+        }
+        return Response(data, headers=headers)
+
+    async def ticket(self, request: Request) -> Response:
+        """A ticket for one stream, because `EventSource` cannot send a key."""
+        body = await read_json(request)
+        request_fields.only(body, ("path",))
+        asked = request_fields.text(body, "path", "name the stream, such as /runs/{id}/events")
+        root = request.scope.get("root_path", "")
+        path = unquote(asked.partition("?")[0]).removeprefix(root)
+        if not _STREAM_PATH.fullmatch(path):
+            raise CallerError(
+                "`path` must be /runs/{id}/events or /threads/{id}/events.", param="path"
+            )
+        principal = visit.get().principal
+        if principal is None:
+            raise NotFound("This server has no keys, so its streams need no ticket.")
+        made = {"ticket": self.tickets.issue(principal, path), "expires_in": TICKET_SECONDS}
+        response = json_response(made, 201)
+        response.headers["cache-control"] = "no-store"
+        return response
+
+    async def thread(self, request: Request) -> ASGIApp:
+        """The stream of a thread: its runs one after another, and later runs as they start."""
+        return await self._thread(request, request.path_params["thread_id"])
+
+    async def _thread(
+        self, request: Request, thread_id: str, *, needs_run: bool = False
+    ) -> ASGIApp:
+        """The stream of a thread. With `needs_run` a thread without runs is not found."""
+        # Read in any case: if the store is away, the answer is 503 and not an empty stream.
+        last = await self.runs.last_ordinal(thread_id)
+        if needs_run and not last:
+            raise NotFound(
+                f"There is no run or thread {thread_id}. To wait for the first run of a thread, "
+                f"use /threads/{thread_id}/events."
+            )
+        name = request.query_params.get("format", THREAD_FORMAT)
+        wire = self.formats.get(name)
+        if not isinstance(wire, ThreadFormat):
+            known = [one.name for one in self.formats.values() if isinstance(one, ThreadFormat)]
+            use = " or ".join(known)
+            raise UnknownFormat(f"Format {name!r} cannot stream a thread; use {use}.")
+        text = _cursor_text(request)
+        place = read_thread_cursor(wire, text) if text else None
+        snapshot = truthy(request.query_params.get("snapshot", ""))
+        source = ThreadStream(self.runs, wire, thread_id, place, snapshot=snapshot)
+        return self.connections.response(source)
+
+    async def cancel(self, request: Request) -> ASGIApp:
+        """Cancel a run, or with `?task_id=` a sub-agent. A second cancel changes nothing."""
+        run_id = request.path_params["run_id"]
+        await self.runs.info(run_id)
+        task_id = request.query_params.get("task_id")
+        if task_id is None or task_id == run_id:
+            await self.runs.cancel(run_id)
+        else:
+            await self.runs.cancel_child(run_id, check_id(task_id, "task_id"))
+        return await self.object(run_id, client_view)
+
+    async def input(self, request: Request) -> Response:
+        """Send a value to a run's agent: 202 once it is stored."""
+        body = await read_json(request)
+        if "request_id" in body:
+            request_fields.only(body, ANSWER_FIELDS)
+        await self.runs.send(request.path_params["run_id"], body)
+        return json_response({"status": "accepted"}, 202)
+
+
+def _cursor_text(request: Request) -> str | None:
+    return request.headers.get("last-event-id") or request.query_params.get("after")

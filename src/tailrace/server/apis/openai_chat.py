@@ -1,0 +1,69 @@
+"""OpenAI's chat completions: one POST is one run, and `messages` are all that it knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tailrace.core.errors import CallerError
+from tailrace.server import request_fields
+from tailrace.server.apis.base import OneWayApi
+from tailrace.server.request_body import read_json
+from tailrace.wire import openai_chat
+
+ROLES = ("user", "assistant", "system", "developer", "tool")
+
+
+class CompletionsApi(OneWayApi):
+    """`/v1/chat/completions`."""
+
+    def routes(self) -> list[Route]:
+        """The route of OpenAI's clients."""
+        return [Route("/v1/chat/completions", self.complete, methods=["POST"])]
+
+    async def complete(self, request: Request) -> ASGIApp:
+        """Start a run of the agent that `model` names, and answer with it."""
+        body = await read_json(request)
+        model = request_fields.text(body, "model", "name one of GET /agents")
+        messages = request_fields.conversation(body, ROLES)
+        stream = request_fields.optional(body, "stream", bool)
+        if body.get("n") not in (None, 1):
+            raise CallerError("`n` must be 1: a run has one answer.", param="n")
+        run_id = await self.runs.start(
+            model,
+            messages,
+            options=options(body),
+            metadata=request_fields.response_metadata(body),
+            forget=request_fields.optional(body, "store", bool) is False,
+        )
+        if not stream:
+            return await self.answer(request, run_id, openai_chat.completion)
+        asked = request_fields.optional(body, "stream_options", dict) or {}
+        with_usage = asked.get("include_usage") is True
+        wire = openai_chat.FORMAT if with_usage else openai_chat.WITHOUT_USAGE
+        return self.only_stream(wire, run_id)
+
+
+def options(body: dict[str, Any]) -> dict[str, Any]:
+    """The options of a request, under the names of the Responses API."""
+    named = dict(body)
+    for name in ("max_tokens", "max_completion_tokens"):
+        if (limit := request_fields.optional(body, name, int)) is not None:
+            named["max_output_tokens"] = limit
+    if (effort := request_fields.optional(body, "reasoning_effort", str)) is not None:
+        named["reasoning"] = {"effort": effort}
+    if (shape := request_fields.optional(body, "response_format", dict)) is not None:
+        named["text"] = {"format": _flat(shape)}
+    named["tools"] = [_flat(one) for one in request_fields.declared_tools(body)]
+    if isinstance(body.get("tool_choice"), dict):
+        named["tool_choice"] = _flat(body["tool_choice"])
+    return request_fields.response_options(named)
+
+
+def _flat(value: dict[str, Any]) -> dict[str, Any]:
+    """`{"type": "function", "function": {…}}` as the Responses API writes it: on one level."""
+    inner = value.get(str(value.get("type")))
+    return {"type": value["type"], **inner} if isinstance(inner, dict) else value

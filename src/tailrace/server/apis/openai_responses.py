@@ -1,0 +1,147 @@
+"""OpenAI's Responses API: one POST is one run, and `model` names the agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tailrace.core.errors import CallerError, NotFound
+from tailrace.runtime.task import runs_of_item
+from tailrace.server import request_fields
+from tailrace.server.apis.base import HttpApi
+from tailrace.server.guard import json_response, truthy
+from tailrace.server.request_body import read_json
+from tailrace.server.resume_point import resume_point
+from tailrace.wire import openai_responses
+
+MAX_ITEMS = 100
+"""How many input items an answer holds."""
+
+
+class ResponsesApi(HttpApi):
+    """`/v1/responses`."""
+
+    def routes(self) -> list[Route]:
+        """The routes of OpenAI's clients."""
+        one = "/v1/responses/{response_id}"
+        return [
+            Route("/v1/responses", self.create_response, methods=["POST"]),
+            Route(one, self.get_response, methods=["GET"]),
+            Route(one, self.delete_response, methods=["DELETE"]),
+            Route(f"{one}/cancel", self.cancel_response, methods=["POST"]),
+            Route(f"{one}/input_items", self.list_input, methods=["GET"]),
+            Route("/v1/models", self.list_models, methods=["GET"]),
+            Route("/v1/models/{agent}", self.get_model, methods=["GET"]),
+        ]
+
+    async def create_response(self, request: Request) -> ASGIApp:
+        """Start a run of the agent that `model` names, and answer with it."""
+        body = await read_json(request)
+        model = request_fields.text(body, "model", "name one of GET /agents")
+        asked = request_fields.response_input(body)
+        stream = request_fields.optional(body, "stream", bool)
+        previous = request_fields.optional_id(body, "previous_response_id")
+        run_id = await self.runs.start(
+            model,
+            await self._resolved(asked),
+            previous_run_id=_run_id_of(previous) if previous is not None else None,
+            options=request_fields.response_options(body),
+            metadata=request_fields.response_metadata(body),
+            forget=body.get("store") is False,
+        )
+        if stream:
+            return self.stream(openai_responses.FORMAT, run_id)
+        if body.get("background") is not True:
+            await self.ended(run_id)
+        return await self.object(run_id, openai_responses.response_object)
+
+    async def _resolved(self, given: Any) -> Any:
+        """The input, with each item reference replaced by its item.
+
+        The items are stored with the new run, so deleting the other run loses nothing.
+        """
+        items: dict[str, Any] = {}
+        for ident in openai_responses.references(given):
+            if ident not in items:
+                for run_id in runs_of_item(openai_responses.own_id(ident)):
+                    if await self.runs.exists(run_id):
+                        state = await self.runs.state(run_id)
+                        output = openai_responses.response_object(state)["output"]
+                        items |= {item["id"]: item for item in output}
+            if ident not in items:
+                raise NotFound(f"Item {ident[:80]} is not stored here; send the item itself.")
+        return openai_responses.resolved(given, items)
+
+    async def get_response(self, request: Request) -> ASGIApp:
+        """A response, whole; or its stream, from the start or after a `sequence_number`."""
+        run_id = _run_id_of(request.path_params["response_id"])
+        await self.runs.info(run_id)
+        if not truthy(request.query_params.get("stream", "")):
+            return await self.object(run_id, openai_responses.response_object)
+        wire = openai_responses.FORMAT
+        text = request.query_params.get("starting_after")
+        point = await resume_point(self.runs, wire, run_id, wire.cursor(text) if text else None)
+        return self.stream(wire, run_id, point)
+
+    async def cancel_response(self, request: Request) -> ASGIApp:
+        """Cancel a response. A second cancel changes nothing."""
+        run_id = _run_id_of(request.path_params["response_id"])
+        await self.runs.info(run_id)
+        await self.runs.cancel(run_id)
+        return await self.object(run_id, openai_responses.response_object)
+
+    async def delete_response(self, request: Request) -> Response:
+        """Delete a response. A response in progress is cancelled first."""
+        response_id = request.path_params["response_id"]
+        await self.runs.delete(_run_id_of(response_id))
+        return json_response({"id": response_id, "object": "response", "deleted": True})
+
+    async def list_input(self, request: Request) -> Response:
+        """The input of a response as items, newest first."""
+        look = await self.runs.look(_run_id_of(request.path_params["response_id"]))
+        items = openai_responses.input_items(look.state)
+        query = request.query_params
+        if query.get("order", "desc") != "asc":
+            items.reverse()
+        if after := query.get("after"):
+            places = [place for place, item in enumerate(items, 1) if item["id"] == after]
+            if not places:
+                raise CallerError(f"There is no item {after[:80]}.", param="after")
+            items = items[places[0] :]
+        limit = query.get("limit", "20")
+        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:4]) <= MAX_ITEMS:
+            raise CallerError(f"`limit` must be from 1 to {MAX_ITEMS}.", param="limit")
+        page = items[: int(limit)]
+        return json_response(_listed(page, has_more=len(page) < len(items)))
+
+    async def list_models(self, _request: Request) -> Response:
+        """The agents as models, for clients of OpenAI and of Anthropic."""
+        models = [_model(name) for name in sorted(self.runs.agents)]
+        return json_response(_listed(models, has_more=False))
+
+    async def get_model(self, request: Request) -> Response:
+        """An agent as a model."""
+        name = request.path_params["agent"]
+        self.runs.check_agent(name)
+        return json_response(_model(name))
+
+
+def _listed(entries: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    ids = [entry["id"] for entry in entries] or [None]
+    found = {"object": "list", "data": entries, "has_more": has_more}
+    return {**found, "first_id": ids[0], "last_id": ids[-1]}
+
+
+def _model(name: str) -> dict[str, Any]:
+    """An agent with the fields of both APIs. The time of its creation is not known."""
+    theirs = {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    return {"id": name, "object": "model", "created": 0, "owned_by": "tailrace", **theirs}
+
+
+def _run_id_of(response_id: str) -> str:
+    """The run behind a response's id: our run ids get the prefix that OpenAI's clients expect."""
+    return response_id.removeprefix("resp_")

@@ -1,0 +1,78 @@
+"""The Vercel AI SDK's chat: what `useChat` sends and resumes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tailrace.core.ids import check_id
+from tailrace.server import request_fields
+from tailrace.server.apis.base import HttpApi
+from tailrace.server.request_body import read_json
+from tailrace.wire import vercel_ui
+
+CHAT_GRACE_SECONDS = 300.0
+"""How long after its end a chat's answer is replayed to a client that lost its connection."""
+
+
+class ChatApi(HttpApi):
+    """`/api/chat`."""
+
+    def routes(self) -> list[Route]:
+        """The routes of `DefaultChatTransport`."""
+        return [
+            Route("/api/chat", self.chat, methods=["POST"]),
+            Route("/api/chat/{chat_id}/stream", self.resume_chat, methods=["GET"]),
+            Route("/api/chat/{chat_id}/stream", self.stop_chat, methods=["DELETE"]),
+        ]
+
+    async def chat(self, request: Request) -> ASGIApp:
+        """Start a run for `useChat`: the chat's id is the thread, its new message the input."""
+        body = await read_json(request)
+        chat_id = check_id(request_fields.text(body, "id", "send the chat's id"), "id")
+        messages = request_fields.chat_messages(body)
+        agent = request_fields.optional(body, "agent", str) or next(iter(self.runs.agents), "")
+        previous, new = await self._continued(messages)
+        run_id = await self.runs.start(
+            agent,
+            new[0] if len(new) == 1 else new,
+            thread_id=chat_id,
+            previous_run_id=previous,
+        )
+        return self.stream(vercel_ui.FORMAT, run_id)
+
+    async def _continued(self, messages: list[Any]) -> tuple[str | None, list[Any]]:
+        """The run that a chat continues, and the messages that are not in the log.
+
+        A chat sends its whole conversation, up to the message that it edits or regenerates. The
+        last message of the assistant names the run. A page that ran a tool sends that message
+        again, with the tool's output.
+        """
+        for index in range(len(messages) - 1, -1, -1):
+            run_id = vercel_ui.run_of(messages[index])
+            if run_id is not None and await self.runs.exists(run_id):
+                return run_id, messages[index + 1 :] or messages[index:]
+        return None, messages
+
+    async def resume_chat(self, request: Request) -> ASGIApp:
+        """The chat's last answer from its first chunk; 204 if there is nothing to resume."""
+        found = await self.runs.latest(request.path_params["chat_id"])
+        if found is None or _is_over(found.ended_at):
+            return Response(status_code=204)
+        return self.stream(vercel_ui.FORMAT, found.run_id, snapshot=True)
+
+    async def stop_chat(self, request: Request) -> Response:
+        """Cancel the chat's last run: `stop()` of `useChat` only closes the connection."""
+        found = await self.runs.latest(request.path_params["chat_id"])
+        if found is not None:
+            await self.runs.cancel(found.run_id)
+        return Response(status_code=204)
+
+
+def _is_over(ended_at: float | None) -> bool:
+    return ended_at is not None and time.time() - ended_at > CHAT_GRACE_SECONDS

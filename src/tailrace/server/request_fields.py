@@ -1,0 +1,179 @@
+"""Reads the fields of request bodies. A wrong field raises `CallerError` with its name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from tailrace.core.errors import CallerError
+from tailrace.core.ids import check_id
+from tailrace.wire import openai_responses
+
+T = TypeVar("T")
+
+Body = dict[str, Any]
+
+_NAMES: dict[type, str] = {
+    bool: "true or false",
+    dict: "an object",
+    int: "a whole number",
+    list: "a list",
+    str: "a string",
+}
+
+_ROLES = ("user", "assistant", "system", "developer")
+_CHAT_ROLES = ("user", "assistant", "system")
+
+_METADATA_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
+"""OpenAI's limits on `metadata`."""
+
+
+def text(body: Body, name: str, advice: str) -> str:
+    """A required string."""
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise CallerError(f"`{name}` must be a string: {advice}.", param=name)
+    return value
+
+
+def optional(body: Body, name: str, kind: type[T], inside: str = "") -> T | None:
+    """A value of this type, or None. `inside` is where the body is in the request."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, kind):
+        field = f"{inside}.{name}" if inside else name
+        raise CallerError(f"`{field}` must be {_NAMES[kind]}.", param=field)
+    return value
+
+
+def optional_id(body: Body, name: str) -> str | None:
+    """An id that follows the rule for ids, or None."""
+    value = optional(body, name, str)
+    return None if value is None else check_id(value, name)
+
+
+def only(body: Body, names: tuple[str, ...]) -> None:
+    """Refuse a field that this request does not have: a misspelt field would be ignored."""
+    for name in body:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            advice = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(names)}."
+            raise CallerError(f"Unknown field `{name[:80]}`. {advice}", param=name[:80])
+
+
+def response_input(body: Body) -> str | list[Body]:
+    """The `input` of a Responses request: a text, or a list of items."""
+    value = body.get("input")
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise CallerError("`input` must be a string or a list of items.", param="input")
+    if not value:
+        raise CallerError("`input` is an empty list; send at least one item.", param="input")
+    for index, item in enumerate(value):
+        _check_item(item, f"input[{index}]")
+    return value
+
+
+def response_options(body: Body) -> Body:
+    """The options of a Responses request that the response repeats."""
+    kept = openai_responses.echoed(body)
+    for name in openai_responses.ECHOED:
+        if body.get(name) is not None and name not in kept:
+            raise CallerError(f"`{name}` has a value of the wrong type.", param=name)
+    return kept
+
+
+def response_metadata(body: Body) -> dict[str, str] | None:
+    """The `metadata` of a Responses request: up to 16 short strings, by name."""
+    found = optional(body, "metadata", dict)
+    if found is None:
+        return None
+    fits = len(found) <= _METADATA_PAIRS and all(
+        len(name) <= _METADATA_KEY and isinstance(value, str) and len(value) <= _METADATA_VALUE
+        for name, value in found.items()
+    )
+    if not fits:
+        raise CallerError(
+            f"`metadata` takes up to {_METADATA_PAIRS} strings of {_METADATA_VALUE} characters, "
+            f"with names of up to {_METADATA_KEY} characters.",
+            param="metadata",
+        )
+    return found
+
+
+def chat_messages(body: Body) -> list[Body]:
+    """The messages that `useChat` sends."""
+    value = body.get("messages")
+    if not isinstance(value, list) or not value:
+        raise CallerError("`messages` must be a list of messages.", param="messages")
+    for index, message in enumerate(value):
+        param = f"messages[{index}]"
+        _check_object(message, param)
+        _check_role(message, param, _CHAT_ROLES)
+        _check_parts(message, "parts", param)
+        if message.get("parts") is None:
+            _check_content(message, param, "send the message's `parts`")
+    return value
+
+
+def conversation(body: Body, roles: tuple[str, ...]) -> list[Body]:
+    """The `messages` of a request that sends its whole conversation."""
+    value = body.get("messages")
+    if not isinstance(value, list) or not value:
+        raise CallerError("`messages` must be a list of messages.", param="messages")
+    for index, message in enumerate(value):
+        param = f"messages[{index}]"
+        _check_object(message, param)
+        _check_role(message, param, roles)
+        if message.get("content") is not None or message["role"] != "assistant":
+            _check_content(message, param, "send a string or a list of content parts")
+    return value
+
+
+def declared_tools(body: Body) -> list[Body]:
+    """The `tools` of a request: a list of objects."""
+    found: list[Any] = optional(body, "tools", list) or []
+    for index, one in enumerate(found):
+        _check_object(one, f"tools[{index}]")
+    return found
+
+
+def _check_item(item: Any, param: str) -> None:
+    """Check a message, an item or a reference (a bare `id`) of a Responses request."""
+    _check_object(item, param)
+    kind = optional(item, "type", str, param)
+    if kind not in (None, "message"):
+        return
+    if kind is None and "role" not in item and isinstance(item.get("id"), str):
+        return
+    _check_role(item, param, _ROLES)
+    _check_content(item, param, "send a string or a list of content parts")
+
+
+def _check_object(value: Any, param: str) -> None:
+    if not isinstance(value, dict):
+        raise CallerError(f"`{param}` must be an object.", param=param)
+
+
+def _check_role(message: Body, param: str, roles: tuple[str, ...]) -> None:
+    role = message.get("role")
+    if role not in roles:
+        field = f"{param}.role"
+        shown = "missing" if role is None else ascii(role)[:80]
+        raise CallerError(f"`{field}` is {shown}; use {' or '.join(roles)}.", param=field)
+
+
+def _check_content(message: Body, param: str, advice: str) -> None:
+    if message.get("content") is None:
+        field = f"{param}.content"
+        raise CallerError(f"`{field}` is missing; {advice}.", param=field)
+    if not isinstance(message["content"], str):
+        _check_parts(message, "content", param)
+
+
+def _check_parts(message: Body, name: str, param: str) -> None:
+    value = message.get(name)
+    is_list = isinstance(value, list) and all(isinstance(part, dict) for part in value)
+    if value is not None and not is_list:
+        field = f"{param}.{name}"
+        raise CallerError(f"`{field}` must be a list of parts, each an object.", param=field)

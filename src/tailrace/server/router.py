@@ -1,0 +1,91 @@
+"""Finds the handler of a request, and sends the response that it returns.
+
+Starlette's own application would keep a dozen frames in memory under each open stream, and every
+chunk would pass through them. Here a response is sent after its handler has returned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+from tailrace.core.errors import NotFound, TailraceError
+from tailrace.core.ids import check_id
+from tailrace.runtime.store_retry import within
+from tailrace.server.guard import STORE_SECONDS, error_response, failure
+
+Handler = Callable[[Request], Awaitable[ASGIApp]]
+Enter = Callable[[Request, str | None], Awaitable[None]]
+
+logger = logging.getLogger("tailrace")
+
+
+class Router:
+    """Sends each request to the handler of its path and method. `/runs/` is the same as `/runs`."""
+
+    def __init__(self, routes: Sequence[Route], enter: Enter | None = None) -> None:
+        """`enter` is awaited before a request is answered, and raises an error to refuse it."""
+        self._routes = routes
+        self._enter = enter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
+            return
+        response = await self._response(scope, receive)
+        await response(scope, receive, send)
+
+    async def _response(self, scope: Scope, receive: Receive) -> ASGIApp:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if len(path) > 1 and path.endswith("/"):
+            scope = {**scope, "path": scope["path"].rstrip("/")}
+        allowed: set[str] = set()
+        for route in self._routes:
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                request = Request({**scope, **found}, receive)
+                return await self._admitted(request, route) or await _call(route.endpoint, request)
+            if match is Match.PARTIAL:
+                allowed |= route.methods or set()
+        if (refused := await self._admitted(Request(scope), None)) is not None:
+            return refused
+        if not allowed:
+            return error_response(404, NotFound.code, f"There is nothing at {path}.")
+        methods = ", ".join(sorted(allowed))
+        message = f"{path} does not take {scope['method']}; use {methods}."
+        response = error_response(405, "method_not_allowed", message)
+        response.headers["allow"] = methods
+        return response
+
+    async def _admitted(self, request: Request, route: Route | None) -> Response | None:
+        """None for a request that may pass, else its answer."""
+        if self._enter is not None:
+            try:
+                await self._enter(request, route.path if route is not None else None)
+            except TailraceError as error:
+                return failure(error)
+        return None
+
+
+async def _call(handler: Handler, request: Request) -> ASGIApp:
+    """The handler's response, or the response to the error that it raised."""
+    try:
+        for param, value in request.path_params.items():
+            check_id(value, param)
+        with within(STORE_SECONDS):
+            return await handler(request)
+    except TailraceError as error:
+        return failure(error)
+    except ClientDisconnect:
+        return Response(status_code=400)  # the client left while it sent the request
+    except Exception:
+        logger.exception("%s %s failed", request.method, request.url.path)
+        message = "The server made a mistake. Its log has the details."
+        return error_response(500, "internal", message)

@@ -1,0 +1,239 @@
+"""A run as the stream of one client: from the start, after a cursor, or after a snapshot."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from functools import partial
+from itertools import chain
+
+from tailrace.core.fold import State
+from tailrace.core.json_pieces import cut
+from tailrace.ports import Trimmed
+from tailrace.runtime.fanout import Stream
+from tailrace.runtime.follow import Look
+from tailrace.runtime.offload import LARGE_BYTES, Parts, build
+from tailrace.runtime.runs import Runs
+from tailrace.server.resume_point import ResumePoint, resume_point
+from tailrace.wire.base import (
+    Cursor,
+    Encoder,
+    Format,
+    Frame,
+    OpensInPieces,
+    ReportsGaps,
+    spread_retry,
+)
+
+HEARTBEAT_SECONDS = 15.0
+
+
+class RunStream:
+    """The bytes of a run for one client of a format.
+
+    It starts at the first event, after a cursor, or with a snapshot. Only the beginning differs.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        wire: Format,
+        run_id: str,
+        point: ResumePoint | None = None,
+        *,
+        snapshot: bool = False,
+        look: Look | None = None,
+    ) -> None:
+        """`look` is the run's state for a snapshot, if the caller has read it already."""
+        self._runs = runs
+        self.wire = wire
+        self._run_id = run_id
+        self._point = point
+        self._snapshot = snapshot
+        self._look = look
+        self._stream: Stream | None = None
+        self._opening: Parts | None = None
+        self._pieces: Iterator[bytes] = iter(())
+        self._piece: bytes | None = None  # the next piece of the opening
+        self._over = False
+        self._sent = time.monotonic()
+        self._gap_sent = False
+
+    @property
+    def name(self) -> str:
+        """The stream's subject, for the log."""
+        return f"run {self._run_id}"
+
+    def closing(self, reason: str) -> bytes:
+        """The frames that end the stream before the run's end."""
+        if self._piece is not None:  # the client has half a frame
+            return b""
+        if self._stream is not None:
+            return self._stream.closing(reason)
+        if self._over or self._point is not None:
+            return b""
+        return b"".join(self.wire.at(State()).close(reason))  # nothing was sent yet
+
+    async def next(self) -> bytes | None:
+        """Wait for the next bytes, and return all that are ready; None after the end."""
+        if self._piece is not None:
+            return self._next_piece()
+        try:
+            if self._stream is None and not self._over:
+                return await self._first()
+            while self._stream is not None and (piece := await self._stream.next()) is not None:
+                now = time.monotonic()
+                if not piece and now - self._sent > HEARTBEAT_SECONDS - 1:
+                    piece = self.wire.heartbeat
+                if piece:
+                    self._sent = now
+                    return piece
+        except Trimmed:
+            if not self._gap_sent:
+                self._gap_sent = True
+                return self._open_with(b"", await self._what_is_left())
+        return None
+
+    async def _first(self) -> bytes:
+        """The first bytes. They hold the next events, if there are any.
+
+        A run that cannot be read fails here, before the status is sent.
+        """
+        opening, self._stream = await self._begin()
+        self._over = self._stream is None
+        first = self._open_with(self._preamble(), opening)
+        if self._piece is None and self._stream is not None:
+            first += await self._stream.next(wait=False) or b""
+        return first
+
+    def _open_with(self, preamble: bytes, opening: Parts) -> bytes:
+        """Send this before the events, in bounded pieces; returns the first piece."""
+        self._opening = opening  # other clients share it while this client reads it
+        self._pieces = cut(chain((preamble,), opening.parts))
+        self._piece = next(self._pieces, None)
+        return self._next_piece()
+
+    def _next_piece(self) -> bytes:
+        piece, self._piece = self._piece or b"", next(self._pieces, None)
+        if self._piece is None:
+            self._opening = None
+        return piece
+
+    @property
+    def over(self) -> bool:
+        """Whether the last bytes were returned."""
+        if self._piece is not None:
+            return False
+        return self._over or (self._stream is not None and self._stream.over)
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        """All pieces, for a thread's stream."""
+        try:
+            while (piece := await self.next()) is not None:
+                yield piece
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop following."""
+        if self._stream is not None:
+            self._stream.close()
+
+    async def _begin(self) -> tuple[Parts, Stream | None]:
+        """The first frames, and the stream of later events; None if the run has ended."""
+        wire, point, runs, run_id = self.wire, self._point, self._runs, self._run_id
+        await runs.check(run_id)
+        reason = None
+        if point is not None:
+            if point.gap is None:
+                return await self._resume(point)
+            reason = point.gap
+        elif not self._snapshot:
+            # From the start, send the whole log. A format that cannot take back the output of a
+            # lost attempt gets the state without that output. Only the state shows whether there
+            # is any: the store counts lost workers, and provider retries supersede items as well.
+            state = State() if wire.shows_attempts else await runs.reader.state(run_id)
+            if not _was_taken_back(state):
+                return Parts(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
+        look, self._look = self._look or await runs.look(run_id), None
+        encoder, opening = await self._opened(look, reason)
+        if look.is_whole:
+            return opening, None
+        seen = look.state.sequence_number
+        return opening, runs.streams.stream(wire, run_id, encoder, seen, private=True)
+
+    async def _opened(self, look: Look, reason: str | None) -> tuple[Encoder, Parts]:
+        """The frames of the state so far, and the encoder of the events after it.
+
+        A large state is encoded in a thread, and once for all clients that can share it.
+        """
+        wire, state = self.wire, look.state
+        if wire.stateful and not look.is_whole:
+            # The encoder has a state of its own, so clients cannot share it.
+            encoder, frames = await build(look.weight, partial(self._open, look, reason))
+            return encoder, Parts(frames)
+        encode = partial(self._encoded, look, reason)
+        if look.weight <= LARGE_BYTES:
+            return wire.at(State()), encode()
+        key = (self._run_id, wire.name, state.sequence_number, look.epoch, reason)
+        make = partial(build, look.weight, encode)
+        return wire.at(State()), await self._runs.streams.answers.get(key, make)
+
+    def _encoded(self, look: Look, reason: str | None) -> Parts:
+        wire, state = self.wire, look.state
+        if not isinstance(wire, OpensInPieces):
+            return Parts(self._open(look, reason)[1])
+        gap = b"" if reason is None else wire.gap(state, look.epoch, reason)
+        return Parts((gap, *wire.opening(state, look.epoch)))
+
+    async def _resume(self, point: ResumePoint) -> tuple[Parts, Stream]:
+        """Continue after a cursor, which may be between two frames of an event."""
+        wire, runs, run_id, seq = self.wire, self._runs, self._run_id, point.cursor.seq
+        if point.inside is None:
+            state = await runs.reader.state(run_id, seq) if wire.stateful else State()
+            return Parts(()), runs.streams.stream(wire, run_id, wire.at(state), seq)
+        encoder, rest = point.inside
+        stream = runs.streams.stream(wire, run_id, encoder, seq, private=True)
+        return Parts(rest), stream
+
+    def _preamble(self) -> bytes:
+        return self.wire.preamble(spread_retry(random.random()))  # noqa: S311
+
+    def _open(self, look: Look, reason: str | None) -> tuple[Encoder, list[Frame]]:
+        """The frames of the state so far, after a gap frame if there is a reason for it."""
+        wire, state = self.wire, look.state
+        if not isinstance(wire, ReportsGaps):
+            return wire.open(state)
+        # The client resumes with this epoch, so it must be that of the state's last event.
+        encoder, frames = wire.open(state, look.epoch)
+        if reason is not None:
+            frames.insert(0, wire.gap(state, look.epoch, reason))
+        return encoder, frames
+
+    async def _what_is_left(self) -> Parts:
+        """The final state, instead of events that retention took.
+
+        A format without gap frames ends here. Trimmed runs have ended, so nothing follows.
+        """
+        begun = self._stream is not None and self._stream.seen > 0
+        if begun and not isinstance(self.wire, ReportsGaps):
+            return Parts([self.closing("This part of the run is no longer kept.")])
+        look = await self._runs.look(self._run_id)
+        return (await self._opened(look, "trimmed"))[1]
+
+
+async def run_frames(
+    runs: Runs, wire: Format, run_id: str, cursor: Cursor | None = None
+) -> AsyncGenerator[bytes, None]:
+    """A run's stream in a format, from the start or after a cursor."""
+    point = await resume_point(runs, wire, run_id, cursor)
+    async with aclosing(aiter(RunStream(runs, wire, run_id, point))) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+def _was_taken_back(state: State) -> bool:
+    root = state.root
+    return root is not None and any(node.superseded for node in root.items.values())

@@ -1,0 +1,67 @@
+"""The server: every API behind one guard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailrace.runtime.runs import Runs
+from tailrace.server.abandoned import ABANDONED_SECONDS, AbandonedRuns
+from tailrace.server.access import Access
+from tailrace.server.apis.ag_ui import AgUiApi
+from tailrace.server.apis.anthropic_messages import MessagesApi
+from tailrace.server.apis.base import HttpApi
+from tailrace.server.apis.native import NativeApi
+from tailrace.server.apis.openai_chat import CompletionsApi
+from tailrace.server.apis.openai_responses import ResponsesApi
+from tailrace.server.apis.vercel_ui import ChatApi
+from tailrace.server.auth import Authenticate
+from tailrace.server.guard import LOOPBACK, Guard
+from tailrace.server.limits import ServerLimits
+from tailrace.server.router import Router
+from tailrace.server.sse_response import Connections
+from tailrace.server.tickets import Tickets
+from tailrace.wire.base import Format
+
+APIS: tuple[type[HttpApi], ...] = (
+    NativeApi,
+    ResponsesApi,
+    CompletionsApi,
+    MessagesApi,
+    ChatApi,
+    AgUiApi,
+)
+
+
+class Server:
+    """The HTTP APIs of the runs of one store."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        formats: Mapping[str, Format],
+        hosts: frozenset[str] = LOOPBACK,
+        origins: frozenset[str] = frozenset(),
+        *,
+        inspector: bool = True,
+        abandoned_seconds: float = ABANDONED_SECONDS,
+        auth: Authenticate | None = None,
+        limits: ServerLimits | None = None,
+        secret: str | None = None,
+    ) -> None:
+        self.connections = Connections()
+        self._abandoned = AbandonedRuns(runs, abandoned_seconds)
+        apis = [api(formats, self.connections) for api in APIS]
+        tickets = Tickets(secret)
+        for api in apis:
+            api.abandoned = self._abandoned
+            if isinstance(api, NativeApi):
+                api.inspector = inspector
+                api.tickets = tickets
+        self.routes = [route for api in apis for route in api.routes()]
+        access = Access(runs, auth, limits, tickets)
+        self.app = Guard(Router(self.routes, access.enter), hosts, origins=origins)
+
+    def stop(self) -> None:
+        """End all streams, and leave the runs to other servers."""
+        self._abandoned.stop()
+        self.connections.stop()

@@ -1,0 +1,310 @@
+"""Server-sent events over raw ASGI: the request's task writes, a second task sees the client leave.
+
+A server may have tens of thousands of open streams without traffic. So the end of the server and
+the check for clients that do not read are handled once for all streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+import time
+from contextlib import suppress
+from inspect import unwrap
+from typing import Any, Literal, Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from tailrace.core.errors import StorageBusy, TailraceError
+from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
+from tailrace.runtime.offload import Parts
+from tailrace.runtime.store_retry import within
+from tailrace.server.access import Visit, visit
+from tailrace.server.guard import STORE_SECONDS, failure
+from tailrace.wire.base import Format
+
+WRITE_SECONDS = 30.0
+"""How long a client may refuse to read before its stream is cut; its cursor stays valid."""
+
+RECHECK_SECONDS = 30.0
+"""How often the keys of open streams are checked again."""
+
+SETTLE_SECONDS = 0.5
+"""How long a server that stops waits for streams that are about to end."""
+
+_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
+
+logger = logging.getLogger("tailrace")
+
+
+class StreamSource(Protocol):
+    """The bytes of a stream: a run's or a thread's, in one format."""
+
+    @property
+    def wire(self) -> Format:
+        """The format of the stream."""
+
+    @property
+    def name(self) -> str:
+        """The run or thread, for the log."""
+
+    async def next(self) -> bytes | None:
+        """Wait for the next bytes, and return all that are ready; None after the end.
+
+        The first call waits for no event: its result may be empty.
+        """
+
+    @property
+    def over(self) -> bool:
+        """Whether the last bytes were returned. They are then sent as the last chunk."""
+
+    async def close(self) -> None:
+        """Stop following. `next` is not called again."""
+
+    def closing(self, reason: str) -> bytes:
+        """The frames that end the stream before the run's end."""
+
+
+class Connections:
+    """The streams that a server has open."""
+
+    def __init__(self) -> None:
+        self._open: set[SseResponse] = set()
+        self._stopping = False
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+        self._check: asyncio.TimerHandle | None = None
+        self._rechecked = time.monotonic()
+        self._recheck: asyncio.Future[None] | None = None
+
+    def response(self, source: StreamSource) -> SseResponse:
+        """A response that sends this source; `LimitReached` if the sender has too many."""
+        sender = visit.get(None)
+        if sender is not None and sender.allowance is not None and not sender.runs.started:
+            sender.allowance.check_stream()
+        return SseResponse(source, self, sender)
+
+    def stop(self) -> None:
+        """End all streams, and each later stream as soon as it begins. Clients connect again."""
+        self._stopping = True
+        for stream in self._open:
+            stream.cut("stopping")
+
+    async def settle(self) -> None:
+        """Wait a moment for streams of ended runs to send their last frame."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self._none_open.wait()
+
+    def enter(self, stream: SseResponse) -> None:
+        """Register a stream that begins."""
+        self._open.add(stream)
+        self._none_open.clear()
+        stream.count(1)
+        if self._stopping:
+            stream.cut("stopping")
+        if self._check is None:
+            self._check_later()
+
+    def leave(self, stream: SseResponse) -> None:
+        """Remove a stream that has ended."""
+        self._open.discard(stream)
+        stream.count(-1)
+        if not self._open:
+            self._none_open.set()
+        if not self._open and self._check is not None:
+            self._check.cancel()
+            self._check = None
+
+    def _check_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._check = loop.call_later(WRITE_SECONDS / 10, self._cut_slow)
+
+    def _cut_slow(self) -> None:
+        """Cut clients that have not read for too long. A timeout around each write costs more."""
+        too_long = time.monotonic() - WRITE_SECONDS
+        for stream in self._open:
+            if stream.writing_since is not None and stream.writing_since < too_long:
+                stream.cut("slow")
+        if time.monotonic() - self._rechecked > RECHECK_SECONDS and self._recheck is None:
+            self._rechecked = time.monotonic()
+            self._recheck = asyncio.ensure_future(self._cut_refused())
+        self._check_later()
+
+    async def _cut_refused(self) -> None:
+        """Cut the streams whose key is no longer valid."""
+        try:
+            for stream in tuple(self._open):
+                if not await stream.is_allowed():
+                    stream.cut("refused")
+        finally:
+            self._recheck = None
+
+
+class SseResponse:
+    """Sends a stream until it ends, the client leaves or the server stops."""
+
+    __slots__ = ("_begun", "_connections", "_sender", "_source", "_task", "_why", "writing_since")
+
+    def __init__(
+        self, source: StreamSource, connections: Connections, sender: Visit | None = None
+    ) -> None:
+        self._source = source
+        self._sender = sender
+        self._connections = connections
+        self._begun = False
+        self._task: asyncio.Task[Any] | None = None
+        self._why: Literal["left", "slow", "stopping", "refused", "over"] | None = None
+        self.writing_since: float | None = None
+
+    def count(self, change: int) -> None:
+        """Count the stream among those of its sender."""
+        if self._sender is not None and self._sender.allowance is not None:
+            self._sender.allowance.streams += change
+
+    async def is_allowed(self) -> bool:
+        """Whether the sender's key is still valid; also if this cannot be found out now."""
+        if self._sender is None or self._sender.still_valid is None:
+            return True
+        try:
+            return await self._sender.still_valid()
+        except TailraceError:
+            return True
+
+    def cut(self, why: Literal["left", "slow", "stopping", "refused"]) -> None:
+        """End the stream early. The first reason counts."""
+        if self._why is None and self._task is not None:
+            self._why = why
+            self._task.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request; a HEAD request with the headers alone.
+
+        An error before the first bytes has a status of its own. After them the stream breaks off,
+        and the client that connects again gets that status.
+        """
+        if scope["method"] == "HEAD":
+            await self._source.close()
+            await self._begin(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        self._task = asyncio.current_task()
+        client = asyncio.ensure_future(client_left(receive))
+        client.add_done_callback(lambda _: self.cut("left"))
+        self._connections.enter(self)
+        reason = "The stream broke off; connect again."
+        try:
+            await self._pump(send)
+            return
+        except asyncio.CancelledError:
+            if self._why is None or self._task is None or self._task.uncancel() > 0:
+                raise  # not by `cut`
+            if self._why == "slow":
+                await _reset(send)
+            if self._why not in ("stopping", "refused"):
+                return
+            reason = "The server is stopping; connect again."
+            if self._why == "refused":
+                reason = "The API key is no longer valid."
+        except TailraceError as error:
+            if not isinstance(error, StorageBusy):  # `runtime.outage` logs an outage once
+                logger.warning("the stream of %s broke off: %s", self._source.name, error)
+            if not self._begun:
+                await failure(error)(scope, receive, send)
+                return
+        except OSError:
+            return
+        finally:
+            self._why = self._why or "over"
+            self._connections.leave(self)
+            client.cancel()
+        if not self._begun:
+            await self._begin(send)
+        last = self._source.closing(reason)
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _begin(self, send: Send) -> None:
+        self._begun = True
+        headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+            **self._source.wire.headers,
+        }
+        if self._sender is not None and self._sender.cookie is not None:
+            headers["set-cookie"] = self._sender.cookie
+        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": lines})
+
+    async def _pump(self, send: Send) -> None:
+        source = self._source
+        try:
+            with within(STORE_SECONDS):
+                chunk = await source.next()
+            await self._begin(send)
+            more = True
+            while more:
+                more = chunk is not None and not source.over
+                if chunk is not None and len(chunk) > PIECE_BYTES:
+                    for piece in cut((chunk,)):
+                        await self._write(send, piece, more=True)
+                    chunk = None
+                if chunk or not more:
+                    await self._write(send, chunk or b"", more=more)
+                if more:
+                    chunk = await source.next()
+        finally:
+            # Not left to the garbage collector: a stream without a client must not follow a run.
+            await source.close()
+
+    async def _write(self, send: Send, body: bytes, *, more: bool) -> None:
+        self.writing_since = time.monotonic()
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        self.writing_since = None
+        if len(body) >= SEND_BYTES:
+            await asyncio.sleep(0)  # `send` waits only for a client that does not read
+
+
+class LargeJsonResponse:
+    """Sends a large JSON object in bounded pieces, as fast as the client reads them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Answer the request; a HEAD request with the headers alone."""
+        size = b"%d" % self._parts.size
+        headers = [(b"content-type", b"application/json"), (b"content-length", size)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        pieces = cut(self._parts.parts) if scope["method"] != "HEAD" else ()
+        try:
+            for piece in pieces:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await asyncio.sleep(0)  # `send` waits only for a client that does not read
+        except TimeoutError:
+            await _reset(send)
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _reset(send: Send) -> None:
+    """Reset the connection of a client that refuses to read.
+
+    ASGI has no message for this. A server that closes the connection keeps the unread bytes until
+    the client takes them, and so does the kernel. So use uvicorn's transport, if there is one.
+    """
+    transport = getattr(getattr(unwrap(send), "__self__", None), "transport", None)
+    if transport is not None:
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        transport.abort()
+        await asyncio.sleep(0)  # the server learns of it before we return
+
+
+async def client_left(receive: Receive) -> None:
+    """Wait until the client closes its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

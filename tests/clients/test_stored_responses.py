@@ -1,0 +1,72 @@
+"""What the SDKs do with a response and with models beside asking, on the real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from anthropic import Anthropic
+from openai import BadRequestError, NotFoundError, OpenAI
+
+from tests.serving import Served
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0) as client:
+        yield client
+
+
+def test_a_deleted_response_is_unknown(served: Served, client: OpenAI) -> None:
+    found = client.responses.create(model="assistant", input="Is it sunny?")
+    answer = httpx.delete(f"{served.url}/v1/responses/{found.id}")
+    assert answer.json() == {"id": found.id, "object": "response", "deleted": True}
+    with pytest.raises(NotFoundError):
+        client.responses.retrieve(found.id)
+    with pytest.raises(NotFoundError):
+        client.responses.delete(found.id)
+
+
+def test_a_response_in_progress_is_cancelled_and_deleted(client: OpenAI) -> None:
+    found = client.responses.create(model="endless", input="?", background=True)
+    client.responses.delete(found.id)
+    with pytest.raises(NotFoundError):
+        client.responses.retrieve(found.id)
+
+
+def test_the_input_is_listed_page_by_page(client: OpenAI) -> None:
+    said = [f"Number {n}." for n in range(5)]
+    found = client.responses.create(
+        model="assistant", input=[{"role": "user", "content": text} for text in said]
+    )
+
+    def texts(**query: object) -> list[str]:
+        listing: Any = client.responses.input_items.list
+        return [item.content[0].text for item in listing(found.id, **query)]
+
+    assert texts() == said[::-1]
+    assert texts(order="asc", limit=2) == said
+    assert len(client.responses.input_items.list(found.id, limit=2).data) == 2
+    for query in ({"after": "msg_0"}, {"limit": 101}, {"limit": 0}):
+        with pytest.raises(BadRequestError):
+            texts(**query)
+
+
+def test_the_agents_are_models_of_both_apis(served: Served, client: OpenAI) -> None:
+    names = httpx.get(f"{served.url}/agents").json()["agents"]
+    assert [model.id for model in client.models.list()] == names
+    assert client.models.retrieve("assistant").object == "model"
+    with pytest.raises(NotFoundError, match="Unknown agent 'gpt-9'"):
+        client.models.retrieve("gpt-9")
+    with Anthropic(base_url=served.url, api_key="test") as theirs:
+        assert [model.id for model in theirs.models.list()] == names
+        assert theirs.models.retrieve("assistant").display_name == "assistant"
+
+
+def test_a_stream_ends_with_done(served: Served) -> None:
+    asked = {"model": "assistant", "input": "?", "stream": True}
+    answer = httpx.post(f"{served.url}/v1/responses", json=asked, timeout=30)
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert answer.text.count("[DONE]") == 1

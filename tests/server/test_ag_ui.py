@@ -1,0 +1,165 @@
+"""AG-UI over HTTP: every stream is valid, conversations go on, interrupts are answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace import Agent, Tailrace, Task, tool
+from tailrace.models import Scripted, call, say, think
+from tests.wire.ag_ui_checker import check, read
+
+
+@tool
+async def get_weather(city: str) -> dict[str, str]:
+    """Current weather."""
+    return {"city": city, "sky": "clear"}
+
+
+@tool(needs_approval=True)
+async def send_mail(to: str) -> str:
+    """Sends a mail."""
+    return f"sent to {to}"
+
+
+async def parrot(task: Task) -> str:
+    """Says how many turns it knows."""
+    return f"{len(await task.chain())}: {task.text}"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    weather = Agent(
+        "weather",
+        model=Scripted([think("Hm."), call("get_weather", city="Paris")], [say("Clear.[^1]")]),
+        tools=[get_weather],
+    )
+    mailer = Agent(
+        "mailer",
+        model=Scripted([call("send_mail", to="ada")], [say("Done.")]),
+        tools=[send_mail],
+    )
+    picker = Agent(
+        "picker", model=Scripted([call("pick_colour", of="hats")], [say("A fine colour.")])
+    )
+    app = Tailrace([weather, mailer, picker, parrot], tmp_path / "x.db")
+    async with app.running():
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+            yield made
+
+
+async def run(client: httpx.AsyncClient, agent: str, **body: Any) -> list[dict[str, Any]]:
+    answer = await client.post(f"/ag-ui/{agent}", json={"threadId": "t", "messages": [], **body})
+    assert answer.status_code == 200, answer.text
+    events = read([answer.content])
+    check(events)
+    return events
+
+
+def user(text: str, ident: str = "u1") -> dict[str, Any]:
+    return {"id": ident, "role": "user", "content": text}
+
+
+def texts(events: list[dict[str, Any]]) -> str:
+    return "".join(e["delta"] for e in events if e["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+async def test_a_run_streams_reasoning_a_tool_and_the_answer(client: httpx.AsyncClient) -> None:
+    events = await run(client, "weather", runId="r1", messages=[user("Paris?")])
+    kinds = [event["type"] for event in events]
+    assert kinds[0] == "RUN_STARTED"
+    assert kinds[-1] == "RUN_FINISHED"
+    assert events[0]["runId"] == "r1"
+    assert "REASONING_MESSAGE_CONTENT" in kinds
+    assert "TOOL_CALL_RESULT" in kinds
+    assert texts(events) == "Clear.[^1]"
+
+
+async def test_a_request_that_is_sent_again_is_the_same_run(client: httpx.AsyncClient) -> None:
+    await run(client, "parrot", runId="r1", messages=[user("Hello")])
+    again = await run(client, "parrot", runId="r1", messages=[user("Hello")])
+    assert texts(again) == "1: Hello"
+    assert len((await client.get("/threads/t")).json()["runs"]) == 1
+    other = {"threadId": "other", "runId": "r1", "messages": [user("Hello")]}
+    assert (await client.post("/ag-ui/parrot", json=other)).status_code == 400
+
+
+async def test_the_next_message_continues_the_conversation(client: httpx.AsyncClient) -> None:
+    first = await run(client, "parrot", runId="r1", messages=[user("One")])
+    [start] = [event for event in first if event["type"] == "TEXT_MESSAGE_START"]
+    said = {"id": start["messageId"], "role": "assistant", "content": texts(first)}
+    messages = [user("One"), said, user("Two", "u2")]
+    assert texts(await run(client, "parrot", runId="r2", messages=messages)) == "2: Two"
+
+
+@pytest.mark.parametrize(
+    ("payload", "output"),
+    [
+        (None, "sent to ada"),
+        (False, "denied"),
+        ({"approved": False, "reason": "Not now"}, "not now"),
+        ({"approved": True, "arguments": {"to": "bob"}}, "sent to bob"),
+    ],
+)
+async def test_an_interrupt_is_answered_by_the_next_request(
+    client: httpx.AsyncClient, payload: Any, output: str
+) -> None:
+    paused = await run(client, "mailer", runId="r1", messages=[user("Write to Ada")])
+    outcome = paused[-1]["outcome"]
+    assert outcome["type"] == "interrupt"
+    [interrupt] = outcome["interrupts"]
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": payload}
+    events = await run(client, "mailer", runId="r2", resume=[entry])
+    [result] = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
+    assert output in result["content"].lower()
+    assert texts(events) == "Done."
+
+
+async def test_a_tool_of_the_client_is_announced_and_its_output_continues(
+    client: httpx.AsyncClient,
+) -> None:
+    tools = [{"name": "pick_colour", "description": "Picks.", "parameters": {"type": "object"}}]
+    events = await run(client, "picker", runId="r1", messages=[user("Hat?")], tools=tools)
+    [pending] = events[-1]["outcome"]["pendingToolCallIds"]
+    [start] = [event for event in events if event["type"] == "TOOL_CALL_START"]
+    assert start["toolCallId"] == pending
+    function = {"name": "pick_colour", "arguments": "{}"}
+    said = {
+        "id": "a1",
+        "role": "assistant",
+        "toolCalls": [{"id": pending, "type": "function", "function": function}],
+    }
+    result = {"id": "t1", "role": "tool", "toolCallId": pending, "content": "red"}
+    messages = [user("Hat?"), said, result]
+    after = await run(client, "picker", runId="r2", messages=messages, tools=tools)
+    assert texts(after) == "A fine colour."
+
+
+async def test_a_thread_can_be_attached_to_again(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/ag-ui/parrot", params={"threadId": "t"})).status_code == 204
+    await run(client, "parrot", runId="r1", messages=[user("Hello")])
+    replay = read([(await client.get("/ag-ui/parrot", params={"threadId": "t"})).content])
+    check(replay)
+    assert texts(replay) == "1: Hello"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "threadId"),
+        ({"threadId": "t"}, "runId"),
+        ({"threadId": "t", "runId": "r", "messages": 3}, "messages"),
+        ({"threadId": "t", "runId": "r", "messages": []}, "messages"),
+        ({"threadId": "t", "runId": "r", "messages": [], "resume": ["x"]}, "resume"),
+    ],
+)
+async def test_a_wrong_field_is_named(
+    client: httpx.AsyncClient, body: dict[str, Any], param: str
+) -> None:
+    answer = await client.post("/ag-ui/parrot", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

@@ -1,0 +1,108 @@
+"""Requests that are sent again, earlier states, and deleted threads, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.serving import Served
+
+ASKED = {"agent": "assistant", "input": {"n": 1}}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = Served(tmp_path_factory.mktemp("server") / "log.db")
+    yield made
+    made.kill()
+
+
+def post(served: Served, body: Any, key: str | None, path: str = "/runs") -> httpx.Response:
+    headers = {"idempotency-key": key} if key is not None else {}
+    return httpx.post(f"{served.url}{path}", json=body, headers=headers, timeout=30)
+
+
+def test_the_same_key_and_body_are_the_same_run(served: Served) -> None:
+    first, second = post(served, ASKED, "k1"), post(served, ASKED, "k1")
+    assert (first.status_code, first.json()) == (201, second.json())
+    assert post(served, ASKED, "k2").json()["run_id"] != first.json()["run_id"]
+    assert post(served, ASKED, None).json()["run_id"] != first.json()["run_id"]
+
+
+def test_racing_requests_with_a_key_make_one_run(served: Served) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: post(served, ASKED, "race"), range(16)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["run_id"] for answer in answers}) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"input": {"n": True}},
+        {"agent": "slow"},
+        {"options": {"a": 1}},
+        {"metadata": {"a": "b"}},
+        {"thread_id": "another"},
+    ],
+)
+def test_another_body_with_the_same_key_is_refused(served: Served, other: Any) -> None:
+    post(served, ASKED, "k3")
+    refused = post(served, {**ASKED, **other}, "k3")
+    assert refused.status_code == 422
+    assert refused.json()["error"]["code"] == "idempotency_key_reused"
+
+
+def test_a_key_has_a_length(served: Served) -> None:
+    assert post(served, ASKED, "x" * 256).status_code == 400
+
+
+def test_a_wrong_body_is_refused_with_a_key_too(served: Served) -> None:
+    assert post(served, {"agent": "nobody"}, "k4").status_code == 404
+
+
+def test_a_run_continues_another_once(served: Served) -> None:
+    earlier = served.run()
+    body = {**ASKED, "previous_run_id": earlier}
+    first, second = post(served, body, "k5"), post(served, body, "k5")
+    assert first.json() == second.json()
+    assert post(served, {**ASKED, "previous_run_id": served.run()}, "k5").status_code == 422
+
+
+def test_a_thread_starts_runs_and_is_deleted(served: Served) -> None:
+    path = "/threads/t1/runs"
+    first = post(served, ASKED, None, path).json()
+    assert first["thread_id"] == "t1"
+    assert post(served, {"agent": "endless"}, None, path).status_code == 201
+    assert post(served, {**ASKED, "thread_id": "t2"}, None, path).status_code == 400
+    answer = httpx.delete(f"{served.url}/threads/t1", timeout=30)
+    assert answer.json() == {"thread_id": "t1", "deleted": True}
+    assert httpx.get(f"{served.url}/runs/{first['run_id']}").status_code == 404
+    assert httpx.delete(f"{served.url}/threads/t1").status_code == 404
+
+
+def test_a_run_is_shown_after_any_earlier_event(served: Served) -> None:
+    run_id = served.run()
+    url = f"{served.url}/runs/{run_id}"
+    whole = httpx.get(url).json()
+    assert httpx.get(url, params={"at": 1}).json()["output"] == []
+    sizes = [len(httpx.get(url, params={"at": at}).text) for at in (1, 5, 30)]
+    assert sizes == sorted(sizes)
+    [row] = httpx.get(f"{served.url}/threads/{whole['thread_id']}").json()["runs"]
+    assert httpx.get(url, params={"at": row["last_seq"]}).json() == whole
+    for wrong in ("0", "-1", "x", str(row["last_seq"] + 1)):
+        refused = httpx.get(url, params={"at": wrong})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "at")
+
+
+def test_a_chat_is_stopped(served: Served) -> None:
+    started = post(served, {"agent": "endless"}, None, "/threads/c1/runs").json()
+    url = f"{served.url}/api/chat/c1/stream"
+    assert httpx.delete(url, timeout=30).status_code == 204
+    assert httpx.get(f"{served.url}/runs/{started['run_id']}").json()["status"] == "cancelled"
+    assert httpx.delete(url).status_code == 204
+    assert httpx.delete(f"{served.url}/api/chat/nothing/stream").status_code == 204
