@@ -1,134 +1,152 @@
-"""The agent of `tailrace demo`: no key, no model, and everything that a run can show.
+"""The agent of `tailrace demo`. It needs no key, and shows every part of a run.
 
-It thinks, asks a tool that answers with JSON and a picture that sharpens, lets a sub-agent work
-that cites its own source, and answers with citations of both.
+It thinks, calls two tools at the same time (one paints an image that sharpens), asks a sub-agent
+that asks another, cites what they found, waits for an approval, and answers with a typed object.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from typing import Any
 
-from tailrace.core.items import Usage
-from tailrace.runtime.agents import Agent
-from tailrace.runtime.task import TaskWriter
+import msgspec
 
-QUESTION = "Is it sunny in Paris, and what should I wear?"
+from tailrace.core.tool_output import image
+from tailrace.models import Scripted, call, say, think
+from tailrace.ports import Model
+from tailrace.runtime.agent import Agent
+from tailrace.runtime.tools import notify, partial_image, streaming_tool, tool
 
+QUESTION = "Plan a sunny Saturday in Paris for two."
 
-def assistant(pace: float = 0.03) -> Agent:
-    """An agent that says one word every `pace` seconds."""
-
-    async def run(task: TaskWriter) -> None:
-        script = _Script(task, pace)
-        with task.step("think"):
-            await script.think("The weather in Paris decides this.", "First the facts.")
-        with task.step("work"):
-            await script.weather()
-            await script.stylist()
-        with task.step("answer"):
-            await script.say(
-                task,
-                "It is sunny in Paris, at 15 °C.[^1] A light jacket is enough 🧥,[^2] "
-                "and you can leave the umbrella at home.",
-            )
-        task.usage(
-            Usage(
-                model="scripted",
-                input_tokens=412,
-                output_tokens=96,
-                reasoning_tokens=12,
-                cost=0.00041,
-                latency_ms=1840,
-            )
-        )
-
-    return run
+ARCHIVE = {
+    "title": "Jardin du Luxembourg",
+    "text": "The garden was laid out in 1612 for Marie de Medici. It opens at 7:30.",
+}
 
 
-class _Script:
-    def __init__(self, task: TaskWriter, pace: float) -> None:
-        self._task = task
-        self._pace = pace
+class Plan(msgspec.Struct):
+    """A day, planned."""
 
-    async def think(self, *parts: str, task: TaskWriter | None = None) -> None:
-        with (task or self._task).reasoning() as thinking:
-            for part in parts:
-                for word in _words(part):
-                    thinking.summary(word)
-                    await self._beat()
-                thinking.next_part()
-
-    async def say(self, task: TaskWriter, text: str) -> None:
-        with task.message() as message:
-            for word in _words(text):
-                message.text(word)
-                await self._beat()
-
-    async def weather(self) -> None:
-        with self._task.call("get_weather") as call:
-            for piece in ('{"ci', 'ty":"Par', "is, Fr", 'ance"}'):
-                call.arguments(piece)
-                await self._beat()
-        call.start()
-        await self._task.drain()
-        for station in range(1, 4):
-            call.progress(f"asking station {station} of 3", station, 3)
-            await self._beat(4)
-        facts = '{"temperature":"15C","condition":"Sunny"}'
-        picture = {"type": "image", "image_url": {"url": _sun(64)}, "id": 1}
-        text = {"type": "text", "text": facts, "id": 1}
-        call.result(
-            {"message_content": [text, picture], "block_list": [text, picture]},
-            partial_images=[_sun(8), _sun(16)],
-        )
-
-    async def stylist(self) -> None:
-        with self._task.call("ask_for_help") as call:
-            for piece in ('{"name":"Stylist",', '"prompt":"What to wear', ' at 15C and sun?"}'):
-                call.arguments(piece)
-                await self._beat()
-        call.start()
-        await self._task.drain()
-        with call.delegate("stylist", "What to wear at 15C and sun?") as child:
-            await self.think("Fifteen degrees: layers.", task=child)
-            with child.call("look_up_wardrobe") as lookup:
-                lookup.arguments('{"degrees":15}')
-            lookup.start()
-            await self._beat(8)
-            lookup.result("12–18 °C, dry: light jacket over a shirt.")
-            await self.say(child, "A light jacket over a shirt.[^1]")
-            child.usage(Usage(model="scripted", input_tokens=90, output_tokens=31, cost=0.0001))
-
-    async def _beat(self, beats: int = 1) -> None:
-        await asyncio.sleep(self._pace * beats)
-        await self._task.drain()
+    title: str
+    morning: str
+    evening: str
+    bring: list[str]
 
 
-def _words(text: str) -> Iterator[str]:
-    start = 0
-    for index, character in enumerate(text):
-        if character == " ":
-            yield text[start : index + 1]
-            start = index + 1
-    yield text[start:]
+PLAN = Plan(
+    title="A sunny Saturday in Paris",
+    morning="Walk in the Jardin du Luxembourg[^3]; it is sunny at 15 °C[^1].",
+    evening="Dinner for two at Chez Janou, at 19:30[^4].",
+    bring=["a light jacket", "sunglasses"],
+)
 
 
-def _sun(size: int) -> str:
-    """A yellow disc on blue, as a PNG: drawn here, as the demo needs no file and no network."""
+def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
+    """An agent that writes a word every `pace` seconds, or uses a real model."""
+    speed = 1 / pace if pace else 0
+
+    @tool
+    async def get_weather(city: str) -> dict[str, str]:
+        """Current weather in a city."""
+        await asyncio.sleep(pace * 20)
+        return {"city": city, "temperature": "15C", "condition": "Sunny"}
+
+    @streaming_tool
+    async def paint(subject: str) -> AsyncIterator[Any]:
+        """Paints a small picture."""
+        for done, size in enumerate((4, 8, 16, 32), 1):
+            yield notify(f"painting {subject}", progress=done / 5)
+            await asyncio.sleep(pace * 25)
+            yield partial_image(_sun(size))
+        yield image(_sun(64))
+        yield f"A picture of {subject}."
+
+    @streaming_tool
+    async def search(topic: str) -> AsyncIterator[Any]:
+        """Searches the city's archive."""
+        for shelf in range(1, 6):
+            yield notify(f"reading shelf {shelf} of 5", progress=shelf / 5)
+            await asyncio.sleep(pace * 10)
+        yield {"topic": topic, **ARCHIVE}
+
+    @tool(needs_approval=True)
+    async def book_table(restaurant: str, guests: int, time: str) -> str:
+        """Books a table. A person has to approve it."""
+        return f"A table for {guests} at {restaurant} is booked, at {time}."
+
+    archivist = Agent(
+        "archivist",
+        model=model
+        or Scripted(
+            [think("The archive knows its gardens.", speed), call("search", topic="gardens")],
+            [say("The Jardin du Luxembourg is from 1612 and opens at 7:30.[^1]", speed)],
+        ),
+        instructions="Search the archive once, then answer in one sentence.",
+        tools=[search],
+        description="Knows the history of Paris.",
+    )
+    guide = Agent(
+        "guide",
+        model=model
+        or Scripted(
+            [
+                think("A sunny morning: a garden. The archivist knows which.", speed),
+                call("archivist", prompt="Which garden is worth a walk?"),
+            ],
+            [say("Walk in the Jardin du Luxembourg, laid out in 1612.[^1]", speed)],
+        ),
+        instructions="Ask the archivist once, then recommend one place in one sentence.",
+        tools=[archivist.as_tool()],
+        description="Knows where to go in Paris.",
+    )
+    return Agent(
+        "assistant",
+        model=model
+        or Scripted(
+            [
+                think("A plan for Saturday needs the weather first. A picture helps.", speed),
+                call("get_weather", city="Paris"),
+                call("paint", subject="the sun over Paris"),
+            ],
+            [
+                say("It is sunny, at 15 °C.[^1] I ask the guide where to go.", speed),
+                call("guide", prompt="Where do we walk on a sunny morning?"),
+            ],
+            [
+                say("The garden it is.[^3] Now a table for the evening.", speed),
+                call("book_table", restaurant="Chez Janou", guests=2, time="19:30"),
+            ],
+            [say(msgspec.json.encode(PLAN).decode(), speed)],
+        ),
+        instructions=(
+            "You plan a day in a city. First call get_weather and paint at the same time. Then "
+            "ask the guide. Then book a table. Then answer, and cite what you use."
+        ),
+        tools=[get_weather, paint, guide.as_tool(), book_table],
+        output=Plan,
+    )
+
+
+def _sun(size: int) -> bytes:
+    """A yellow disc over a skyline, as a PNG. It is drawn here: no file, no network."""
     rows = bytearray()
     for y in range(size):
         rows.append(0)
         for x in range(size):
-            far = (x - size / 2 + 0.5) ** 2 + (y - size / 2 + 0.5) ** 2 > (size / 3) ** 2
-            rows += b"\x6c\xb4\xee" if far else b"\xff\xd3\x3d"
+            across, down = (x + 0.5) / size, (y + 0.5) / size
+            if down > 0.8 or (0.1 < across < 0.25 and down > 0.65):
+                rows += b"\x3b\x4a\x6b"
+            elif (across - 0.55) ** 2 + (down - 0.42) ** 2 < 0.06:
+                rows += b"\xff\xd3\x3d"
+            else:
+                rows += bytes((108, 160 + int(50 * down), 238))
     header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows))), (b"IEND", b""))
-    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
         for name, body in chunks
     )
-    return "data:image/png;base64," + base64.b64encode(png).decode()

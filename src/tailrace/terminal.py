@@ -1,90 +1,266 @@
-"""A run in the terminal: the object so far, drawn again as it grows.
+"""Draws a run in the terminal: thinking is dim, a call is a tree, citations are coloured.
 
-Reasoning is dim, calls grow with their arguments, sub-agents stand inside the call that they
-answer, citations are coloured where they stand.
+`draw` makes the whole object. `parts` makes its parts one by one, so that a live display prints
+finished parts once and redraws the open parts only.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
-MARKS = {"completed": "[ok]", "failed": "[failed]", "cancelled": "[stopped]"}
+Json = dict[str, Any]
+
+_ARGUMENT_CHARACTERS = 100
+_TEXT_CHARACTERS = 400
+_PICTURE_WIDTH = 16
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_MARKS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("■", "yellow")}
 
 
-def draw(view: dict[str, Any]) -> RenderableType:
-    """The client's view of a run as something that rich can print."""
-    usage = view.get("usage", {})
-    title = f"{view.get('agent', 'run')} · {view.get('status', '')}"
-    subtitle = f"{usage.get('output_tokens', 0)} tokens" if usage else ""
+class Drawn(NamedTuple):
+    """A part of a run. A part that is `final` does not change any more."""
+
+    key: str
+    what: RenderableType
+    final: bool
+
+
+def draw(view: Json) -> RenderableType:
+    """The client's view of a run, for rich to print."""
+    notes = [Text(f"! {note['message']}", "yellow") for note in printable(view.get("notices", []))]
+    first, *rest = [part.what for part in parts(view)]
+    return Group(first, *notes, *rest)
+
+
+def parts(view: Json) -> Iterator[Drawn]:
+    """The parts of a run in order: its input, its items, its answer, its end."""
+    view = printable(view)
     names = {task["task_id"]: task.get("agent", "sub-agent") for task in view.get("tasks", ())}
-    lines: list[RenderableType] = []
-    if view.get("input"):
-        lines.append(Text(f"> {view['input']}", style="bold"))
-    lines += [Text(f"! {note['message']}", style="yellow") for note in view.get("notices", ())]
-    lines += [_item(item, names) for item in view.get("output", ())]
+    drawing = _Drawing(names, asked(view))
+    yield Drawn("input", Text(f"> {_input(view.get('input'))}", style="bold"), final=True)
+    yield from drawing.items(view.get("output", ()))
+    if "structured_output" in view:
+        yield Drawn("structured_output", _table(view["structured_output"]["value"]), final=True)
+    for request in view.get("requests", ()):
+        if "call_id" not in request:
+            question = Text(f"? {request.get('message', '')}", style="bold yellow")
+            yield Drawn(request["id"], question, final=False)
     if "error" in view:
-        lines.append(Text(view["error"]["message"], style="bold red"))
-    return Panel(Group(*lines), title=title, subtitle=subtitle, title_align="left")
+        yield Drawn("error", Text(view["error"]["message"], style="bold red"), final=True)
+    yield Drawn("end", draw_end(view), final=view.get("status") in (*_MARKS, "incomplete"))
 
 
-def _item(item: dict[str, Any], names: dict[str, str]) -> RenderableType:
+def printable(value: Any) -> Any:
+    """A JSON value whose texts cannot steer the terminal; lengths stay the same."""
+    if isinstance(value, str):
+        return value.translate(_CONTROLS)
+    if isinstance(value, list):
+        return [printable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: printable(item) for name, item in value.items()}
+    return value
+
+
+def asked(view: Json) -> list[Json]:
+    """The requests that a run and its sub-agents wait for."""
+    tasks = [view, *view.get("tasks", ())]
+    return [request for task in tasks for request in task.get("requests", ())]
+
+
+def _input(given: Any) -> str:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list):
+        return " ".join(filter(None, map(_input, given)))
+    if isinstance(given, dict):
+        return next((_input(given[name]) for name in ("text", "content") if name in given), "")
+    return "" if given is None else str(given)
+
+
+def draw_end(view: Json) -> Text:
+    """The last line: the status, the usage, the cost."""
+    status = str(view.get("status", "queued"))
+    usage = view.get("usage", {})
+    mark, style = _MARKS.get(status, ("…" if status != "incomplete" else "◌", "yellow"))
+    facts = [f"{view.get('agent', 'run')} {status.replace('_', ' ')}"]
+    if "reason" in view:
+        facts.append(str(view["reason"]))
+    if usage:
+        facts.append(f"{usage.get('output_tokens', 0)} tokens")
+    if usage.get("cost"):
+        facts.append(f"${usage['cost']:.4f}")
+    return Text.assemble((mark, style), " ", (" · ".join(facts), "dim"))
+
+
+class _Drawing:
+    """Draws items. `names` are the names of sub-agents, `asked` the open requests."""
+
+    def __init__(self, names: dict[str, str], waiting: list[Json]) -> None:
+        self._names = names
+        self._waiting = {request.get("call_id"): request for request in waiting}
+
+    def items(self, items: list[Json] | tuple[Json, ...]) -> Iterator[Drawn]:
+        """The items in order; a call together with its result."""
+        results = {item["call_id"]: item for item in items if item["type"] == "tool_result"}
+        calls = {item["call_id"] for item in items if item["type"] == "tool_call"}
+        for item in items:
+            if item["type"] == "tool_call":
+                yield self._call(item, results.get(item["call_id"]))
+            elif item["type"] == "tool_result":
+                if item["call_id"] not in calls:
+                    tree = Tree(Text("→ (an earlier call)", style="cyan"))
+                    self._add_result(tree, item)
+                    yield Drawn(item["id"], tree, _is_final(item))
+            else:
+                yield Drawn(item["id"], _item(item), _is_final(item))
+
+    def _call(self, call: Json, result: Json | None) -> Drawn:
+        mark, style = ("→", "cyan")
+        if result is not None and _is_final(result):
+            mark, style = ("✗", "red") if result.get("error") else ("✓", "green")
+        arguments = _short(call["arguments"], _ARGUMENT_CHARACTERS)
+        label = Text.assemble((mark, style), " ", (call["name"], "bold cyan"), " ", (arguments, ""))
+        tree = Tree(label, guide_style="dim")
+        request = self._waiting.get(call["call_id"])
+        if request is not None:
+            tree.add(Text(f"? {request.get('message', 'An answer is needed.')}", "bold yellow"))
+        done = result is not None and _is_final(result)
+        if "progress" in call and not done:
+            tree.add(_progress(call["progress"]))
+        if result is not None:
+            self._add_result(tree, result)
+        return Drawn(call["id"], tree, done)
+
+    def _add_result(self, tree: Tree, result: Json) -> None:
+        children: dict[str, list[Json]] = {}
+        for block in result["block_list"]:
+            if "task_id" in block:
+                children.setdefault(block["task_id"], []).append(block)
+        for block in result["block_list"]:
+            if "task_id" not in block:
+                tree.add(_block(block))
+            elif inside := children.pop(block["task_id"], None):
+                name = self._names.get(block["task_id"], "sub-agent")
+                branch = tree.add(Text(name, style="bold blue"), guide_style="blue")
+                for part in self.items(inside):
+                    branch.add(part.what)
+        if result.get("error"):
+            tree.add(Text(result["error"]["message"], style="red"))
+
+
+def _is_final(item: Json) -> bool:
+    return item.get("status") != "in_progress"
+
+
+def _item(item: Json) -> RenderableType:
     kind = item["type"]
     if kind == "reasoning":
-        parts = item["summary"] or item.get("reasoning_text", [])
-        return Text("\n".join(part["text"] for part in parts), style="dim italic")
-    if kind == "tool_call":
-        line = Text.assemble(("→ ", "cyan"), (item["name"], "bold cyan"), " ", item["arguments"])
-        progress = item.get("progress")
-        if progress:
-            line.append(f"   {progress.get('message', '')}", style="dim")
-        return line
-    if kind in ("tool_result", "message"):
-        blocks = Group(*_blocks(item["block_list"], names))
-        if kind == "message":
-            return blocks
-        failed = item.get("error")
-        note = Text(failed["message"], style="red") if failed else Text("")
-        return Padding(Group(blocks, note) if failed else blocks, (0, 0, 0, 2))
+        thoughts = item["summary"] or item.get("reasoning_text", [])
+        return Text("\n".join(part["text"] for part in thoughts), style="dim italic")
+    if kind == "message":
+        return Group(*map(_block, item["block_list"]))
     return Text(f"({kind})", style="dim")
 
 
-def _blocks(blocks: list[dict[str, Any]], names: dict[str, str]) -> list[RenderableType]:
-    """Blocks in order; the items of one sub-agent, which stand together, in a box of their own."""
-    drawn: list[RenderableType] = []
-    child: str | None = None
-    inside: list[RenderableType] = []
-    for block in [*blocks, {}]:
-        if block.get("task_id") != child:
-            if child is not None:
-                name = names.get(child, "sub-agent")
-                drawn.append(Panel(Group(*inside), title=name, title_align="left", style="blue"))
-            child, inside = block.get("task_id"), []
-        if not block:
-            break
-        (inside if child is not None else drawn).append(
-            _item(block, names) if child is not None else _block(block)
-        )
-    return drawn
+def _progress(progress: Json) -> RenderableType:
+    line = Table.grid(padding=(0, 1))
+    cells: list[RenderableType] = []
+    current, total = progress.get("current"), progress.get("total")
+    if current is not None and total:
+        cells.append(ProgressBar(total=total, completed=current, width=20))
+        cells.append(Text(f"{100 * current / total:.0f}%", style="dim"))
+    cells.append(Text(progress.get("message") or "", style="dim"))
+    line.add_row(*cells)
+    return line
 
 
-def _block(block: dict[str, Any]) -> RenderableType:
+def _table(value: Any) -> RenderableType:
+    """A structured answer: a row for each field."""
+    if not isinstance(value, dict):
+        return Text(str(value), style="bold")
+    table = Table(show_header=False, border_style="dim")
+    table.add_column(style="bold")
+    table.add_column()
+    for name, found in value.items():
+        plain = ", ".join(map(str, found)) if isinstance(found, list) else str(found)
+        table.add_row(Text(name), Text(plain))
+    return table
+
+
+def _short(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _block(block: Json) -> RenderableType:
     if block["type"] == "text":
         number = f"[{block['id']}] " if "id" in block else ""
-        text = Text(block["text"])
+        text = Text(block["text"] if not number else _short(block["text"], _TEXT_CHARACTERS))
         for note in block.get("annotations", ()):
             if note["type"] == "reference_to_block":
                 text.stylize("bold green", note["start_index"], note["end_index"])
         return Text.assemble((number, "bold green"), text)
     if block["type"] == "image":
-        size = len(block["image_url"]["url"])
-        return Text(f"▣ image, {size} characters" if size else "▣ image …", style="magenta")
+        url = block["image_url"]["url"]
+        picture = _picture(url)
+        if picture is not None:
+            return picture
+        return Text(f"▣ {url if len(url) < 90 else 'image'}" if url else "▣ …", style="magenta")
     if block["type"] == "refusal":
         return Text(block["refusal"], style="red")
     if block["type"] == "file":
-        return Text(f"▤ {block.get('name') or block['url']}", style="magenta")
+        return Text(f"▤ {block.get('name') or _short(block['url'], 80)}", style="magenta")
     return Text(f"{{…}} {block.get('name', 'data')}", style="magenta")
+
+
+def _picture(url: str) -> RenderableType | None:
+    """A small PNG as coloured half blocks; None for any other image."""
+    head, _, data = url.partition(",")
+    if head != "data:image/png;base64" or len(data) > 100_000:
+        return None
+    try:
+        width, rows = _pixels(base64.b64decode(data))
+    except (ValueError, IndexError, struct.error, zlib.error):
+        return None
+    text = Text()
+    for line in range(_PICTURE_WIDTH // 2):
+        for x in range(_PICTURE_WIDTH):
+            column = (2 * x + 1) * width // (2 * _PICTURE_WIDTH)
+            upper, lower = (
+                "#" + rows[(4 * line + half) * len(rows) // (2 * _PICTURE_WIDTH)][column].hex()
+                for half in (1, 3)
+            )
+            text.append("▀", style=f"{upper} on {lower}")
+        text.append("\n" if line < _PICTURE_WIDTH // 2 - 1 else "")
+    return text
+
+
+def _pixels(png: bytes) -> tuple[int, list[list[bytes]]]:
+    """The pixels of a PNG with 8 bits per colour, no alpha and unfiltered rows."""
+    width, height, bits, colour = struct.unpack(">IIBB", png[16:26])
+    if bits != 8 or colour != 2 or not 0 < width <= 512 or not 0 < height <= 512:
+        raise ValueError("not a small PNG with 8 bits per colour")
+    packed, at = b"", 8
+    while at < len(png):
+        (size,) = struct.unpack(">I", png[at : at + 4])
+        if png[at + 4 : at + 8] == b"IDAT":
+            packed += png[at + 8 : at + 8 + size]
+        at += 12 + size
+    stride = 3 * width + 1
+    raw = zlib.decompressobj().decompress(packed, stride * height)
+    if any(raw[y * stride] for y in range(height)):
+        raise ValueError("filtered rows")
+    return width, [
+        [raw[y * stride + 1 + 3 * x : y * stride + 4 + 3 * x] for x in range(width)]
+        for y in range(height)
+    ]

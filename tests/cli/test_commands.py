@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
-from tailrace import cli
 from tailrace.app import Tailrace
+from tailrace.cli.commands import cli
+from tailrace.cli.serve import keep
 from tailrace.core.errors import CallerError
-
-ROOT = Path(__file__).parents[1]
-_PYTHONPATH = [path for path in [os.environ.get("PYTHONPATH")] if path]
-
-
-def tailrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tailrace.cli", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@contextmanager
-def running(
-    *arguments: str, cwd: Path = ROOT, stdout: int | IO[bytes] = subprocess.PIPE
-) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "tailrace.cli", *arguments],
-        cwd=cwd,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(cwd), *_PYTHONPATH])},
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+from tests.cli.commands import ROOT, running, tailrace
 
 
 def test_a_server_whose_log_is_full_serves_all_the_same(tmp_path: Path) -> None:
@@ -85,40 +49,6 @@ def test_help_says_what_there_is() -> None:
 
 def test_the_version_is_told() -> None:
     assert tailrace("--version").stdout.startswith("tailrace 0.")
-
-
-def test_the_demo_shows_a_whole_run() -> None:
-    done = tailrace("demo", "--once", "--port", "0", "--pace", "0")
-    assert done.returncode == 0, done.stderr
-    shown = done.stdout
-    for part in (
-        "First the facts.",
-        "get_weather",
-        "stylist",
-        "look_up_wardrobe",
-        "[^2]",
-        "curl -N",
-    ):
-        assert part in shown
-    assert not done.stderr
-
-
-def test_the_demo_serves_on_and_ends_cleanly_at_ctrl_c() -> None:
-    with running("demo", "--port", "0", "--pace", "0") as demo:
-        assert demo.stdout is not None
-        url = ""
-        for line in demo.stdout:
-            found = re.search(r"curl -N (http\S+/events)$", line.rstrip())
-            url = found[1] if found else url
-            if "Ctrl-C stops" in line:
-                break
-        body = httpx.get(url).text
-        assert body.rstrip().endswith("}")
-        assert "task.completed" in body
-        demo.send_signal(signal.SIGINT)
-        assert demo.wait(10) == 0
-        assert demo.stderr is not None
-        assert demo.stderr.read() == ""
 
 
 @pytest.mark.parametrize(("example", "agent"), [("weather", "weather"), ("ask", "assistant")])
@@ -185,15 +115,15 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "blocking.py").write_text(f"{imports}app = Tailrace({{'a': print}})\n")
     for arguments, words in (
         (["serve", "mine"], "module:name"),
-        (["serve", "nobody:app"], "no module 'nobody'"),
+        (["serve", "nobody:app"], "Module 'nobody' was not found"),
         (["serve", "mine.py:app"], "write mine:app"),
         (["serve", "blocking:app"], "tailrace: Agent 'a' is not an async function"),
         (["serve", "blocking:app"], f"({tmp_path / 'blocking.py'}, line 2)"),
         (["serve", "mine:other"], "has no 'other'"),
         (["serve", "mine:app"], "not a Tailrace"),
         (["serve", "tests.serving_app:app", "--host", "0.0.0.0"], "API keys"),
-        (["serve", "tests.serving_app:app", "--keep-events", "soon"], "'soon' is no duration"),
-        (["worker", "tests.serving_app:app", "--keep-runs", "-1d"], "'-1d' is no duration"),
+        (["serve", "tests.serving_app:app", "--keep-events", "soon"], "'soon' is not a duration"),
+        (["worker", "tests.serving_app:app", "--keep-runs", "-1d"], "'-1d' is not a duration"),
         (["proxy", "--upstream", "nowhere"], "http://host:port"),
         (["proxy", "--upstream", "http://localhost:1", "--host", "0.0.0.0"], "0.0.0.0"),
         (["proxy", "--upstream", "http://me:secret@localhost:1"], "Authorization"),
@@ -214,7 +144,7 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         (["serve", "torn:app"], f"'(' was never closed ({tmp_path / 'torn.py'}, line 3)"),
     ):
         monkeypatch.chdir(ROOT if "tests" in arguments[1] else tmp_path)
-        done = CliRunner().invoke(cli.cli, arguments)
+        done = CliRunner().invoke(cli, arguments)
         shown = " ".join(re.sub("[│╭╮╰╯─]", "", done.stderr).split())
         assert done.exit_code == 2, (arguments, done)
         assert words in shown
@@ -223,9 +153,9 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_command_line_says_how_long_runs_are_kept() -> None:
     app = Tailrace({}, keep_runs=timedelta(days=1))
-    cli._keep(app, "90s", None)
+    keep(app, "90s", None)
     assert (app.keep_events, app.keep_runs) == (timedelta(seconds=90), timedelta(days=1))
-    cli._keep(app, "15m", "52w")
+    keep(app, "15m", "52w")
     assert (app.keep_events, app.keep_runs) == (timedelta(minutes=15), timedelta(weeks=52))
 
 

@@ -1,0 +1,7 @@
+"""`python -m tailrace.cli` is the command `tailrace`."""
+
+from __future__ import annotations
+
+from tailrace.cli import main
+
+main()

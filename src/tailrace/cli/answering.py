@@ -1,0 +1,115 @@
+"""Answers the requests of a run: a person at the keyboard does, or the command itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from tailrace.cli.screen import Screen
+from tailrace.core.items import InputRequest
+
+APPROVAL_SECONDS = 1.0
+"""How long a call that the command approves by itself is shown as waiting."""
+
+Manner = Literal["ask", "approve", "leave"]
+"""Who answers: the person at the keyboard, the command itself, or another client."""
+
+
+def is_interactive() -> bool:
+    """Whether a person can read and type."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+class Answering:
+    """Answers one request after the other. Another client may answer first."""
+
+    def __init__(self, run: Any, screen: Screen, manner: Manner, keys: asyncio.Queue[str]) -> None:
+        self._run = run
+        self._screen = screen
+        self._manner = manner
+        self._keys = keys
+        self._asked = ""
+        self._answering: asyncio.Task[None] | None = None
+
+    def look(self) -> InputRequest | None:
+        """Begin to answer the first open request; the request that is left to others."""
+        tasks = self._screen.state.tasks.values()
+        request = next((one for task in tasks for one in task.requests), None)
+        if request is None or request.id != self._asked:
+            self.stop()
+        if request is None:
+            return None
+        if self._manner == "leave" or (self._manner == "approve" and request.kind != "approval"):
+            return request
+        if self._answering is None:
+            self._asked = request.id
+            self._answering = asyncio.create_task(self._answer(request))
+        return None
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._answering is not None:
+            self._answering.cancel()
+        self._answering = None
+        self._asked = ""
+
+    async def _answer(self, request: InputRequest) -> None:
+        answer: dict[str, Any] = {"request_id": request.id}
+        if self._manner == "approve":
+            self._screen.note("The call waits for an approval. It is approved after a second.")
+            await asyncio.sleep(APPROVAL_SECONDS)
+            answer["approved"] = True
+        elif request.kind == "approval":
+            self._screen.note("Press y to approve, n to deny; or answer in the browser.")
+            while (key := (await self._keys.get()).lower()) not in ("y", "n"):
+                pass
+            answer["approved"] = key == "y"
+        else:
+            self._screen.note(f"{request.message or 'A value is needed.'} Type it, then Enter.")
+            answer["value"] = await self._typed()
+        await self._run.send(answer)
+
+    async def _typed(self) -> str:
+        text = ""
+        while (key := await self._keys.get()) not in ("\n", "\r"):
+            if key in ("\x7f", "\b"):
+                text = text[:-1]
+                sys.stdout.write("\b \b")
+            elif key.isprintable():
+                text += key
+                sys.stdout.write(key)
+            sys.stdout.flush()
+        return text
+
+
+@contextmanager
+def pressed_keys(wanted: bool) -> Iterator[asyncio.Queue[str]]:
+    """The keys that are pressed, without Enter and without echo."""
+    pressed: asyncio.Queue[str] = asyncio.Queue()
+    if not wanted:
+        yield pressed
+        return
+    import codecs
+    import termios
+    import tty
+
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    loop = asyncio.get_running_loop()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def read() -> None:
+        for character in decoder.decode(os.read(number, 1024)):
+            pressed.put_nowait(character)
+
+    tty.setcbreak(number)
+    loop.add_reader(number, read)
+    try:
+        yield pressed
+    finally:
+        loop.remove_reader(number)
+        termios.tcsetattr(number, termios.TCSADRAIN, before)

@@ -1,0 +1,185 @@
+"""`tailrace doctor`: checks the installation, an application and a server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import typer
+
+from tailrace import __version__
+from tailrace.cli.loading import load
+from tailrace.cli.remote import Away, Key, ServerClient
+from tailrace.core.errors import TailraceError
+
+Verdict = Literal["ok", "note", "bad"]
+_MARKS: dict[Verdict, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "note": ("·", "yellow"),
+    "bad": ("✗", "red"),
+}
+_EXTRAS = {
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "redis": "redis",
+    "asyncpg": "postgres",
+    "mcp": "mcp",
+}
+_KEYS = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic"}
+SQLITE = (3, 51, 3)
+"""Older versions may lose the write-ahead log on a reset."""
+
+FIRST_BYTES_SECONDS = 3.0
+"""A stream that is not buffered has its first bytes by then."""
+
+
+class Finding(NamedTuple):
+    """Something that was checked; `fix` says what to do."""
+
+    verdict: Verdict
+    what: str
+    fix: str = ""
+
+
+def doctor(
+    application: Annotated[
+        str | None, typer.Argument(help="Your app as module:name: its store and bus are checked.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="Address of a server, as its clients see it: proxies are checked."),
+    ] = None,
+    key: Key = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each finding as a line of JSON.")
+    ] = False,
+) -> None:
+    """Check versions, keys, store, bus and proxies, and say how to fix what is wrong.
+
+    The exit code is 1 if something has to be fixed.
+
+    Example: tailrace doctor main:app --url https://ai.example.com
+    """
+    findings = [*_installation(), *_provider_keys(os.environ)]
+    if application is not None:
+        findings += asyncio.run(_application(load(application)))
+    if url is not None:
+        findings += _server(ServerClient(url, key))
+    for finding in findings:
+        if as_json:
+            typer.echo(msgspec.json.encode(finding._asdict()))
+            continue
+        mark, colour = _MARKS[finding.verdict]
+        typer.echo(f"{typer.style(mark, fg=colour)} {finding.what}")
+        if finding.fix:
+            typer.echo(f"  → {finding.fix}")
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _installation() -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding("ok", f"tailrace {__version__}, Python {python}, {sys.platform}")
+    import apsw
+
+    found = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    what = f"SQLite {apsw.sqlite_lib_version()}"
+    if found >= SQLITE:
+        yield Finding("ok", what)
+    else:
+        yield Finding("bad", what, "pip install --upgrade apsw")
+    installed, missing = [], []
+    for package, extra in _EXTRAS.items():
+        try:
+            installed.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            missing.append(extra)
+    if installed:
+        yield Finding("ok", f"optional packages: {', '.join(installed)}")
+    if missing:
+        install = f"if you need them: pip install 'tailrace[{','.join(missing)}]'"
+        yield Finding("note", f"not installed: {', '.join(missing)}", install)
+
+
+def _provider_keys(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether there are keys. Their values are never shown."""
+    for name, provider in _KEYS.items():
+        value = environment.get(name)
+        if not value:
+            yield Finding("note", f"{name} is not set", f"{provider}:… models need it")
+        elif value != value.strip():
+            yield Finding("bad", f"{name} has spaces around it", f"export {name} again")
+        else:
+            yield Finding("ok", f"{name} is set")
+
+
+async def _application(app: Any) -> list[Finding]:
+    findings = [Finding("ok", f"agents: {', '.join(sorted(app.agents)) or 'none'}")]
+    app.worker = False
+    began = time.perf_counter()
+    try:
+        async with app.running():
+            taken = 1000 * (time.perf_counter() - began)
+            findings.append(Finding("ok", f"store and bus open ({taken:.0f} ms)"))
+            for name, part in (("store", app.runs.store), ("bus", app.runs.bus)):
+                findings.append(await _checked(name, part))
+    except TailraceError as error:
+        fix = "check the database and bus URLs, and that the services run"
+        findings.append(Finding("bad", str(error), fix))
+    return findings
+
+
+async def _checked(name: str, part: Any) -> Finding:
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(10):
+            await part.check()
+    except (TailraceError, TimeoutError, OSError) as error:
+        fix = "check that it runs, has space, and may be written"
+        return Finding("bad", f"the {name} does not answer: {error}", fix)
+    return Finding("ok", f"the {name} answers ({1000 * (time.perf_counter() - began):.1f} ms)")
+
+
+def _server(server: ServerClient) -> Iterator[Finding]:
+    status, raw = server.request("/ready", wait=10.0)
+    if status == 404:
+        yield Finding("bad", f"{server.url} is no Tailrace server", "add its prefix to --url")
+        return
+    state = _state(raw)
+    verdict: Verdict = "ok" if status == 200 else "bad"
+    fix = "" if status == 200 else "look at the server's log"
+    yield Finding(verdict, f"{server.url} answers: {state}", fix)
+    if server.request("/agents", wait=10.0)[0] in (401, 403):
+        yield Finding("bad", f"{server.url} wants an API key", "pass --key, or set TAILRACE_KEY")
+    else:
+        yield _buffering(server)
+
+
+def _state(raw: bytes) -> str:
+    try:
+        return ", ".join(f"{name} {value}" for name, value in msgspec.json.decode(raw).items())
+    except (msgspec.DecodeError, AttributeError):
+        return "not in JSON"
+
+
+def _buffering(server: ServerClient) -> Finding:
+    """A stream without events sends its first bytes at once, unless a proxy holds them back."""
+    path = f"/threads/doctor_{secrets.token_hex(8)}/events"
+    fix = "turn buffering off for it (nginx: proxy_buffering off; gzip off for text/event-stream)"
+    began = time.monotonic()
+    try:
+        for piece in server.pieces(path, silence=FIRST_BYTES_SECONDS):
+            if piece:
+                taken = 1000 * (time.monotonic() - began)
+                return Finding("ok", f"streams are not buffered (first bytes: {taken:.0f} ms)")
+    except Away as away:
+        return Finding("bad", f"a proxy holds streams back ({away})", fix)
+    return Finding("bad", "a proxy ends streams at once", fix)

@@ -1,0 +1,173 @@
+"""`tailrace tail`, `replay`, `fork` and `export`: a run of another process."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from tailrace.cli.messages import fail, say_aside
+from tailrace.cli.remote import (
+    ENDED,
+    LOCAL,
+    Db,
+    Key,
+    RunName,
+    ServerClient,
+    Url,
+    address,
+    read_database,
+    stored_events,
+)
+from tailrace.cli.screen import INTERRUPTED, AsJson, open_screen
+from tailrace.core.codec import encode_event
+from tailrace.core.fold import State
+from tailrace.core.view import client_view
+
+EVENTS_PER_SECOND = 60.0
+
+At = Annotated[int | None, typer.Option(min=1, help="Number of an event (sequence_number).")]
+
+
+def tail(
+    run: RunName,
+    url: Url = LOCAL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a run on any server until its end.
+
+    It resumes after the last event when the connection is cut or the server is
+    restarted. Ctrl-C stops following; the run goes on.
+
+    Example: tailrace tail run_5f0c9a1d3b7e2468 --url http://127.0.0.1:8000
+    """
+    url, run_id = address(run, url)
+    code = _follow(ServerClient(url, key), run_id, as_json=as_json)
+    raise typer.Exit(code)
+
+
+def _follow(server: ServerClient, run_id: str, *, as_json: bool) -> int:
+    with open_screen(as_json=as_json) as screen:
+        try:
+            for events in server.follow(run_id, note=screen.note):
+                screen.show(events)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        return screen.code
+
+
+def replay(
+    run: RunName,
+    at: At = None,
+    url: Url = LOCAL,
+    key: Key = None,
+    db: Db = None,
+    speed: Annotated[
+        float, typer.Option(min=0.0, help="Events per second; 0 shows all at once.")
+    ] = EVENTS_PER_SECOND,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run again, or its state at an event.
+
+    The run is on a server, in a database (--db), or in a file that `tailrace export`
+    wrote. With --at and --json the state is printed as one object.
+
+    Example: tailrace replay run_5f0c9a1d3b7e2468 --at 40
+    """
+    events = stored_events(run, url, key, db)
+    if at is not None and at > len(events):
+        fail(f"The run has {len(events)} events; --at {at} is behind the last.")
+    if at is not None and as_json:
+        state = State()
+        for event in events[:at]:
+            state.absorb(event)
+        typer.echo(msgspec.json.format(msgspec.json.encode(client_view(state)), indent=2).decode())
+        return
+    paced = at is None and speed > 0 and math.isfinite(speed) and sys.stdout.isatty()
+    with open_screen(as_json=as_json) as screen:
+        if at is not None or not paced:
+            screen.show(events[:at])
+            return
+        for event in events:
+            screen.show([event])
+            time.sleep(1 / speed)
+
+
+def fork(
+    run: RunName,
+    question: Annotated[str, typer.Argument(help="The new input.")],
+    at: At = None,
+    url: Url = LOCAL,
+    key: Key = None,
+    agent: Annotated[str | None, typer.Option(help="Another agent than the run's.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a run as a new run with another input; the run itself stays.
+
+    The new run remembers the run and what came before it. A fork begins after the
+    run's last event; a fork in the middle of a run is refused.
+
+    Example: tailrace fork run_5f0c9a1d3b7e2468 "And on Sunday?"
+    """
+    url, run_id = address(run, url)
+    server = ServerClient(url, key)
+    view = server.ask(f"/runs/{run_id}")
+    if view.get("status") not in ENDED:
+        fail(f"Run {run_id} has not ended; a run can be forked after its last event.")
+    if at is not None:
+        last = len(server.so_far(run_id))
+        if at != last:
+            fail(
+                f"Run {run_id} ends with event {last}. A fork in the middle of a run is not "
+                f"possible yet; leave --at out, or write --at {last}."
+            )
+    body = {"agent": agent or view["agent"], "input": question, "previous_run_id": run_id}
+    started = server.ask("/runs", body)
+    say_aside(f"Run {started['run_id']} continues {run_id}.")
+    raise typer.Exit(_follow(server, started["run_id"], as_json=as_json))
+
+
+def export(
+    run: RunName,
+    url: Url = LOCAL,
+    key: Key = None,
+    db: Db = None,
+    private: Annotated[
+        Path | None,
+        typer.Option(help="Also write what only the model sees to this file; needs --db."),
+    ] = None,
+) -> None:
+    """Write the events of a run as JSON lines: a fixture for tests.
+
+    A server never sends private parts (what only the model may see), so they need
+    the database.
+
+    Example: tailrace export run_5f0c9a1d3b7e2468 > trace.jsonl
+    """
+    if private is not None and db is None:
+        fail("A server does not send private parts; name the database with --db.")
+    if db is None:
+        lines = [encode_event(event) for event in stored_events(run, url, key, None)]
+    else:
+        lines, secrets = read_database(run, db)
+        if private is not None:
+            _write_private(private, secrets)
+    sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _write_private(path: Path, secrets: dict[int, bytes]) -> None:
+    rows = [
+        msgspec.json.encode({"sequence_number": number, **msgspec.json.decode(raw)})
+        for number, raw in sorted(secrets.items())
+    ]
+    try:
+        path.write_bytes(b"".join(row + b"\n" for row in rows))
+    except OSError as error:
+        fail(f"File {path} cannot be written ({error.strerror}).")

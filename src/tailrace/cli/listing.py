@@ -1,0 +1,75 @@
+"""`tailrace threads`, `runs` and `schema`: lists for people and programs."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tailrace.cli.remote import LOCAL, Key, ServerClient, Url
+
+ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")]
+
+
+def threads(url: Url = LOCAL, key: Key = None, as_json: ListJson = False) -> None:
+    """List the newest threads of a server.
+
+    Example: tailrace threads --url http://127.0.0.1:8000
+    """
+    found = ServerClient(url, key).ask("/threads")["threads"]
+    _list(found, ("thread_id", "status", "runs", "created_at", "title"), as_json=as_json)
+
+
+def runs(
+    thread: Annotated[str, typer.Argument(help="Id of the thread.")],
+    url: Url = LOCAL,
+    key: Key = None,
+    as_json: ListJson = False,
+) -> None:
+    """List the runs of a thread, oldest first.
+
+    Example: tailrace runs thread_8c1f
+    """
+    found = ServerClient(url, key).ask(f"/threads/{thread}")["runs"]
+    _list(found, ("run_id", "status", "agent", "last_seq", "created_at"), as_json=as_json)
+
+
+def _list(rows: list[dict[str, Any]], fields: tuple[str, ...], *, as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            typer.echo(msgspec.json.encode(row))
+        return
+    from tailrace.terminal import printable
+
+    lines = [[_cell(field, row.get(field)) for field in fields] for row in rows]
+    if not sys.stdout.isatty():
+        for line in lines:
+            typer.echo("\t".join(printable(line)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*fields, box=None, header_style="dim")
+    for line in lines:
+        table.add_row(*map(Text, printable(line)))
+    Console(highlight=False).print(table if rows else "There are none.")
+
+
+def _cell(field: str, value: Any) -> str:
+    if field == "created_at" and isinstance(value, int | float):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return "" if value is None else str(value)
+
+
+def schema() -> None:
+    """Print the JSON Schema of the events.
+
+    Example: tailrace schema > events.schema.json
+    """
+    from tailrace.core.event_schema import render
+
+    typer.echo(render(), nl=False)

@@ -1,0 +1,61 @@
+"""Finds the application that a command is given as `module:name`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tailrace.cli.messages import fail
+from tailrace.core.errors import TailraceError
+
+
+def load(name: str) -> Any:
+    """The Tailrace application; a wrong name ends the command with a sentence."""
+    from tailrace.app import Tailrace
+
+    module, _, attribute = name.partition(":")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        fail(f"{name!r} names a file; write {dotted}:{attribute or 'app'}.")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        fail(f"{name!r} is not an application; write module:name, for example main:app.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        loaded = importlib.import_module(module)
+    except ImportError as error:
+        fail(_failed_import(module, error))
+    except SyntaxError as error:
+        place = f"{error.filename}, line {error.lineno}"
+        fail(f"{module} cannot be read: {error.msg} ({place}).")
+    except TailraceError as error:
+        fail(f"{error}{_place(error)}")
+    found = getattr(loaded, attribute, None)
+    if found is None:
+        fail(f"Module {module} has no {attribute!r}; name the variable that holds your app.")
+    if not isinstance(found, Tailrace):
+        fail(f"{name} is a {type(found).__name__}, not a Tailrace application.")
+    return found
+
+
+def _failed_import(module: str, error: ImportError) -> str:
+    """The error message: `module` itself is missing, or something that it imports."""
+    asked = [module.rsplit(".", cut)[0] for cut in range(module.count(".") + 1)]
+    if isinstance(error, ModuleNotFoundError) and error.name in asked:
+        path = module.replace(".", "/")
+        return f"Module {error.name!r} was not found; run this in the folder of {path}.py."
+    place = _place(error)
+    if isinstance(error, ModuleNotFoundError):
+        return f"{module} imports {error.name!r}, which is not installed{place}."
+    return f"{module} could not be imported: {error}{place}."
+
+
+def _place(error: Exception) -> str:
+    """The last line of the user's own code in the traceback."""
+    ours = str(Path(__file__).parents[1])
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.line and not frame.filename.startswith(ours):
+            return f" ({frame.filename}, line {frame.lineno})"
+    return ""

@@ -1,0 +1,26 @@
+"""How a command speaks: a line of output, or one sentence about a mistake."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NoReturn
+
+import typer
+
+
+def say(line: str) -> None:
+    """Print a line. A full disk behind the output must not stop the server."""
+    with suppress(OSError):
+        typer.echo(line)
+
+
+def say_aside(line: str) -> None:
+    """Print a line that is no output of the command, for the person who reads along."""
+    with suppress(OSError):
+        typer.echo(line, err=True)
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """End the command with an error message and an exit code."""
+    typer.secho(f"tailrace: {message}", fg="red", err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,238 @@
+"""A run of another process: on a server, in a database, or in an exported file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from tailrace.cli.messages import fail
+from tailrace.core.codec import decode_event
+from tailrace.core.errors import TailraceError
+from tailrace.core.events import TERMINAL, AnyEvent
+from tailrace.core.sse import Parser
+
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="Id of the run, or its address http://…/runs/ID.")
+]
+Url = Annotated[
+    str, typer.Option(envvar="TAILRACE_URL", help="Address of the server, with its prefix.")
+]
+Key = Annotated[
+    str | None,
+    typer.Option(envvar="TAILRACE_KEY", help="API key, if the server wants one."),
+]
+Db = Annotated[
+    str | None,
+    typer.Option("--db", help="Read this database instead: a SQLite file or postgresql://…"),
+]
+LOCAL = "http://127.0.0.1:8000"
+
+CONNECT_SECONDS = 5.0
+SILENCE_SECONDS = 60.0
+"""A server sends a sign of life more often than this."""
+
+QUIET_SECONDS = 0.5
+"""A run that is not over has been read when nothing comes for so long."""
+
+ENDED = ("completed", "incomplete", "failed", "cancelled")
+
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 5.0
+
+
+class Away(Exception):
+    """The server does not answer, or broke off."""
+
+
+class ServerClient:
+    """A Tailrace server, over HTTP."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        import httpcore2
+
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            fail(f"{url!r} is no address of a server; write http://host:port.")
+        self.url = url.rstrip("/")
+        self._http = httpcore2.ConnectionPool(retries=0)
+        self._headers = [("accept", "*/*"), ("user-agent", "tailrace")]
+        if key:
+            self._headers.append(("authorization", f"Bearer {key}"))
+
+    def ask(self, path: str, body: Any = None, *, wait: float = 30.0) -> Any:
+        """The JSON of an answer; an error of the server ends the command with its message."""
+        status, raw = self.request(path, body, wait=wait)
+        if status >= 400:
+            fail(_message(status, raw, self.url))
+        return msgspec.json.decode(raw)
+
+    def request(self, path: str, body: Any = None, *, wait: float = 30.0) -> tuple[int, bytes]:
+        """The status and the body of an answer; a server that is away ends the command."""
+        headers = [*self._headers]
+        content = b""
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers.append(("content-type", "application/json"))
+        try:
+            answer = self._http.request(
+                "GET" if body is None else "POST",
+                self.url + path,
+                headers=headers,
+                content=content,
+                extensions={"timeout": _timeout(wait)},
+            )
+        except Exception as error:  # noqa: BLE001 - the library's errors have no common base
+            fail(f"The server {self.url} does not answer ({_why(error)}). Is it running?")
+        return answer.status, answer.content
+
+    def pieces(
+        self, path: str, after: str = "", *, silence: float = SILENCE_SECONDS
+    ) -> Iterator[bytes]:
+        """The bytes of a stream as they come. Raises `Away`."""
+        headers = [*self._headers, *([("last-event-id", after)] if after else [])]
+        try:
+            with self._http.stream(
+                "GET",
+                self.url + path,
+                headers=headers,
+                extensions={"timeout": _timeout(silence)},
+            ) as answer:
+                if answer.status >= 500 or answer.status == 429:
+                    raise Away(f"status {answer.status}")
+                if answer.status >= 400:
+                    fail(_message(answer.status, answer.read(), self.url))
+                yield from answer.iter_stream()
+        except (typer.Exit, GeneratorExit, Away, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise Away(_why(error)) from error
+
+    def follow(
+        self, run_id: str, after: str = "", note: Callable[[str], None] = lambda _: None
+    ) -> Iterator[list[AnyEvent]]:
+        """The events of a run until its end. A cut stream is resumed after the last event."""
+        wait = 0.0
+        reached = False
+        while True:
+            parser = Parser()
+            try:
+                for piece in self.pieces(f"/runs/{run_id}/events", after):
+                    reached = True
+                    if wait:
+                        note("The server is back.")
+                        wait = 0.0
+                    events = []
+                    for frame in parser.feed(piece):
+                        event = decode_event(frame.data.encode())
+                        if frame.id:
+                            after = frame.id
+                        events.append(event)
+                    if events:
+                        yield events
+                    last = events[-1] if events else None
+                    if isinstance(last, TERMINAL) and last.task_id == run_id:
+                        return
+                why = "the stream ended early"
+            except Away as away:
+                why = str(away)
+            if not reached:
+                fail(f"The server {self.url} does not answer ({why}). Is it running?")
+            if not wait:
+                note(f"The server is away ({why}). Trying again; Ctrl-C stops.")
+            wait = min(max(wait * 2, FIRST_WAIT), LONGEST_WAIT)
+            time.sleep(wait)
+
+    def so_far(self, run_id: str) -> list[AnyEvent]:
+        """The events of a run until now: all of them if it has ended."""
+        status = self.ask(f"/runs/{run_id}").get("status")
+        if status in ENDED:
+            return [event for events in self.follow(run_id) for event in events]
+        events: list[AnyEvent] = []
+        parser = Parser()
+        try:
+            for piece in self.pieces(f"/runs/{run_id}/events", silence=QUIET_SECONDS):
+                events += [decode_event(frame.data.encode()) for frame in parser.feed(piece)]
+        except Away:
+            pass  # the run goes on, and is quiet now
+        return events
+
+
+def _timeout(silence: float) -> dict[str, float]:
+    return {"connect": CONNECT_SECONDS, "read": silence, "write": 30.0, "pool": 5.0}
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _message(status: int, raw: bytes, url: str) -> str:
+    try:
+        found = msgspec.json.decode(raw)
+        sent = found["error"]["message"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return f"The server {url} answered with status {status}."
+    if status == 401:
+        return f"{sent} Pass --key, or set TAILRACE_KEY."
+    return str(sent)
+
+
+def address(run: str, url: str) -> tuple[str, str]:
+    """The server and the id of a run: `http://…/runs/ID` names both."""
+    if "://" not in run:
+        return url, run
+    base, found, rest = run.partition("/runs/")
+    if not found:
+        fail(f"{run!r} is no address of a run; write http://host:port/runs/ID.")
+    return base, rest.partition("/")[0].partition("?")[0]
+
+
+def stored_events(run: str, url: str, key: str | None, db: str | None) -> list[AnyEvent]:
+    """The events of a run so far, from a file, a database or a server."""
+    if "://" not in run and Path(run).is_file():
+        return _of_file(Path(run))
+    if db is not None:
+        return [decode_event(line) for line in read_database(run, db)[0]]
+    url, run_id = address(run, url)
+    return ServerClient(url, key).so_far(run_id)
+
+
+def _of_file(path: Path) -> list[AnyEvent]:
+    try:
+        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+        return [decode_event(line) for line in lines]
+    except OSError as error:
+        fail(f"File {path} cannot be read ({error.strerror}).")
+    except TailraceError as error:
+        fail(f"File {path} is no exported run: {error}")
+
+
+def read_database(run_id: str, db: str) -> tuple[list[bytes], dict[int, bytes]]:
+    """The events of a run as JSON, and its private parts by number."""
+    import asyncio
+
+    async def read() -> tuple[list[bytes], dict[int, bytes]]:
+        from tailrace.stores import open_store
+
+        store = await open_store(db)
+        try:
+            if await store.info(run_id) is None:
+                fail(f"There is no run {run_id} in {db}.")
+            lines: list[bytes] = []
+            while found := await store.read_lines(run_id, len(lines)):
+                lines += [line for part in found for line in part.publics()]
+            return lines, await store.read_private(run_id)
+        finally:
+            await store.close()
+
+    if "://" not in db and not Path(db).is_file():
+        fail(f"There is no database {db}.")
+    try:
+        return asyncio.run(read())
+    except TailraceError as error:
+        fail(str(error))

@@ -1,0 +1,285 @@
+"""Shows a run while it runs: live in a terminal, as lines in a pipe, or as JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+import typer
+
+from tailrace.core.codec import encode_event
+from tailrace.core.events import (
+    TERMINAL,
+    AgentSwitched,
+    AnyEvent,
+    Notice,
+    OutputItemDone,
+    Progress,
+    StructuredOutputDone,
+    TaskCreated,
+    TaskInputRequired,
+)
+from tailrace.core.fold import State
+from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
+from tailrace.core.view import client_view
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
+
+FAILED = 1
+"""The exit code of a run that ended without an answer."""
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells count it."""
+
+WAITING = 3
+"""The exit code of a run that waits for an answer of a person."""
+
+
+class Screen(AbstractContextManager["Screen"]):
+    """A run so far. Subclasses show it."""
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    def show(self, events: Iterable[AnyEvent]) -> None:
+        """Show these events."""
+        for event in events:
+            self.state.absorb(event)
+            self._event(event)
+        self._drawn()
+
+    def note(self, line: str) -> None:
+        """Show a line that is no part of the run."""
+        typer.echo(line, err=True)
+
+    @property
+    def code(self) -> int:
+        """The exit code of the command: 0 if the run completed."""
+        root = self.state.root
+        return 0 if root is not None and root.status == "completed" else FAILED
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the screen as it is."""
+
+    def _event(self, event: AnyEvent) -> None:
+        """Show one event."""
+
+    def _drawn(self) -> None:
+        """Show the state after some events."""
+
+
+def open_screen(*, as_json: bool = False) -> Screen:
+    """The screen that fits the output."""
+    if as_json:
+        return JsonScreen()
+    return LiveScreen() if sys.stdout.isatty() else LineScreen()
+
+
+class JsonScreen(Screen):
+    """A line of JSON for each event."""
+
+    def _event(self, event: AnyEvent) -> None:
+        sys.stdout.buffer.write(encode_event(event) + b"\n")
+
+    def _drawn(self) -> None:
+        sys.stdout.flush()
+
+
+class LineScreen(Screen):
+    """A line for each finished item, for pipes and logs."""
+
+    _said = ""
+
+    def _event(self, event: AnyEvent) -> None:
+        from tailrace.terminal import printable
+
+        line = printable(self._line(event))
+        if line:
+            indent = "  " * self._depth(event)
+            typer.echo("\n".join(indent + part for part in line.splitlines()))
+
+    def _drawn(self) -> None:
+        sys.stdout.flush()
+
+    def _depth(self, event: AnyEvent) -> int:
+        node = self.state.tasks.get(getattr(event, "task_id", ""))
+        depth = 0
+        while node is not None and node.parent is not None:
+            node, depth = node.parent, depth + 1
+        return depth
+
+    def _line(self, event: AnyEvent) -> str:
+        match event:
+            case TaskCreated():
+                return f"> {event.agent or 'run'}: {_text(event.input)}"
+            case Notice():
+                return f"! {event.message}"
+            case AgentSwitched():
+                return _switched(event)
+            case Progress():
+                share = (
+                    f" {event.current / event.total:.0%}" if event.current and event.total else ""
+                )
+                return f"… {event.message or ''}{share}"
+            case TaskInputRequired():
+                return "\n".join(f"? {one.message or ''} ({one.id})" for one in event.requests)
+            case StructuredOutputDone() if _text(event.value) != self._said:
+                return f"= {_text(event.value)}"
+            case OutputItemDone():
+                return self._item(event)
+        root = self.state.root
+        if isinstance(event, TERMINAL) and root is not None and event.task_id == root.task_id:
+            return _ending(client_view(self.state))
+        return ""
+
+    def _item(self, event: OutputItemDone) -> str:
+        item = event.item
+        task = self.state.tasks.get(event.task_id)
+        shown: dict[str, Any] = {}
+        if task is not None:
+            from tailrace.core.view import show_own
+
+            found = [node for node in task.output() if node.item.id == item.id]
+            shown = show_own(found[0]) if found else {}
+        match item:
+            case Reasoning():
+                thoughts = shown.get("summary") or shown.get("reasoning_text") or []
+                return "~ " + " ".join(part["text"] for part in thoughts) if thoughts else ""
+            case ToolCall():
+                return f"→ {item.name} {shown.get('arguments', '')}"
+            case ToolResult():
+                if item.error is not None:
+                    return f"✗ {item.error.message}"
+                blocks = map(_block, shown.get("block_list", ()))
+                return "\n".join(f"← {line}" for line in blocks)
+            case Message():
+                self._said = "\n".join(map(_block, shown.get("block_list", ())))
+                return self._said
+        return ""
+
+
+class LiveScreen(Screen):
+    """Finished parts are printed once; open parts are drawn again below them."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__()
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+        self._printed: set[str] = set()
+        self._rest_until = 0.0
+        self._is_stale = False
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave what was drawn on the screen."""
+        if self._is_stale:
+            self._draw()
+        self._live.stop()
+
+    def _event(self, event: AnyEvent) -> None:
+        from tailrace.terminal import printable
+
+        if isinstance(event, Notice):
+            self.note(printable(f"! {event.message}"))
+        elif isinstance(event, AgentSwitched):
+            self.note(printable(_switched(event)))
+
+    def note(self, line: str) -> None:
+        """Print a line above the open parts."""
+        from rich.text import Text
+
+        self._console.print(Text(line, style="yellow"))
+
+    def _drawn(self) -> None:
+        """Draw, but at most a third of the time: a long run takes long to draw."""
+        self._is_stale = True
+        waits = any(task.requests for task in self.state.tasks.values())
+        began = time.perf_counter()
+        if self.state.root is not None and (waits or began >= self._rest_until):
+            self._draw()
+            ended = time.perf_counter()
+            self._rest_until = ended + 2 * (ended - began)
+
+    def _draw(self) -> None:
+        from tailrace.terminal import parts
+
+        self._is_stale = False
+        left: list[Any] = []
+        ready: list[Any] = []
+        for part in parts(client_view(self.state)):
+            if part.key in self._printed:
+                continue
+            if left or not part.final:
+                left.append(part.what)
+                continue
+            ready.append(part.what)
+            self._printed.add(part.key)
+        self._live.update(_Bottom(left))
+        for what in ready:
+            self._console.print(what)
+        self._live.refresh()
+
+
+class _Bottom:
+    """The last lines that fit on the screen."""
+
+    def __init__(self, what: list[Any]) -> None:
+        self._what = what
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.console import Group
+        from rich.segment import Segment, Segments
+
+        lines = console.render_lines(Group(*self._what), options.update(height=None), pad=False)
+        for line in lines[-max(console.height - 2, 1) :]:
+            yield Segments([*line, Segment.line()])
+
+
+def _switched(event: AgentSwitched) -> str:
+    return f"» {event.agent}" + (f": {event.reason}" if event.reason else "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    import msgspec
+
+    return "" if value is None else msgspec.json.encode(value).decode()
+
+
+def _block(block: dict[str, Any]) -> str:
+    if block["type"] == "text":
+        number = f"[{block['id']}] " if "id" in block else ""
+        return number + str(block["text"])
+    if block["type"] == "refusal":
+        return str(block["refusal"])
+    if block["type"] == "file":
+        return f"file {block.get('name') or block['url'][:80]}"
+    return f"({block['type']})"
+
+
+def _ending(view: dict[str, Any]) -> str:
+    from tailrace.terminal import draw_end
+
+    return str(draw_end(view))

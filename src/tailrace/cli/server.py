@@ -1,0 +1,113 @@
+"""Runs an application in this process: the event loop, the port, the stop signals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from tailrace.cli.messages import fail
+from tailrace.core.errors import TailraceError
+
+
+def run_server(
+    app: Any, host: str, port: int, then: Any, *, insecure: bool = False, **options: bool
+) -> None:
+    """Serve until Ctrl-C; `then` runs beside it, and when it returns False the server stops.
+
+    Beyond loopback it needs an application with `auth`, or `insecure`.
+    """
+    is_local = host in ("127.0.0.1", "::1", "localhost")
+    if not is_local and not insecure and getattr(app, "auth", None) is None:
+        fail(
+            f"Without API keys, listening on {host} would give everyone access. Make a key with "
+            "`tailrace keys create NAME` and set TAILRACE_KEYS=keys.json (docs/auth.md), or use "
+            "127.0.0.1 behind a proxy that checks its clients."
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)  # connections are queued from here on
+    except OSError as error:
+        fail(f"Port {port} of {host} cannot be used ({error.strerror}); try --port 0.")
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}"
+    try:
+        run_loop(_serve(app, listener, url, then, options))
+    except KeyboardInterrupt:
+        pass
+    except TailraceError as error:
+        fail(str(error))
+    finally:
+        listener.close()
+
+
+async def _serve(
+    app: Any, listener: socket.socket, url: str, then: Any, options: dict[str, bool]
+) -> None:
+    import uvicorn
+
+    from tailrace.server.http_protocol import BoundedHttp
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # uvicorn would raise the signal again, which ends the process at once
+
+    config = uvicorn.Config(
+        app,
+        http=BoundedHttp,
+        log_level="warning",
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        access_log=False,
+        **options,  # type: ignore[arg-type]
+    )
+    server = Server(config)
+    stop = on_stop_signal(app)
+    # Not by lifespan events: so a database that cannot be opened is a clear error.
+    async with app.running():
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        beside = asyncio.create_task(then(url))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([serving, beside, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if beside.done() and beside.result() is False:
+            stop.set()
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if hasattr(app, "drain"):
+            await app.drain()
+        app.stop_streams()
+        server.should_exit = True
+        await serving
+        for task in (beside, stopping):
+            task.cancel()
+
+
+def on_stop_signal(app: Any) -> asyncio.Event:
+    """Set at the first SIGINT or SIGTERM; the second ends the wait for running runs."""
+    stop = asyncio.Event()
+
+    def heard() -> None:
+        if stop.is_set() and hasattr(app, "hurry"):
+            app.hurry()
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, heard)
+    return stop
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run on uvloop, which is installed wherever it works."""
+    make: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):  # Windows, PyPy
+        import uvloop
+
+        make = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(main)

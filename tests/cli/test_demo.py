@@ -1,0 +1,144 @@
+"""`tailrace demo`: the first minutes of a newcomer."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import httpx
+
+from tests.cli.commands import running, tailrace, terminal
+
+PARTS = (
+    "A plan for Saturday",  # thinking
+    "get_weather",  # parallel tools
+    "painting the sun over Paris",  # progress
+    "archivist",  # a sub-agent inside a sub-agent
+    "Jardin du Luxembourg",
+    "[^3]",  # a citation of what the sub-agent found
+    "book_table",  # approved
+    "A table for 2 at Chez Janou is booked",
+    "A sunny Saturday in Paris",  # the structured answer
+    "completed",
+)
+
+
+def test_in_a_pipe_the_demo_prints_lines_and_approves_by_itself() -> None:
+    done = tailrace("demo", "--once", "--port", "0", "--pace", "0")
+    assert done.returncode == 0, done.stderr
+    for part in PARTS:
+        assert part in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "Open http://127.0.0.1:" in done.stdout
+    assert done.stderr == "The call waits for an approval. It is approved after a second.\n"
+
+
+def test_as_json_the_demo_prints_events_with_every_part_of_a_run() -> None:
+    done = tailrace("demo", "--once", "--port", "0", "--pace", "0", "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["sequence_number"] for event in events] == list(range(1, len(events) + 1))
+    types = {event["type"].removeprefix("task.") for event in events}
+    assert types >= {
+        "reasoning_summary_text.delta",
+        "tool_call_arguments.done",
+        "progress",
+        "image.delta",
+        "image.done",
+        "text.annotation.added",
+        "reference.imported",
+        "input_required",
+        "input_received",
+        "structured_output.done",
+        "usage",
+        "completed",
+    }
+    assert [event["agent"] for event in events if event["type"] == "task.created"] == [
+        "assistant",
+        "guide",
+        "archivist",
+    ]
+    names = [
+        event["item"]["name"]
+        for event in events
+        if event["type"] == "task.output_item.done" and event["item"]["type"] == "tool_call"
+    ]
+    assert names[:2] == ["get_weather", "paint"]  # both before the first result
+
+
+def test_in_a_terminal_the_demo_asks_and_ctrl_c_ends_it() -> None:
+    with terminal("demo", "--port", "0", "--pace", "0") as demo:
+        demo.until("Press y to approve")
+        assert "Chez Janou is booked" not in demo.text
+        demo.press("xy")
+        shown = demo.until("Ctrl-C stops the server.")
+        for part in PARTS:
+            # Progress is gone when it is over: a slow machine may never draw it.
+            assert part in shown or part.startswith("painting")
+        assert "\x1b[2;3m" in demo.raw  # thinking is dim
+        assert "▀" in shown  # the image
+        demo.press("\x03")
+        assert demo.end() == 0
+        assert "Traceback" not in demo.text
+
+
+def test_a_denied_call_is_not_carried_out() -> None:
+    with terminal("demo", "--port", "0", "--pace", "0") as demo:
+        demo.until("Press y to approve")
+        demo.press("n")
+        shown = demo.until("Ctrl-C stops the server.")
+        assert "A person denied the call" in shown
+        assert "is booked" not in shown
+
+
+def test_the_browser_may_answer_before_the_terminal() -> None:
+    with terminal("demo", "--port", "0", "--pace", "0") as demo:
+        found = re.search(r"curl -N (http\S+)/events", demo.until("Press y to approve"))
+        assert found
+        [request] = httpx.get(found[1]).json()["requests"]
+        answer = {"request_id": request["id"], "approved": True}
+        assert httpx.post(f"{found[1]}/input", json=answer).status_code == 202
+        assert "is booked" in demo.until("Ctrl-C stops the server.")
+
+
+def test_ctrl_c_in_the_middle_of_the_run_ends_the_demo_cleanly() -> None:
+    with terminal("demo", "--port", "0", "--pace", "0.02") as demo:
+        demo.until("get_weather")
+        demo.press("\x03")
+        assert demo.end() == 0
+        assert "Traceback" not in demo.text
+
+
+def test_the_demo_serves_on_and_ends_cleanly_at_a_signal() -> None:
+    with running("demo", "--port", "0", "--pace", "0") as demo:
+        assert demo.stdout is not None
+        url = ""
+        for line in demo.stdout:
+            found = re.search(r"curl -N (http\S+/events)$", line.rstrip())
+            url = found[1] if found else url
+            if "Ctrl-C stops" in line:
+                break
+        assert "task.completed" in httpx.get(url).text
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(10) == 0
+        assert demo.stderr is not None
+        assert "Traceback" not in demo.stderr.read()
+
+
+def test_a_key_chooses_a_model_only_if_its_package_is_there() -> None:
+    from tailrace.cli.demo import model_of_key
+
+    said: list[str] = []
+    assert model_of_key({}, said.append) == "scripted"
+    assert model_of_key({"OPENAI_API_KEY": "k"}, said.append, lambda _: True) == "openai:gpt-5-mini"
+    assert "--model scripted" in said[-1]
+    missing = model_of_key({"ANTHROPIC_API_KEY": "k"}, said.append, lambda _: False)
+    assert missing == "scripted"
+    assert "pip install 'tailrace[anthropic]'" in said[-1]
+
+
+def test_an_unknown_model_is_one_sentence() -> None:
+    done = tailrace("demo", "--once", "--port", "0", "--model", "nothing:x")
+    assert done.returncode == 2
+    assert done.stderr.startswith("tailrace: Unknown model provider 'nothing'")
+    assert len(done.stderr.splitlines()) == 1
