@@ -5,8 +5,8 @@ import type { Annotation, Data, ErrorInfo, File, Image, InputRequest, Item, Refu
 /**
  * A task exists. The first event of a run creates its root, whose `task_id` is the run's id.
  *
- * A child names its parent and the call that it answers; `reference_start` is the first number
- * that the task's reference pool may issue, because earlier turns own the ones below it.
+ * A child names its parent and the call that it answers. `reference_start` is the first number
+ * of the task's reference pool; earlier turns issued the numbers below it.
  */
 export interface TaskCreated {
   readonly type: "task.created";
@@ -33,10 +33,10 @@ export interface TaskInProgress {
 }
 
 /**
- * The task goes on after a lost worker or a broken provider stream.
+ * The task continues after a lost worker or a cut provider stream.
  *
- * The items named in `superseded` are made again: they stay in the log, and leave the object and
- * the history. A broken stream's finished items are named as well as those that were cut short.
+ * The items in `superseded` are made again: they stay in the log, and leave the object and the
+ * history. They include the finished items of a cut stream.
  */
 export interface TaskAttempt {
   readonly type: "task.attempt";
@@ -55,7 +55,7 @@ export interface TaskInputRequired {
   readonly requests: readonly InputRequest[];
 }
 
-/** One request was answered; when the last one is, the task is in progress again. */
+/** A request is answered. After the last answer the task is in progress again. */
 export interface TaskInputReceived {
   readonly type: "task.input_received";
   readonly task_id: string;
@@ -66,14 +66,14 @@ export interface TaskInputReceived {
   readonly reason?: string;
 }
 
-/** The task has its answer. Nothing of this task follows. */
+/** The task has its answer. No event of this task follows. */
 export interface TaskCompleted {
   readonly type: "task.completed";
   readonly task_id: string;
   readonly sequence_number?: number;
 }
 
-/** The task ended short of an answer, e.g. `max_output_tokens`. Nothing of it follows. */
+/** The task ended without a full answer, e.g. `max_output_tokens`. No event of it follows. */
 export interface TaskIncomplete {
   readonly type: "task.incomplete";
   readonly task_id: string;
@@ -81,7 +81,7 @@ export interface TaskIncomplete {
   readonly reason: string;
 }
 
-/** The task ended with an error. Nothing of it follows. */
+/** The task ended with an error. No event of it follows. */
 export interface TaskFailed {
   readonly type: "task.failed";
   readonly task_id: string;
@@ -89,7 +89,7 @@ export interface TaskFailed {
   readonly error: ErrorInfo;
 }
 
-/** Somebody stopped the task; what it had put out is kept. Nothing of it follows. */
+/** The task was cancelled; its output stays. No event of it follows. */
 export interface TaskCancelled {
   readonly type: "task.cancelled";
   readonly task_id: string;
@@ -97,7 +97,7 @@ export interface TaskCancelled {
   readonly reason?: string;
 }
 
-/** What one model call of this task used; the object shows the sum. */
+/** The usage of a model call of this task; the object shows the sum. */
 export interface TaskUsage {
   readonly type: "task.usage";
   readonly task_id: string;
@@ -106,13 +106,31 @@ export interface TaskUsage {
   readonly item_id?: string;
 }
 
-/** The task's answer as a JSON value, when its agent declares an output type. */
+/** The task's answer as a JSON value, if its agent declares an output type. */
 export interface StructuredOutputDone {
   readonly type: "task.structured_output.done";
   readonly task_id: string;
   readonly sequence_number?: number;
   readonly value: unknown;
   readonly name?: string;
+}
+
+/** Another agent speaks from here on, in the same task and the same conversation. */
+export interface AgentSwitched {
+  readonly type: "task.agent.switched";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly agent: string;
+  readonly reason?: string;
+}
+
+/** The model reads `summary` in place of the conversation up to the end of the run `run_id`. */
+export interface HistoryCompacted {
+  readonly type: "task.history.compacted";
+  readonly task_id: string;
+  readonly sequence_number?: number;
+  readonly summary: string;
+  readonly run_id: string;
 }
 
 /** A named stage of the agent begins; steps nest. */
@@ -132,7 +150,7 @@ export interface StepFinished {
   readonly step_index: number;
 }
 
-/** Something worth telling the person who watches; the model never sees it. */
+/** A message for the person who watches; the model never sees it. */
 export interface Notice {
   readonly type: "task.notice";
   readonly task_id: string;
@@ -143,7 +161,7 @@ export interface Notice {
   readonly data?: unknown;
 }
 
-/** How far a call, or the task itself, has come. Each one replaces the one before. */
+/** The progress of a call, or of the task. It replaces the progress before. */
 export interface Progress {
   readonly type: "task.progress";
   readonly task_id: string;
@@ -154,7 +172,7 @@ export interface Progress {
   readonly total?: number;
 }
 
-/** The tool of a finished call is about to run: durable before the tool's first line. */
+/** The tool of a finished call is about to run. The event is durable before the tool starts. */
 export interface ToolCallStarted {
   readonly type: "task.tool_call.started";
   readonly task_id: string;
@@ -163,7 +181,7 @@ export interface ToolCallStarted {
   readonly output_index: number;
 }
 
-/** A child's reference gets a number in this task's pool, so that it can be cited here. */
+/** A child's reference gets a number in this task's pool, so that this task can cite it. */
 export interface ReferenceImported {
   readonly type: "task.reference.imported";
   readonly task_id: string;
@@ -173,7 +191,7 @@ export interface ReferenceImported {
   readonly source_reference_id: number;
 }
 
-/** A provider's event, or the fields of one, that have no name here: the private part. */
+/** An unknown event of a provider, or unknown fields of an event; in the private part. */
 export interface RawEvent {
   readonly type: "task.raw";
   readonly task_id: string;
@@ -182,7 +200,7 @@ export interface RawEvent {
   readonly event_type: string;
 }
 
-/** An item begins, empty; `output_index` counts from 0 per task, no holes. */
+/** An item begins, empty; `output_index` counts from 0 per task, without holes. */
 export interface OutputItemAdded {
   readonly type: "task.output_item.added";
   readonly task_id: string;
@@ -191,7 +209,7 @@ export interface OutputItemAdded {
   readonly item: Item;
 }
 
-/** The item is final. A list that is left out is the one that the events before it made. */
+/** The item is final. An absent list is the list that the events before it made. */
 export interface OutputItemDone {
   readonly type: "task.output_item.done";
   readonly task_id: string;
@@ -211,7 +229,7 @@ export interface SummaryItemAdded {
   readonly item: Text;
 }
 
-/** Characters to append to one open summary part. */
+/** Characters to append to an open summary part. */
 export interface SummaryTextDelta {
   readonly type: "task.reasoning_summary_text.delta";
   readonly task_id: string;
@@ -244,7 +262,7 @@ export interface ReasoningTextAdded {
   readonly item: Text;
 }
 
-/** Characters to append to one open part of the raw reasoning. */
+/** Characters to append to an open part of the raw reasoning. */
 export interface ReasoningTextDelta {
   readonly type: "task.reasoning_text.delta";
   readonly task_id: string;
@@ -266,7 +284,7 @@ export interface ReasoningTextDone {
   readonly item: Text;
 }
 
-/** Characters to append to a call's arguments; may split anywhere, even inside an escape. */
+/** Characters to append to a call's arguments; a delta may end inside an escape. */
 export interface ArgumentsDelta {
   readonly type: "task.tool_call_arguments.delta";
   readonly task_id: string;
@@ -276,7 +294,7 @@ export interface ArgumentsDelta {
   readonly delta: string;
 }
 
-/** A call's arguments are whole. */
+/** A call's arguments are complete. */
 export interface ArgumentsDone {
   readonly type: "task.tool_call_arguments.done";
   readonly task_id: string;
@@ -298,10 +316,9 @@ export interface TextAdded {
 }
 
 /**
- * Characters to append to one open text block.
+ * Characters to append to an open text block.
  *
- * A position and a piece, never the text so far: a reader that missed frames asks the log again
- * from its cursor instead of guessing.
+ * It never repeats the text so far. A reader that missed events reads the log from its cursor.
  */
 export interface TextDelta {
   readonly type: "task.text.delta";
@@ -313,7 +330,7 @@ export interface TextDelta {
   readonly delta: string;
 }
 
-/** A citation within the text that is already there, while more of it streams. */
+/** A citation in the text so far, while more text streams. */
 export interface AnnotationAdded {
   readonly type: "task.text.annotation.added";
   readonly task_id: string;
@@ -325,7 +342,7 @@ export interface AnnotationAdded {
   readonly annotation: Annotation;
 }
 
-/** A text block is final; alone, without `added`, it is a whole short block. */
+/** A text block is final; without `added`, it is a whole block. */
 export interface TextDone {
   readonly type: "task.text.done";
   readonly task_id: string;
@@ -347,7 +364,7 @@ export interface ImageAdded {
   readonly item: Image;
 }
 
-/** A whole image, better than the one before, which it replaces. */
+/** A whole image that replaces the image before. */
 export interface ImageDelta {
   readonly type: "task.image.delta";
   readonly task_id: string;
@@ -359,7 +376,7 @@ export interface ImageDelta {
   readonly item: Image;
 }
 
-/** The image is final; alone, without `added`, it is a whole block. */
+/** The image is final; without `added`, it is a whole block. */
 export interface ImageDone {
   readonly type: "task.image.done";
   readonly task_id: string;
@@ -381,7 +398,7 @@ export interface RefusalAdded {
   readonly item: Refusal;
 }
 
-/** Characters to append to one open refusal. */
+/** Characters to append to an open refusal. */
 export interface RefusalDelta {
   readonly type: "task.refusal.delta";
   readonly task_id: string;
@@ -392,7 +409,7 @@ export interface RefusalDelta {
   readonly delta: string;
 }
 
-/** A refusal is final; alone, without `added`, it is a whole block. */
+/** A refusal is final; without `added`, it is a whole block. */
 export interface RefusalDone {
   readonly type: "task.refusal.done";
   readonly task_id: string;
@@ -438,6 +455,8 @@ export type RunEvent =
   | TaskCancelled
   | TaskUsage
   | StructuredOutputDone
+  | AgentSwitched
+  | HistoryCompacted
   | StepStarted
   | StepFinished
   | Notice

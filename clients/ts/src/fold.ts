@@ -144,6 +144,19 @@ function foldInto(run: Run, task: Task, event: Exclude<RunEvent, TaskCreated>): 
     case "task.structured_output.done":
       task.structuredOutput = { value: event.value, ...(event.name === undefined ? {} : { name: event.name }) };
       return true;
+    case "task.agent.switched": {
+      const from = task.switches.at(-1)?.agent ?? task.info.agent;
+      task.switches.push({
+        agent: event.agent,
+        output_index: [...task.items.keys()].reduce((most, index) => Math.max(most, index), -1) + 1,
+        ...(from === undefined ? {} : { from }),
+        ...(event.reason === undefined ? {} : { reason: event.reason }),
+      });
+      return true;
+    }
+    case "task.history.compacted":
+      task.compacted = { summary: event.summary, run_id: event.run_id };
+      return true;
     case "task.step.started":
       if (task.steps.has(event.step_index)) return false;
       task.steps.set(event.step_index, { name: event.name, depth: task.openSteps, status: "in_progress" });

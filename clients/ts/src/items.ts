@@ -8,7 +8,7 @@ export interface Data {
   readonly id?: number;
 }
 
-/** What went wrong, in words that may be shown to a client. */
+/** An error that clients may see. */
 export interface ErrorInfo {
   readonly code: string;
   readonly message: string;
@@ -29,7 +29,7 @@ export interface File {
   readonly id?: number;
 }
 
-/** A citation of a file that the provider holds (file search, containers). */
+/** A citation of a file at the provider (file search, containers). */
 export interface FileCitation {
   readonly type: "file_citation";
   readonly file_id: string;
@@ -40,19 +40,19 @@ export interface FileCitation {
   readonly end_index?: number;
 }
 
-/** A picture, whole. */
+/** A whole image. */
 export interface Image {
   readonly type: "image";
   readonly image_url: ImageUrl;
   readonly id?: number;
 }
 
-/** Where an image is: a `data:` URL, or any URL that an `<img>` can load. */
+/** The URL of an image: a `data:` URL, or any URL that an `<img>` can load. */
 export interface ImageUrl {
   readonly url: string;
 }
 
-/** What a paused task waits for: the approval of a call, or a value. */
+/** A request of a paused task: the approval of a call, or a value. */
 export interface InputRequest {
   readonly id: string;
   readonly kind: "approval" | "input";
@@ -61,7 +61,7 @@ export interface InputRequest {
   readonly schema?: unknown;
 }
 
-/** What the agent says. */
+/** A message of the agent. */
 export interface Message {
   readonly type: "message";
   readonly id: string;
@@ -71,13 +71,13 @@ export interface Message {
   readonly phase?: string;
 }
 
-/** An annotation of a kind that this version has no name for, kept as it came. */
+/** An annotation of an unknown kind, unchanged. */
 export interface RawAnnotation {
   readonly type: "raw";
   readonly raw: unknown;
 }
 
-/** An item of a kind that this version has no name for, kept as it came. */
+/** An item of an unknown kind, unchanged. */
 export interface RawItem {
   readonly type: "raw";
   readonly id: string;
@@ -86,7 +86,7 @@ export interface RawItem {
   readonly status?: "completed" | "failed" | "in_progress" | "incomplete";
 }
 
-/** The model's thinking: a summary in parts, and the raw text where a provider gives it. */
+/** The model's thinking: a summary in parts, and the raw text if the provider sends it. */
 export interface Reasoning {
   readonly type: "reasoning";
   readonly id: string;
@@ -108,13 +108,13 @@ export interface ReferenceToBlock {
   readonly end_index: number;
 }
 
-/** The model's own words for why it does not answer. */
+/** The model's explanation why it does not answer. */
 export interface Refusal {
   readonly type: "refusal";
   readonly refusal: string;
 }
 
-/** A piece of text; also one part of a reasoning summary. */
+/** A text; also a part of a reasoning summary. */
 export interface Text {
   readonly type: "text";
   readonly text: string;
@@ -122,7 +122,7 @@ export interface Text {
   readonly annotations?: readonly Annotation[];
 }
 
-/** The model asks for a tool. `kind` is `function` or the provider's name of a built-in one. */
+/** The model calls a tool. `kind` is `function`, or the name of a provider's built-in tool. */
 export interface ToolCall {
   readonly type: "tool_call";
   readonly id: string;
@@ -135,7 +135,7 @@ export interface ToolCall {
   readonly status?: "completed" | "failed" | "in_progress" | "incomplete";
 }
 
-/** What the call gave, as blocks for the client. A sub-agent's items show up among them. */
+/** The result of a call, as blocks for the client. A sub-agent's items are among them. */
 export interface ToolResult {
   readonly type: "tool_result";
   readonly id: string;
@@ -145,7 +145,7 @@ export interface ToolResult {
   readonly error?: ErrorInfo;
 }
 
-/** A citation that the provider made itself (web search), offsets as above. */
+/** A citation by the provider (web search), with the same kind of offsets. */
 export interface UrlCitation {
   readonly type: "url_citation";
   readonly url: string;
@@ -155,10 +155,9 @@ export interface UrlCitation {
 }
 
 /**
- * What one model call used. The fold adds them up per task.
+ * The usage of a model call. The fold adds it up per task.
  *
- * `input_tokens` includes those that were read from a cache or written to it, as OpenAI counts;
- * `output_tokens` includes those of the reasoning.
+ * `input_tokens` includes cached tokens, as OpenAI counts; `output_tokens` includes reasoning.
  */
 export interface Usage {
   readonly model?: string;

@@ -1,7 +1,7 @@
 /**
  * Readers: what turns a parsed JSON value into a value of the protocol, or says that it is none.
  *
- * They keep the fields that have a name (or let others pass, where nobody looks) and leave out those that have their default value, so that two
+ * They keep the fields that have a name (or let unread ones pass) and leave out those that have their default value, so that two
  * ways of writing one thing become one. `shapes.ts` is written in their words.
  */
 
@@ -116,7 +116,7 @@ export function event(tag: string, fields: Readonly<Record<string, Field>>): Str
   return Object.assign(read, { tag });
 }
 
-/** One of several structs, told apart by `type`. */
+/** One of several structs, distinguished by `type`. */
 export function tagged(...structs: readonly Struct[]): Reader {
   const byTag = new Map(structs.map((each) => [each.tag, each]));
   return (value) => {

@@ -6,9 +6,9 @@ import { fold } from "./fold.ts";
 import { restore, save } from "./saved.ts";
 import type { SaveOptions, SavedState } from "./saved.ts";
 import { newRun } from "./state.ts";
-import type { PrivatePart, Run } from "./state.ts";
-import { viewOf } from "./view.ts";
-import type { TaskView } from "./view.ts";
+import type { Item, PrivatePart, Run } from "./state.ts";
+import { fieldsOf, ownItem, viewOf } from "./view.ts";
+import type { ItemView, TaskFields, TaskView } from "./view.ts";
 
 /** A frame with a whole state: it replaces the reader's (PROTOCOL.md, section 9). */
 export interface SnapshotFrame {
@@ -81,6 +81,24 @@ export class RunState {
   /** What a client sees of a task, of the root when none is named; undefined when there is no such task. */
   view(taskId?: string): TaskView | undefined {
     return viewOf(this.#run, taskId, false);
+  }
+
+  /** One item of a task; undefined when it does not exist. Costs what the item weighs. */
+  item(taskId: string, outputIndex: number): ItemView | undefined {
+    const item = this.#run.tasks.get(taskId)?.items.get(outputIndex);
+    return item === undefined || item.superseded ? undefined : ownItem(item);
+  }
+
+  /** A task without its items. */
+  fields(taskId: string): TaskFields | undefined {
+    const task = this.#run.tasks.get(taskId);
+    return task === undefined ? undefined : fieldsOf(task);
+  }
+
+  /** The output indexes of a task's items that were not superseded, in order. */
+  indexes(taskId: string): number[] {
+    const items = this.#run.tasks.get(taskId)?.items ?? new Map<number, Item>();
+    return [...items.values()].filter((item) => !item.superseded).map((item) => item.outputIndex).sort((a, b) => a - b);
   }
 
   /** The view with what only the server's side may see. */

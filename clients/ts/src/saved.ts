@@ -121,9 +121,12 @@ export function restore(saved: SavedState): Run {
 
 function restoreTask(run: Run, saved: SavedTask): void {
   const { task_id: id, at, items: _items, private: hidden, ...fields } = saved;
-  const { status, attempt, structured_output: output, usage, error, reason, requests, steps, notices, progress, imports, ...info } =
+  const { status, attempt, structured_output: output, usage, error, reason, requests, steps, notices, progress, imports, ...more } =
     fields;
-  const task = newTask(run, id, at, info satisfies TaskInfo);
+  const { switches, compacted, ...info } = more;
+  const task = newTask(run, id, at, switches === undefined ? info : begunBy(switches[0]?.from, info));
+  task.switches.push(...(switches ?? []));
+  task.compacted = compacted;
   task.status = status;
   task.attempt = attempt;
   task.structuredOutput = output;
@@ -137,6 +140,12 @@ function restoreTask(run: Run, saved: SavedTask): void {
   for (const found of imports ?? []) task.imports.set(found.reference_id, found);
   (steps ?? []).forEach(({ step_index: index, ...step }, place) => task.steps.set(index ?? place, { ...step }));
   task.openSteps = [...task.steps.values()].filter((step) => step.status === "in_progress").length;
+}
+
+/** What a task was created with: `agent` of a saved task is the agent that speaks now. */
+function begunBy(first: string | undefined, info: TaskInfo): TaskInfo {
+  const { agent: _now, ...rest } = info;
+  return first === undefined ? rest : { ...rest, agent: first };
 }
 
 function restoreItem(run: Run, task: Task, saved: SavedItem): void {

@@ -63,6 +63,11 @@ const StructuredOutputDone = event("task.structured_output.done", {
   value: required(json),
   name: optional(string),
 });
+const AgentSwitched = event("task.agent.switched", { agent: required(string), reason: optional(string) });
+const HistoryCompacted = event("task.history.compacted", {
+  summary: required(string),
+  run_id: required(string),
+});
 const StepStarted = event("task.step.started", { step_index: required(integer), name: required(string) });
 const StepFinished = event("task.step.finished", { step_index: required(integer) });
 const Notice = event("task.notice", {
@@ -298,11 +303,12 @@ const FileDone = event("task.file.done", {
 export const SHAPES: ReadonlyMap<string, Struct> = new Map(
   [
     TaskCreated, TaskInProgress, TaskAttempt, TaskInputRequired, TaskInputReceived, TaskCompleted,
-    TaskIncomplete, TaskFailed, TaskCancelled, TaskUsage, StructuredOutputDone, StepStarted, StepFinished,
-    Notice, Progress, ToolCallStarted, ReferenceImported, RawEvent, OutputItemAdded, OutputItemDone,
-    SummaryItemAdded, SummaryTextDelta, SummaryItemDone, ReasoningTextAdded, ReasoningTextDelta,
-    ReasoningTextDone, ArgumentsDelta, ArgumentsDone, TextAdded, TextDelta, AnnotationAdded, TextDone,
-    ImageAdded, ImageDelta, ImageDone, RefusalAdded, RefusalDelta, RefusalDone, DataDone, FileDone,
+    TaskIncomplete, TaskFailed, TaskCancelled, TaskUsage, StructuredOutputDone, AgentSwitched,
+    HistoryCompacted, StepStarted, StepFinished, Notice, Progress, ToolCallStarted, ReferenceImported,
+    RawEvent, OutputItemAdded, OutputItemDone, SummaryItemAdded, SummaryTextDelta, SummaryItemDone,
+    ReasoningTextAdded, ReasoningTextDelta, ReasoningTextDone, ArgumentsDelta, ArgumentsDone, TextAdded,
+    TextDelta, AnnotationAdded, TextDone, ImageAdded, ImageDelta, ImageDone, RefusalAdded, RefusalDelta,
+    RefusalDone, DataDone, FileDone,
   ].map((shape) => [shape.tag ?? "", shape]),
 );
 

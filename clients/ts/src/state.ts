@@ -56,7 +56,7 @@ export interface ImportView {
   readonly source_reference_id: number;
 }
 
-/** What `task.created` said of a task. */
+/** The facts of `task.created`. */
 export interface TaskInfo {
   readonly agent?: string;
   readonly parent_task_id?: string;
@@ -79,7 +79,7 @@ export interface Part {
   kind: Block["type"] | "arguments";
   /** The block without its text and annotations; nothing for arguments. */
   block: Block | undefined;
-  /** The text of a text, a refusal or arguments; joined when somebody looks. */
+  /** The text of a text, a refusal or arguments; joined when it is read. */
   pieces: string[];
   annotations: Annotation[];
   partialImageIndex: number | undefined;
@@ -102,6 +102,20 @@ export interface Item {
   private: PrivatePart | undefined;
 }
 
+/** Another agent speaks from the item `output_index` on. */
+export interface SwitchView {
+  readonly agent: string;
+  readonly output_index: number;
+  readonly from?: string;
+  readonly reason?: string;
+}
+
+/** What stands for the conversation up to the end of a run. */
+export interface CompactedView {
+  readonly summary: string;
+  readonly run_id: string;
+}
+
 export interface Task {
   readonly id: string;
   readonly at: number;
@@ -115,6 +129,9 @@ export interface Task {
   /** The tasks below this one by their `call_id`. */
   readonly children: Map<string, Task[]>;
   structuredOutput: { readonly value: unknown; readonly name?: string } | undefined;
+  /** Who took over from whom; `info.agent` began. */
+  readonly switches: SwitchView[];
+  compacted: CompactedView | undefined;
   usage: UsageView | undefined;
   error: ErrorInfo | undefined;
   reason: string | undefined;
@@ -164,6 +181,8 @@ export function newTask(run: Run, id: string, at: number, info: TaskInfo): Task 
     results: new Map(),
     children: new Map(),
     structuredOutput: undefined,
+    switches: [],
+    compacted: undefined,
     usage: undefined,
     error: undefined,
     reason: undefined,

@@ -4,6 +4,7 @@ import type { UnknownEvent } from "./decode.ts";
 import type { Block, ErrorInfo, InputRequest, Message, RawItem, Reasoning, ToolCall, ToolResult } from "./items.ts";
 import { blockOf, byIndex, childrenOf, rootOf, stepsOf, textOf } from "./state.ts";
 import type {
+  CompactedView,
   ImportView,
   Item,
   ListName,
@@ -13,6 +14,7 @@ import type {
   ProgressView,
   Run,
   StepView,
+  SwitchView,
   Task,
   TaskInfo,
   TaskStatus,
@@ -39,6 +41,8 @@ export type ChildItemView = ItemView & { readonly task_id: string };
 export interface TaskFields extends TaskInfo {
   readonly task_id: string;
   readonly status?: TaskStatus;
+  readonly switches?: readonly SwitchView[];
+  readonly compacted?: CompactedView;
   readonly attempt?: number;
   readonly structured_output?: { readonly value: unknown; readonly name?: string };
   readonly usage?: Readonly<UsageView>;
@@ -81,6 +85,12 @@ export function viewOf(run: Run, taskId: string | undefined, whole: boolean): Ta
 export function fieldsOf(task: Task): TaskFields {
   const fields: { -readonly [Name in keyof TaskFields]: TaskFields[Name] } = { task_id: task.id, ...task.info };
   if (task.status !== undefined) fields.status = task.status;
+  const last = task.switches.at(-1);
+  if (last !== undefined) {
+    fields.agent = last.agent;
+    fields.switches = [...task.switches];
+  }
+  if (task.compacted !== undefined) fields.compacted = task.compacted;
   if (task.attempt !== undefined) fields.attempt = task.attempt;
   if (task.structuredOutput !== undefined) fields.structured_output = task.structuredOutput;
   if (task.usage !== undefined) fields.usage = task.usage;

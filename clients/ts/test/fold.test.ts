@@ -316,6 +316,23 @@ test("8: steps nest, and begin and end once", () => {
   assert.deepEqual(view(root, begin(3, "late"), begin(1, "early")).steps?.map((step) => step.name), ["early", "late"]);
 });
 
+test("8: another agent speaks, from the next item on", () => {
+  const to = (agent: string, more: object = {}) => ev("agent.switched", { agent, ...more });
+  const state = folded(ev("created", { agent: "a" }), to("b", { reason: "why" }), done(4, message()), to("b"), to("c"));
+  assert.equal(shown(state).agent, "c");
+  assert.deepEqual(shown(state).switches, [
+    { agent: "b", output_index: 0, from: "a", reason: "why" },
+    { agent: "b", output_index: 5, from: "b" },
+    { agent: "c", output_index: 5, from: "b" },
+  ]);
+  assert.deepEqual(view(root, to("b")).switches, [{ agent: "b", output_index: 0 }]);
+});
+
+test("8: the last summary of the conversation counts", () => {
+  const compacted = (summary: string) => ev("history.compacted", { summary, run_id: "r" });
+  assert.deepEqual(view(root, compacted("a"), compacted("b")).compacted, { summary: "b", run_id: "r" });
+});
+
 test("8: progress goes to its call or to the task", () => {
   const state = folded(root, done(1, call("k", "c")), done(0, call("late", "c")));
   assert.equal(state.apply(ev("progress", { call_id: "nobody", message: "x" })), false);

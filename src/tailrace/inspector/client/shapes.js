@@ -1,0 +1,306 @@
+import { boolean, defaulted, event, integer, json, list, number, oneOf, optional, required, string, struct, tagged } from "./read.js";
+const TaskCreated = event("task.created", {
+    agent: optional(string),
+    parent_task_id: optional(string),
+    call_id: optional(string),
+    thread_id: optional(string),
+    previous_run_id: optional(string),
+    created_at: optional(number),
+    model: optional(string),
+    input: optional(json),
+    options: optional(json),
+    metadata: optional(json),
+    reference_start: defaulted(integer, 1),
+});
+const TaskInProgress = event("task.in_progress", {});
+const TaskAttempt = event("task.attempt", {
+    attempt: required(integer),
+    reason: required(string),
+    superseded: defaulted(list(string), []),
+});
+const InputRequest = struct(null, {
+    id: required(string),
+    kind: required(oneOf("approval", "input")),
+    call_id: optional(string),
+    message: optional(string),
+    schema: optional(json),
+});
+const TaskInputRequired = event("task.input_required", { requests: required(list(InputRequest)) });
+const TaskInputReceived = event("task.input_received", {
+    request_id: required(string),
+    approved: optional(boolean),
+    value: optional(json),
+    reason: optional(string),
+});
+const TaskCompleted = event("task.completed", {});
+const TaskIncomplete = event("task.incomplete", { reason: required(string) });
+const ErrorInfo = struct(null, {
+    code: required(string),
+    message: required(string),
+    param: optional(string),
+    retry_after: optional(number),
+});
+const TaskFailed = event("task.failed", { error: required(ErrorInfo) });
+const TaskCancelled = event("task.cancelled", { reason: optional(string) });
+const Usage = struct(null, {
+    model: optional(string),
+    input_tokens: defaulted(integer, 0),
+    output_tokens: defaulted(integer, 0),
+    cached_input_tokens: defaulted(integer, 0),
+    cache_write_tokens: defaulted(integer, 0),
+    reasoning_tokens: defaulted(integer, 0),
+    cost: optional(number),
+    latency_ms: optional(number),
+    time_to_first_token_ms: optional(number),
+    service_tier: optional(string),
+});
+const TaskUsage = event("task.usage", { usage: required(Usage), item_id: optional(string) });
+const StructuredOutputDone = event("task.structured_output.done", {
+    value: required(json),
+    name: optional(string),
+});
+const AgentSwitched = event("task.agent.switched", { agent: required(string), reason: optional(string) });
+const HistoryCompacted = event("task.history.compacted", {
+    summary: required(string),
+    run_id: required(string),
+});
+const StepStarted = event("task.step.started", { step_index: required(integer), name: required(string) });
+const StepFinished = event("task.step.finished", { step_index: required(integer) });
+const Notice = event("task.notice", {
+    message: required(string),
+    level: defaulted(string, "info"),
+    call_id: optional(string),
+    data: optional(json),
+});
+const Progress = event("task.progress", {
+    call_id: optional(string),
+    message: optional(string),
+    current: optional(number),
+    total: optional(number),
+});
+const ToolCallStarted = event("task.tool_call.started", {
+    item_id: required(string),
+    output_index: required(integer),
+});
+const ReferenceImported = event("task.reference.imported", {
+    reference_id: required(integer),
+    source_task_id: required(string),
+    source_reference_id: required(integer),
+});
+const RawEvent = event("task.raw", { source: required(string), event_type: required(string) });
+const ReferenceToBlock = struct("reference_to_block", {
+    reference_id: required(integer),
+    start_index: required(integer),
+    end_index: required(integer),
+});
+const UrlCitation = struct("url_citation", {
+    url: required(string),
+    start_index: required(integer),
+    end_index: required(integer),
+    title: defaulted(string, ""),
+});
+const FileCitation = struct("file_citation", {
+    file_id: required(string),
+    filename: defaulted(string, ""),
+    index: optional(integer),
+    container_id: optional(string),
+    start_index: optional(integer),
+    end_index: optional(integer),
+});
+const RawAnnotation = struct("raw", { raw: required(json) });
+const Annotation = tagged(ReferenceToBlock, UrlCitation, FileCitation, RawAnnotation);
+const Text = struct("text", {
+    text: required(string),
+    id: optional(integer),
+    annotations: defaulted(list(Annotation), []),
+});
+const Reasoning = struct("reasoning", {
+    id: required(string),
+    summary: optional(list(Text)),
+    reasoning_text: optional(list(Text)),
+    status: defaulted(oneOf("completed", "failed", "in_progress", "incomplete"), "completed"),
+});
+const ToolCall = struct("tool_call", {
+    id: required(string),
+    call_id: required(string),
+    name: required(string),
+    arguments: optional(string),
+    kind: defaulted(string, "function"),
+    executor: defaulted(oneOf("client", "provider", "server"), "server"),
+    server_label: optional(string),
+    status: defaulted(oneOf("completed", "failed", "in_progress", "incomplete"), "completed"),
+});
+const ImageUrl = struct(null, { url: required(string) });
+const Image = struct("image", { image_url: required(ImageUrl), id: optional(integer) });
+const Refusal = struct("refusal", { refusal: required(string) });
+const Data = struct("data", { data: required(json), name: optional(string), id: optional(integer) });
+const File = struct("file", {
+    url: required(string),
+    mime_type: defaulted(string, "application/octet-stream"),
+    name: optional(string),
+    size: optional(integer),
+    sha256: optional(string),
+    bucket: optional(string),
+    path: optional(string),
+    id: optional(integer),
+});
+const Block = tagged(Text, Image, Refusal, Data, File);
+const ToolResult = struct("tool_result", {
+    id: required(string),
+    call_id: required(string),
+    block_list: optional(list(Block)),
+    status: defaulted(oneOf("completed", "failed", "in_progress", "incomplete"), "completed"),
+    error: optional(ErrorInfo),
+});
+const Message = struct("message", {
+    id: required(string),
+    role: required(string),
+    block_list: optional(list(Block)),
+    status: defaulted(oneOf("completed", "failed", "in_progress", "incomplete"), "completed"),
+    phase: optional(string),
+});
+const RawItem = struct("raw", {
+    id: required(string),
+    raw: required(json),
+    source: optional(string),
+    status: defaulted(oneOf("completed", "failed", "in_progress", "incomplete"), "completed"),
+});
+const Item = tagged(Reasoning, ToolCall, ToolResult, Message, RawItem);
+const OutputItemAdded = event("task.output_item.added", {
+    output_index: required(integer),
+    item: required(Item),
+});
+const OutputItemDone = event("task.output_item.done", {
+    output_index: required(integer),
+    item: required(Item),
+});
+const SummaryItemAdded = event("task.reasoning_summary_item.added", {
+    item_id: required(string),
+    output_index: required(integer),
+    summary_index: required(integer),
+    item: required(Text),
+});
+const SummaryTextDelta = event("task.reasoning_summary_text.delta", {
+    item_id: required(string),
+    output_index: required(integer),
+    summary_index: required(integer),
+    delta: required(string),
+});
+const SummaryItemDone = event("task.reasoning_summary_item.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    summary_index: required(integer),
+    item: required(Text),
+});
+const ReasoningTextAdded = event("task.reasoning_text.added", {
+    item_id: required(string),
+    output_index: required(integer),
+    text_index: required(integer),
+    item: required(Text),
+});
+const ReasoningTextDelta = event("task.reasoning_text.delta", {
+    item_id: required(string),
+    output_index: required(integer),
+    text_index: required(integer),
+    delta: required(string),
+});
+const ReasoningTextDone = event("task.reasoning_text.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    text_index: required(integer),
+    item: required(Text),
+});
+const ArgumentsDelta = event("task.tool_call_arguments.delta", {
+    item_id: required(string),
+    output_index: required(integer),
+    delta: required(string),
+});
+const ArgumentsDone = event("task.tool_call_arguments.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    arguments: required(string),
+});
+const TextAdded = event("task.text.added", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(Text),
+});
+const TextDelta = event("task.text.delta", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    delta: required(string),
+});
+const AnnotationAdded = event("task.text.annotation.added", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    annotation_index: required(integer),
+    annotation: required(Annotation),
+});
+const TextDone = event("task.text.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(Text),
+});
+const ImageAdded = event("task.image.added", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(Image),
+});
+const ImageDelta = event("task.image.delta", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    partial_image_index: required(integer),
+    item: required(Image),
+});
+const ImageDone = event("task.image.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(Image),
+});
+const RefusalAdded = event("task.refusal.added", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(Refusal),
+});
+const RefusalDelta = event("task.refusal.delta", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    delta: required(string),
+});
+const RefusalDone = event("task.refusal.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(Refusal),
+});
+const DataDone = event("task.data.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(Data),
+});
+const FileDone = event("task.file.done", {
+    item_id: required(string),
+    output_index: required(integer),
+    block_index: required(integer),
+    item: required(File),
+});
+export const SHAPES = new Map([
+    TaskCreated, TaskInProgress, TaskAttempt, TaskInputRequired, TaskInputReceived, TaskCompleted,
+    TaskIncomplete, TaskFailed, TaskCancelled, TaskUsage, StructuredOutputDone, AgentSwitched,
+    HistoryCompacted, StepStarted, StepFinished, Notice, Progress, ToolCallStarted, ReferenceImported,
+    RawEvent, OutputItemAdded, OutputItemDone, SummaryItemAdded, SummaryTextDelta, SummaryItemDone,
+    ReasoningTextAdded, ReasoningTextDelta, ReasoningTextDone, ArgumentsDelta, ArgumentsDone, TextAdded,
+    TextDelta, AnnotationAdded, TextDone, ImageAdded, ImageDelta, ImageDone, RefusalAdded, RefusalDelta,
+    RefusalDone, DataDone, FileDone,
+].map((shape) => [shape.tag ?? "", shape]));
+export const ITEM_TYPES = new Set(["reasoning", "tool_call", "tool_result", "message", "raw"]);

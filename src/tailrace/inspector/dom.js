@@ -1,0 +1,39 @@
+/** Small helpers for building the page. Text is always inserted as text. */
+
+export function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "class") node.className = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.filter((child) => child !== undefined && child !== null));
+  return node;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** Set the text of a node only when it differs, so that nothing is painted twice. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export function seconds(milliseconds) {
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
+  return `${(milliseconds / 1000).toFixed(milliseconds < 10_000 ? 1 : 0)} s`;
+}
+
+/** The words of an input in any of the shapes in which clients send it. */
+export function inputText(input) {
+  if (input === undefined || input === null) return "";
+  if (typeof input === "string") return input;
+  if (Array.isArray(input)) return input.map(inputText).filter(Boolean).join("\n");
+  if (typeof input === "object") {
+    if (typeof input.text === "string") return input.text;
+    if (input.content !== undefined) return inputText(input.content);
+    if (input.parts !== undefined) return inputText(input.parts);
+    if (input.type !== undefined && input.role === undefined) return `[${input.type}]`;
+  }
+  return JSON.stringify(input, null, 2);
+}

@@ -1,0 +1,121 @@
+/** One run as this page knows it: its events, its state now, and its state at any earlier event. */
+
+import { RunState } from "./client/index.js";
+
+const CHECKPOINT = 1000;
+
+export class RunSession {
+  constructor(client, runId, changed) {
+    this.client = client;
+    this.runId = runId;
+    this.changed = changed;
+    this.state = new RunState();
+    this.events = []; // {event, seq, cursor, at}
+    this.checkpoints = []; // saved states, every CHECKPOINT events
+    this.base = undefined; // a snapshot that replaced the events before it
+    this.status = { kind: "connecting" };
+    this.missed = 0; // holes in the numbers: stays 0
+    this.repeated = 0;
+    this.waiting = 0; // events behind a cut
+    this.joined = performance.now();
+    this.isReplay = undefined; // whether it was over, or long begun, when this page joined
+    this.follower = client.follow(runId, {
+      onFrame: (frame, cursor) => this.#take(frame, cursor),
+      onStatus: (status) => this.#changedTo(status),
+    });
+  }
+
+  get seq() {
+    return this.state.sequenceNumber;
+  }
+
+  get ended() {
+    return ["completed", "failed", "cancelled", "incomplete"].includes(this.root?.status);
+  }
+
+  get root() {
+    const [root] = this.state.taskIds;
+    return root === undefined ? undefined : this.state.fields(root);
+  }
+
+  #take(frame, cursor) {
+    const at = performance.now();
+    if (frame.type === "task.snapshot" || frame.type === "task.gap") {
+      this.state.receive(frame);
+      this.events = [];
+      this.checkpoints = [];
+      this.base = frame.type === "task.snapshot" ? frame : undefined;
+      this.changed(this, { reset: true });
+      return;
+    }
+    const seq = frame.sequence_number ?? 0;
+    if (seq <= this.seq) {
+      this.repeated += 1;
+      return;
+    }
+    this.missed += seq - this.seq - 1;
+    if (frame.type === "task.created" && frame.parent_task_id === undefined) {
+      this.isReplay = frame.created_at !== undefined && Date.now() / 1000 - frame.created_at > 3;
+    }
+    this.state.receive(frame);
+    this.events.push({ event: frame, seq, cursor, at: this.isReplay ? undefined : at });
+    if (this.events.length % CHECKPOINT === 0) {
+      this.checkpoints.push({ count: this.events.length, saved: this.state.save() });
+    }
+    this.changed(this, { event: frame });
+  }
+
+  #changedTo(status) {
+    // The last request of a run that has ended is not a resume.
+    const broken = this.status.kind === "cut" || (this.status.kind === "waiting" && this.status.delay > 0);
+    if (status.kind === "connecting" && broken) this.resumedFrom = this.seq;
+    this.status = status;
+    if (status.kind === "cut") this.#count();
+    this.changed(this, {});
+  }
+
+  /** While cut: ask now and then how far the run has come. */
+  async #count() {
+    while (this.status.kind === "cut") {
+      const seq = await lastSeq(this.client, this.runId);
+      if (this.status.kind !== "cut") return;
+      if (seq !== undefined) this.waiting = Math.max(0, seq - this.seq);
+      this.changed(this, {});
+      await new Promise((resolve) => setTimeout(resolve, 700));
+    }
+    this.waiting = 0;
+  }
+
+  /** The state after the first `count` events. */
+  at(count) {
+    if (count >= this.events.length) return this.state;
+    const from = this.checkpoints.findLast((each) => each.count <= count);
+    const state = from === undefined ? new RunState() : RunState.restore(from.saved);
+    if (from === undefined && this.base !== undefined) state.receive(this.base);
+    for (const { event } of this.events.slice(from?.count ?? 0, count)) state.receive(event);
+    return state;
+  }
+
+  stop() {
+    this.follower.stop();
+  }
+}
+
+/** The number of a run's last event: the snapshot's, of a stream that is dropped at once. */
+async function lastSeq(client, runId) {
+  return new Promise((resolve) => {
+    const probe = client.follow(runId, {
+      snapshot: true,
+      onFrame: (frame) => {
+        probe.stop();
+        resolve(frame.sequence_number);
+      },
+      onStatus: (status) => {
+        if (status.kind === "failed" || status.kind === "waiting") {
+          probe.stop();
+          resolve(undefined);
+        }
+      },
+    });
+  });
+}
