@@ -5,18 +5,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-UV_VERSION := 0.13.7
 
 # `make lock` keeps the pins it can; `make lock UPGRADE=1` takes the newest of everything.
 UPGRADE ?=
-COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
+COMPILE := $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test chaos check fix bench docs help clean lock
+.PHONY: demo test soak check fix bench docs help clean lock
 
 help: ## list the targets
 	@echo "make <target>, where target is one of:"
@@ -28,13 +27,14 @@ demo: $(VENV)/.run $(VENV)/.project ## start the demo
 test: $(VENV)/.dev $(VENV)/.project ## run the tests and the coverage gate; ARGS="…" go to pytest
 	@scripts/node-env clients/ts
 	@scripts/node-env tests/js
-	@scripts/agentscope-env
 	@scripts/services
-	@scripts/test $(ARGS)
+	@$(BIN)/python scripts/test $(ARGS)
 
-chaos: $(VENV)/.dev $(VENV)/.project ## kill processes at random and check every event; KILLS=n, SEED=n
+soak: $(VENV)/.dev $(VENV)/.project ## test for hours: storms, random examples, agentscope; KILLS=n, EXAMPLES=n, SEED=n, PARTS="…"
+	@scripts/node-env clients/ts
+	@scripts/node-env tests/js
 	@scripts/services
-	@KILLS="$(KILLS)" SEED="$(SEED)" $(BIN)/python -m tests.chaos
+	@KILLS="$(KILLS)" EXAMPLES="$(EXAMPLES)" SEED="$(SEED)" scripts/soak $(PARTS)
 
 check: $(VENV)/.dev $(VENV)/.project ## check format, style, types and architecture
 	@scripts/node-env clients/ts
@@ -51,22 +51,26 @@ fix: $(VENV)/.dev ## format, and repair what can be repaired automatically
 bench: $(VENV)/.dev $(VENV)/.project ## run the benchmarks; ARGS="…" are passed on
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.dev $(VENV)/.project ## write what is generated: schema, TypeScript types, golden traces
-	$(BIN)/python -m tailrace.core.schema
+docs: $(VENV)/.dev $(VENV)/.project ## write what is generated: schema, TypeScript types, golden traces, reference
+	$(BIN)/python -m tailrace.core.event_schema
 	$(BIN)/python scripts/generate_ts_types.py
+	$(BIN)/node clients/ts/node_modules/typescript/bin/tsc --project clients/ts/tsconfig.inspector.json
 	$(BIN)/python conformance/generate.py
 	$(BIN)/python scripts/generate_sse.py
+	$(BIN)/python scripts/generate_docs.py
+	$(BIN)/python scripts/generate_cli.py
 
-lock: .venv-lock/.uv-$(UV_VERSION) $(VENV)/.dev ## pin the dependencies again; UPGRADE=1 for the newest
+lock: $(VENV)/.dev ## pin the dependencies again; UPGRADE=1 for the newest
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --group build --constraint requirements/dev.txt \
 		--output-file requirements/run.txt
 	$(COMPILE) --group agentscope --output-file requirements/agentscope.txt
+	$(COMPILE) --group install --output-file requirements/uv.txt
 	@scripts/node-env --lock clients/ts
 	@scripts/node-env --lock tests/js
 
 clean: ## remove the environments and everything built or cached
-	rm -rf $(VENV) .venv-lock .venv-agentscope build dist .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) .venv-agentscope build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	rm -rf clients/ts/dist clients/ts/node_modules tests/js/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -84,21 +88,14 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.run: requirements/run.txt | $(VENV)/.made
-	@echo "Installing requirements/run.txt"
-	@$(PIP) install --require-hashes --requirement requirements/run.txt
+	@scripts/python-env $(VENV) requirements/run.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt | $(VENV)/.made
-	@echo "Installing requirements/dev.txt"
-	@$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@scripts/python-env $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.run
 
 # Follows .run or .dev, both of which bring the build backend.
 $(VENV)/.project: pyproject.toml | $(VENV)/.made
 	@$(PIP) install --no-deps --no-build-isolation --editable .
-	@touch $@
-
-.venv-lock/.uv-$(UV_VERSION):
-	@$(PYTHON) -m venv --clear .venv-lock
-	@.venv-lock/bin/python -m pip --disable-pip-version-check -qq install uv==$(UV_VERSION)
 	@touch $@

@@ -15,10 +15,10 @@ from benchmarks import traffic
 from benchmarks.fold import anthropic_event, openai_event, openai_folded
 from benchmarks.harness import Contender, Pace, Table, Target, at_least, flat, measure
 from tailrace.core.view import client_view
-from tailrace.ingest.anthropic_messages import AnthropicMessages
+from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Ingest, Notebook
-from tailrace.ingest.openai_chat import OpenAIChat
-from tailrace.ingest.openai_responses import OpenAIResponses
+from tailrace.ingest.openai_chat.reader import OpenAIChat
+from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tests.ingest import streams
 
 SIZES = (1_000, 10_000, 100_000)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from benchmarks.client import Server, server
 from benchmarks.harness import FULL, Pace, Table, Target, at_most, progress
 from tailrace.app import Tailrace
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 
 RUN_BYTES = 100_000_000
 QUICK_BYTES = 20_000_000
@@ -53,7 +53,7 @@ class Found:
     slowest: float
 
 
-async def _talk(task: TaskWriter) -> None:
+async def _talk(task: Task) -> None:
     left = task.input
     while left > 0:
         with task.message() as message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks import traffic
 from benchmarks.harness import Pace, Table, Target, Times, at_most
 from tailrace.core import events as ev
-from tailrace.testing.wire import encoded
+from tailrace.testing.wire_kit import encoded
 from tailrace.wire import openai_responses, task, vercel_ui
 from tailrace.wire.base import Format
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tailrace.core.codec import decode_event
-from tailrace.testing.wire import encoded, is_log
+from tailrace.testing.wire_kit import encoded, is_log
 from tailrace.wire.formats import FORMATS
 
 TRACES = Path(__file__).resolve().parents[1] / "conformance" / "traces"

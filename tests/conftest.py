@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Settings and fixtures that every test shares."""
 
 import gc
 import os
@@ -7,14 +7,34 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.effort import EXAMPLES, SOAK
+
 pytest_plugins = ["tests.services"]
+
+MOST_LONG = 300
+"""Of more `long` tests than this, every third runs outside of `make soak`."""
 
 # No deadline: a busy machine is slow, and slowness is no failure here. The examples are the same on
 # every run, so a red build is about the change and not about luck. HYPOTHESIS_PROFILE=random looks
 # for new ones: a failure prints how to repeat it, and the next run tries it first.
-settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("random", deadline=None, print_blob=True)
+settings.register_profile(
+    "fixed", deadline=None, print_blob=True, max_examples=EXAMPLES, derandomize=True
+)
+settings.register_profile("random", deadline=None, print_blob=True, max_examples=EXAMPLES)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests marked `soak`, and most of many marked `long`, to `make soak`."""
+    if SOAK:
+        return
+    left = {item for item in items if item.get_closest_marker("soak")}
+    long = [item for item in items if item.get_closest_marker("long")]
+    if len(long) > MOST_LONG:
+        left |= {item for place, item in enumerate(long) if place % 3}
+    if left:
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture
@@ -25,9 +45,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _no_collector_while_growth_is_measured(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What earlier tests left in memory must not be counted as the cost of more events."""
-    measured = ("grow", "cost_of", "takes_time", "linear")
-    if not any(word in request.node.name for word in measured):
+    """Objects that earlier tests left in memory do not count as the cost of more events."""
+    if request.node.get_closest_marker("growth") is None:
         yield
         return
     gc.collect()

@@ -36,12 +36,12 @@ def test_importing_it_loads_no_framework_database_or_provider() -> None:
 
 def test_the_application_is_found_when_it_is_asked_for() -> None:
     from tailrace.app import Tailrace
-    from tailrace.runtime.task import TaskWriter
-    from tailrace.server.compat import ResponsesCompat
+    from tailrace.runtime.task import Task
+    from tailrace.server.repair_middleware import ResponsesCompat
 
     assert tailrace.ResponsesCompat is ResponsesCompat
     assert tailrace.Tailrace is Tailrace
-    assert tailrace.TaskWriter is TaskWriter
+    assert tailrace.Task is Task
     with pytest.raises(AttributeError, match="nothing"):
         tailrace.nothing  # noqa: B018
 
@@ -50,15 +50,6 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     example = (ROOT / "examples" / "weather.py").read_text()
     assert blocks[0] in example
-
-
-def test_the_examples_about_lists_that_one_keeps_run_as_they_are_printed() -> None:
-    text = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    whole = [block for block in blocks if "client." not in block]
-    assert len(whole) == len(blocks) - 1
-    for block in whole:
-        exec(compile(block, "docs/history.md", "exec"), {})
 
 
 def test_every_file_that_the_readme_names_is_there() -> None:

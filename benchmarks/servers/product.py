@@ -7,10 +7,10 @@ import time
 
 from tailrace.app import Tailrace
 from tailrace.runtime.inbox import receive
-from tailrace.runtime.task import TaskWriter
+from tailrace.runtime.task import Task
 
 
-async def talker(task: TaskWriter) -> None:
+async def talker(task: Task) -> None:
     """Says `count` deltas at `rate` a second (0: as fast as the loop turns), each the time it is.
 
     With `wait` it first waits for something to be sent to it; with `linger` it does so at the end.

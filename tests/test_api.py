@@ -1,0 +1,139 @@
+"""The public API: which names there are, and that docs and examples need no others."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import tailrace
+from tailrace.core import errors, events, items
+from tailrace.wire.formats import FORMATS
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = (
+    "tailrace",
+    "tailrace.errors",
+    "tailrace.events",
+    "tailrace.history",
+    "tailrace.models",
+    "tailrace.ports",
+    "tailrace.testing",
+)
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_exists(module: str) -> None:
+    found = importlib.import_module(module)
+    assert found.__doc__
+    assert len(found.__all__) == len(set(found.__all__))
+    for name in found.__all__:
+        assert getattr(found, name) is not None, name
+
+
+@pytest.mark.parametrize("module", ["tailrace", "tailrace.testing"])
+def test_a_name_that_is_loaded_late_is_listed_once_and_unknown_names_are_refused(
+    module: str,
+) -> None:
+    found = importlib.import_module(module)
+    assert set(found._HOMES) == set(found.__all__) - {"__version__"}
+    with pytest.raises(AttributeError, match="nothing"):
+        found.nothing  # noqa: B018
+
+
+def test_every_event_item_and_error_is_public() -> None:
+    public = set(importlib.import_module("tailrace.events").__all__)
+    assert {event.__name__ for event in events.KNOWN} <= public
+    for name, value in vars(items).items():
+        if inspect.isclass(value) and value.__module__ == items.__name__:
+            base = name in ("Fact", "Worded")
+            assert not issubclass(value, msgspec.Struct) or base or name in public, name
+    public = set(importlib.import_module("tailrace.errors").__all__)
+    for name, value in vars(errors).items():
+        if inspect.isclass(value) and value.__module__ == errors.__name__:
+            assert name in public, name
+
+
+def test_a_star_import_gives_the_public_names() -> None:
+    code = "from tailrace import *; Task, Tailrace, Run"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    assert "Task" in tailrace.__all__
+
+
+# --- docs and examples ---------------------------------------------------------------------------
+
+
+def sources() -> dict[str, str]:
+    """The Python code of README, docs and examples, by place."""
+    found = {}
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in [*pages, ROOT / "CONTRIBUTING.md", ROOT / "conformance" / "README.md"]:
+        blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        for number, block in enumerate(blocks):
+            found[f"{page.relative_to(ROOT)}:{number}"] = block
+    for file in sorted((ROOT / "examples").glob("*.py")):
+        found[file.name] = file.read_text(encoding="utf-8")
+    return found
+
+
+SOURCES = sources()
+
+
+@pytest.mark.parametrize("place", SOURCES)
+def test_docs_and_examples_import_public_names_only(place: str) -> None:
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(SOURCES[place], place, "exec", flags)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                assert not alias.name.startswith("tailrace.") or alias.name in PUBLIC, alias.name
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tailrace"):
+            assert node.module in PUBLIC, node.module
+            listed = importlib.import_module(str(node.module)).__all__
+            for alias in node.names:
+                assert alias.name in listed, f"{node.module}.{alias.name}"
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("emitter", "node", "pool"), f"`.{node.attr}` is private"
+
+
+def test_docs_name_no_private_module() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        for module in re.findall(r"`tailrace\.(?!db`)([a-z_]+)(?:\.[A-Za-z_]+)?[`.(]", text):
+            assert f"tailrace.{module}" in PUBLIC, f"{page.name} names tailrace.{module}"
+
+
+def test_every_public_name_is_explained_in_the_docs() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    sections = dict(
+        re.findall(r"^## `([a-z.]+)`\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    )
+    assert list(sections) == list(PUBLIC)
+    for module, section in sections.items():
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
+        assert set(rows) == set(importlib.import_module(module).__all__), module
+
+
+def test_the_layout_names_every_package_and_file() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    layout = text.partition("## Layout")[2].partition("\n## ")[0]
+    package = ROOT / "src" / "tailrace"
+    folders = [one.parent.name for one in package.glob("*/__init__.py")]
+    for name in folders + [one.stem for one in package.glob("*.py")]:
+        assert re.search(rf"\b{name}\b", layout), name
+
+
+def test_the_readme_names_every_wire_format_where_it_lists_them() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = text.partition("## Write an agent")[0]
+    second = text.partition("**Wire formats**")[2].partition("\n- **")[0]
+    for name in FORMATS:
+        assert name == "task" or name in first, name
+        assert f"`{name}`" in second, name
