@@ -18,14 +18,27 @@ import pytest
 from tests.cli.commands import ROOT, running, tailrace, terminal
 
 APP = """
+import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 from tailrace import Agent, Tailrace, tool
 from tailrace.models import Scripted, call, say, think
 
+
+@tool(idempotent=True)
+async def wait_for_the_end() -> str:
+    while not Path("end").exists():
+        await asyncio.sleep(0.02)
+    return "It may end."
+
+
 story = Agent(
     "story",
-    model=Scripted([think("A tale."), say("word " * 60 + "end.", pace=30)], [say("Again.")]),
+    model=Scripted(
+        [think("A tale."), say("word " * 60), call("wait_for_the_end")], [say("The end.")]
+    ),
+    tools=[wait_for_the_end],
 )
 
 
@@ -131,6 +144,7 @@ def test_a_run_is_followed_over_the_death_of_its_server(folder: Path) -> None:
                     break
             first.kill()
             assert "The server is away" in tailing.stderr.readline()
+            (folder / "end").touch()
             with served(folder, "mine:app", port):
                 seen += list(tailing.stdout)
                 assert tailing.wait(30) == 0
@@ -149,6 +163,7 @@ def test_ctrl_c_stops_following_and_the_run_goes_on(folder: Path) -> None:
             tailing.press("\x03")
             assert tailing.end() == 130
             assert "Traceback" not in tailing.text
+        (folder / "end").touch()
         assert tailrace("tail", run_id, "--url", url, cwd=folder).returncode == 0
 
 
