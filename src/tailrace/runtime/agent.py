@@ -170,7 +170,7 @@ class Agent:
 
     def open_models(self, open_model: Callable[[str], Model]) -> None:
         """Open the models that are given by name, of the agent and of all that it may reach."""
-        for agent in self._family():
+        for agent in self.family():
             if agent.opened is None and agent.model_name is not None:
                 agent.opened = open_model(agent.model_name)
 
@@ -179,7 +179,7 @@ class Agent:
 
         `open_models` opens the models again, and the next run the sources, such as MCP servers.
         """
-        for agent in self._family():
+        for agent in self.family():
             if agent.model_name is not None and agent.opened is not None:
                 model, agent.opened = agent.opened, None
                 await model.close()
@@ -188,7 +188,7 @@ class Agent:
                 if close is not None:
                     await close()
 
-    def _family(self) -> list[Agent]:
+    def family(self) -> list[Agent]:
         """The agent, its sub-agents, and the agents that they hand over to."""
         found: list[Agent] = []
         left = [self]

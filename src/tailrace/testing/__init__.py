@@ -1,5 +1,8 @@
-"""Test kits for stores, buses, wire formats and agents of your own.
+"""Tests of agents, and test kits for stores, buses and wire formats of your own.
 
+* `run_agent`: an agent's result and events, with assertions for tools, citations and cost.
+* `check_resume`: cuts an agent's stream after every event.
+* `read_run` and `replay_run`: runs that `tailrace export` wrote.
 * `legal_runs`: random legal runs, as a Hypothesis strategy.
 * `EventLogKit`: the promises of a store, as tests to inherit.
 * `BusKit` and `ServerBusKit`: the promises of a bus.
@@ -20,6 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.ingest.base import Notebook
+    from tailrace.testing.agent_runs import (
+        AgentRun,
+        CalledTool,
+        CitedSource,
+        read_run,
+        replay_run,
+        run_agent,
+    )
     from tailrace.testing.bus_kit import BusKit, ServerBusKit
     from tailrace.testing.follow_kit import FollowKit, OpenBus, OpenStore
     from tailrace.testing.log_model import ModelSetup, check_log
@@ -29,13 +40,17 @@ if TYPE_CHECKING:
         check_openai_chat,
         check_openai_responses,
     )
+    from tailrace.testing.resume import check_resume
     from tailrace.testing.simulator import RecordedAnswer, Simulator, recorded_calls
     from tailrace.testing.store_kit import EventLogKit
     from tailrace.testing.strategies import legal_runs
     from tailrace.testing.wire_kit import check_wire
 
 __all__ = [
+    "AgentRun",
     "BusKit",
+    "CalledTool",
+    "CitedSource",
     "EventLogKit",
     "FollowKit",
     "Issued",
@@ -50,13 +65,20 @@ __all__ = [
     "check_log",
     "check_openai_chat",
     "check_openai_responses",
+    "check_resume",
     "check_wire",
     "legal_runs",
+    "read_run",
     "recorded_calls",
+    "replay_run",
+    "run_agent",
 ]
 
 _HOMES = {
+    "AgentRun": "tailrace.testing.agent_runs",
     "BusKit": "tailrace.testing.bus_kit",
+    "CalledTool": "tailrace.testing.agent_runs",
+    "CitedSource": "tailrace.testing.agent_runs",
     "EventLogKit": "tailrace.testing.store_kit",
     "FollowKit": "tailrace.testing.follow_kit",
     "Issued": "tailrace.testing.provider_rules",
@@ -71,9 +93,13 @@ _HOMES = {
     "check_log": "tailrace.testing.log_model",
     "check_openai_chat": "tailrace.testing.provider_rules",
     "check_openai_responses": "tailrace.testing.provider_rules",
+    "check_resume": "tailrace.testing.resume",
     "check_wire": "tailrace.testing.wire_kit",
     "legal_runs": "tailrace.testing.strategies",
+    "read_run": "tailrace.testing.agent_runs",
     "recorded_calls": "tailrace.testing.simulator",
+    "replay_run": "tailrace.testing.agent_runs",
+    "run_agent": "tailrace.testing.agent_runs",
 }
 
 

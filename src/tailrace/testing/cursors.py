@@ -16,7 +16,7 @@ from tailrace.core.codec import encode_event
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
-from tailrace.core.sse import Parser
+from tailrace.core.sse import Parser, SseEvent
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents
 
 T = TypeVar("T")
@@ -24,11 +24,19 @@ T = TypeVar("T")
 
 def cursor_of(frame: Frame) -> str | None:
     """The cursor that a frame carries: its id, or the `sequence_number` of its JSON."""
-    data: bytes | str = frame
     for event in Parser().feed(frame):
-        if event.id:
-            return event.id.rpartition(":")[2]  # a thread's cursor names the run before the colon
-        data = event.data
+        return cursor_of_event(event)
+    return _number_in(frame)
+
+
+def cursor_of_event(event: SseEvent) -> str | None:
+    """The cursor of a server-sent event."""
+    if event.id:
+        return event.id.rpartition(":")[2]  # a thread's cursor names the run before the colon
+    return _number_in(event.data)
+
+
+def _number_in(data: bytes | str) -> str | None:
     try:
         value = msgspec.json.decode(data)
     except msgspec.DecodeError:
