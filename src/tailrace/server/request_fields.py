@@ -103,31 +103,33 @@ def response_metadata(body: Body) -> dict[str, str] | None:
 
 def chat_messages(body: Body) -> list[Body]:
     """The messages that `useChat` sends."""
-    value = body.get("messages")
-    if not isinstance(value, list) or not value:
-        raise CallerError("`messages` must be a list of messages.", param="messages")
-    for index, message in enumerate(value):
-        param = f"messages[{index}]"
-        _check_object(message, param)
-        _check_role(message, param, _CHAT_ROLES)
+    found = _messages(body, _CHAT_ROLES)
+    for param, message in found.items():
         _check_parts(message, "parts", param)
         if message.get("parts") is None:
             _check_content(message, param, "send the message's `parts`")
-    return value
+    return list(found.values())
 
 
 def conversation(body: Body, roles: tuple[str, ...]) -> list[Body]:
     """The `messages` of a request that sends its whole conversation."""
+    found = _messages(body, roles)
+    for param, message in found.items():
+        if message.get("content") is not None or message["role"] != "assistant":
+            _check_content(message, param, "send a string or a list of content parts")
+    return list(found.values())
+
+
+def _messages(body: Body, roles: tuple[str, ...]) -> dict[str, Body]:
+    """The `messages` of a request, by their place in it."""
     value = body.get("messages")
     if not isinstance(value, list) or not value:
         raise CallerError("`messages` must be a list of messages.", param="messages")
-    for index, message in enumerate(value):
-        param = f"messages[{index}]"
+    found = {f"messages[{index}]": message for index, message in enumerate(value)}
+    for param, message in found.items():
         _check_object(message, param)
         _check_role(message, param, roles)
-        if message.get("content") is not None or message["role"] != "assistant":
-            _check_content(message, param, "send a string or a list of content parts")
-    return value
+    return found
 
 
 def declared_tools(body: Body) -> list[Body]:

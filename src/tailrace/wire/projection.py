@@ -157,14 +157,6 @@ def server_name(call: ToolCall) -> str:
     return call.server_label or ("tailrace" if call.kind == "function" else call.kind)
 
 
-def decoded(text: str, default: Any = None) -> Any:
-    """The value of a JSON text, or `default` if the text is not JSON."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return default
-
-
 # --- texts and files ------------------------------------------------------------------------------
 
 

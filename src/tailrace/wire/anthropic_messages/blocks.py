@@ -30,9 +30,9 @@ from tailrace.core import events as ev
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTA_OF
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
+from tailrace.core.tool_arguments import decoded
 from tailrace.wire.projection import (
     Json,
-    decoded,
     file_link,
     inline_image,
     is_client,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.core.fold import State
+from tailrace.core.tool_arguments import decoded
 from tailrace.wire.anthropic_messages.encoder import FORMAT
-from tailrace.wire.projection import Json, decoded
+from tailrace.wire.projection import Json
 
 _TEXTS = ("text", "thinking", "signature")
 

@@ -35,11 +35,11 @@ from tailrace.core.items import (
     UrlCitation,
 )
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode
+from tailrace.core.tool_arguments import is_json
 from tailrace.wire.projection import (
     Json,
     Sources,
     block_text,
-    decoded,
     file_link,
     inline_image,
     is_client,
@@ -253,11 +253,7 @@ def arguments_json(node: ItemNode) -> str:
         return text
     if not text or is_client(item):
         return text or "{}"
-    is_json = decoded(text, _NOT_JSON) is not _NOT_JSON
-    return text if is_json else msgspec.json.encode(text).decode()
-
-
-_NOT_JSON = object()
+    return text if is_json(text) else msgspec.json.encode(text).decode()
 
 
 def content_json(sources: Sources, task: TaskNode, part: Part) -> Json:

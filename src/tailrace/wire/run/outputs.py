@@ -7,8 +7,9 @@ import msgspec
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Message, ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode, TextNode, WholeNode
+from tailrace.core.tool_arguments import decoded
 from tailrace.core.tool_output import UI_HINTS
-from tailrace.wire.projection import Json, decoded, usage_of_run
+from tailrace.wire.projection import Json, usage_of_run
 
 SUMMARY_CHARACTERS = 500
 """The length of a result's summary, in characters."""

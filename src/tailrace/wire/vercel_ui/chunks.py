@@ -26,16 +26,16 @@ from tailrace.core.items import (
     UrlCitation,
 )
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
+from tailrace.core.tool_arguments import NOT_JSON, decoded
 from tailrace.core.view import Json, show_block, show_own, show_task
 from tailrace.wire.base import Frame, safe_json
-from tailrace.wire.projection import CitedBlock, Sources, decoded, is_client, is_raw_first
+from tailrace.wire.projection import CitedBlock, Sources, is_client, is_raw_first
 
 encode_json = msgspec.json.Encoder().encode
 
 DONE: Frame = b"data: [DONE]\n\n"
 """The last frame of every response."""
 
-_NOT_JSON = object()
 _RESERVED = frozenset(
     (
         *("agent", "block", "delta", "history", "notice", "output", "progress", "request", "step"),
@@ -275,8 +275,8 @@ def tool_input(call: ToolCall, arguments: str, *, is_answered: bool = False) -> 
     fields |= tool_kind(call)
     value: Any = arguments
     if call.kind != "custom":  # the input of a custom tool is free text
-        value = decoded(arguments or "{}", _NOT_JSON)
-        if value is _NOT_JSON:
+        value = decoded(arguments or "{}", NOT_JSON)
+        if value is NOT_JSON:
             if call.executor == "provider":  # a provider's tool may take other text, such as code
                 return chunk("tool-input-available", **fields, input=arguments)
             text = "The arguments are not JSON."
