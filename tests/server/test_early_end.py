@@ -17,8 +17,10 @@ from tailrace.core.sse import Parser
 from tailrace.ports import Batch, NewRun
 from tailrace.runtime import recovery
 from tailrace.runtime.task import Task
+from tailrace.server.thread_stream import ThreadStream
 from tailrace.testing.follow_kit.setup import all_seen
 from tailrace.wire.formats import FORMATS
+from tailrace.wire.task import TaskFormat
 
 LAST_FRAMES = {
     "openai-responses": b"event: response.failed\n",
@@ -166,3 +168,23 @@ async def test_a_resume_before_an_event_that_cannot_be_read_is_an_error(name: st
             query = {"format": name, "after": "1-1" if name == "task" else "1"}
             answer = await client.get("/runs/r/events", params=query)
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "malformed_event")
+
+
+@pytest.mark.parametrize("code", UNREADABLE)
+async def test_a_thread_goes_on_after_a_run_that_cannot_be_read(code: str) -> None:
+    """Its clients would connect again for ever."""
+    app = Tailrace({}, "sqlite://:memory:", worker=False)
+    created = b'{"type":"task.created","task_id":"next","sequence_number":1,"agent":"a"}'
+    async with asyncio.timeout(20), app.running():
+        for run_id, first in (("r", UNREADABLE[code]), ("next", created)):
+            await app.runs.store.create(
+                NewRun(run_id=run_id, agent="a", thread_id="t", public=first)
+            )
+        stream = ThreadStream(app.runs, TaskFormat(), "t")
+        content = b""
+        while b"task.created" not in content:
+            content += await stream.next() or b""
+        await stream.close()
+    gap, event = (json.loads(one.data) for one in Parser().feed(content))
+    assert (gap["type"], gap["reason"]) == ("task.gap", "unreadable")
+    assert event["task_id"] == "next"

@@ -6,13 +6,14 @@ number is given once, so a missing number means a deleted run.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
-from tailrace.core.errors import InvalidCursor, NotFound
+from tailrace.core.errors import InvalidCursor, MalformedEvent, NotFound, UnsupportedProtocol
 from tailrace.core.fold import State
 from tailrace.core.sse import comment
 from tailrace.ports import RunInfo
@@ -20,6 +21,8 @@ from tailrace.runtime.runs import Runs
 from tailrace.server.resume_point import resume_point
 from tailrace.server.run_stream import HEARTBEAT_SECONDS, RunStream
 from tailrace.wire.base import MAX_CURSOR, Cursor, ThreadFormat, spread_retry, whole_number
+
+logger = logging.getLogger("tailrace")
 
 
 class ThreadCursor(NamedTuple):
@@ -96,6 +99,7 @@ class ThreadStream:
         sent = time.monotonic()
         # The ordinal of the next run, unless it was deleted.
         due = place.ordinal if place is not None else 1
+        missing = "deleted"
         runs = self._runs.thread_runs(self._thread_id, due)
         async with aclosing(runs):
             async for run in runs:
@@ -105,16 +109,20 @@ class ThreadStream:
                         sent = time.monotonic()
                     continue
                 if run.ordinal != due:
-                    yield self.wire.in_thread(run.ordinal).gap(State(), 0, "deleted")
+                    yield self.wire.in_thread(run.ordinal).gap(State(), 0, missing)
+                    missing = "deleted"
                 try:
                     async with aclosing(await self._run_pieces(run, place)) as pieces:
                         async for piece in pieces:
                             yield piece
                     due = run.ordinal + 1
-                except NotFound:
-                    due = (
-                        run.ordinal
-                    )  # deleted before its end was sent: send a gap before the next run
+                except NotFound:  # deleted before its end was sent
+                    due = run.ordinal  # so a gap is sent before the next run
+                except (MalformedEvent, UnsupportedProtocol) as failure:
+                    logger.warning(
+                        "Thread %s skips run %s: %s", self._thread_id, run.run_id, failure
+                    )
+                    due, missing = run.ordinal, "unreadable"
                 sent = time.monotonic()
 
     async def _start(self) -> tuple[ThreadCursor | None, bytes]:
