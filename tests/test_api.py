@@ -122,7 +122,7 @@ def test_every_public_name_is_explained_in_the_docs() -> None:
 
 
 def test_the_layout_names_every_package_and_file() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     layout = text.partition("## Layout")[2].partition("\n## ")[0]
     package = ROOT / "src" / "tailrace"
     folders = [one.parent.name for one in package.glob("*/__init__.py")]
