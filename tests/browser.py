@@ -45,8 +45,9 @@ class Pages:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = pages.files.get(self.path, "").encode()
-                kind = "text/javascript" if self.path.endswith(".js") else "text/html"
+                path = self.path.partition("?")[0]
+                body = pages.files.get(path, "").encode()
+                kind = "text/javascript" if path.endswith(".js") else "text/html"
                 self._answer(200 if body else 404, kind, body)
 
             def do_POST(self) -> None:
