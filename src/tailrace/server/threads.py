@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any
 
 from tailrace.core.errors import NotFound
+from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tailrace.ports import RunInfo
 from tailrace.runtime.runs import Runs
@@ -66,6 +67,25 @@ class ThreadList:
                 for info in infos
             ],
         }
+
+    async def conversation(self, runs: Runs, thread_id: str) -> tuple[list[State], int]:
+        """The newest run of a thread after the runs that it continues, and their size in bytes.
+
+        A deleted run ends it, and so does a run of another owner.
+        """
+        info = await runs.latest(thread_id)
+        if info is None:
+            raise NotFound(f"Thread {thread_id} has no runs.", param="thread_id")
+        chain: list[State] = []
+        seen: set[str] = set()
+        weight = 0
+        while info is not None and info.run_id not in seen:
+            seen.add(info.run_id)  # a deleted run's id can be used again, further down
+            look = await runs.look(info.run_id)
+            chain.append(look.state)
+            weight += look.weight
+            info = await runs.find(info.previous_run_id) if info.previous_run_id else None
+        return chain[::-1], weight
 
     async def _look(self, runs: Runs, info: RunInfo) -> tuple[str, str]:
         """A run's status and title; kept until the run has more events."""

@@ -11,7 +11,7 @@ An encoder does no I/O, reads no clock and sees no private part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -179,6 +179,14 @@ class ThreadFormat(ReportsGaps, Protocol):
 
         Its `cursor` reads the text behind the colon.
         """
+
+
+@runtime_checkable
+class ShowsThreads(Format, Protocol):
+    """A format whose clients keep a conversation as a list, and can start from it."""
+
+    def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:
+        """The runs of a conversation, oldest first, as a client that followed them holds them."""
 
 
 @runtime_checkable

@@ -137,6 +137,7 @@ def _answer(entry: Json, kind: str | None) -> Json:
 
 def _item(message: Json) -> Json:
     """A message of AG-UI as an input item that history reads."""
+    named = {"id": message["id"]} if isinstance(message.get("id"), str) else {}
     if message.get("role") == "tool":
         content = message.get("content")
         output = content if isinstance(content, str) else _parts(content)
@@ -144,11 +145,13 @@ def _item(message: Json) -> Json:
             "type": "function_call_output",
             "call_id": message.get("toolCallId"),
             "output": output,
+            **named,
             **({"status": "failed"} if message.get("error") else {}),
         }
     calls = {"tool_calls": message["toolCalls"]} if message.get("toolCalls") else {}
     content = message.get("content")
     return {
+        **named,
         "role": message.get("role"),
         "content": _parts(content) if isinstance(content, list) else content or "",
         **calls,

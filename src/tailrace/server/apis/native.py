@@ -17,10 +17,12 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.ids import check_id
+from tailrace.core.json_pieces import entries
 from tailrace.core.tool_output import OCTETS
 from tailrace.core.view import client_view
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
+from tailrace.runtime.offload import LARGE_BYTES, Parts, build
 from tailrace.server import request_fields
 from tailrace.server.access import visit
 from tailrace.server.apis.base import HttpApi
@@ -30,10 +32,11 @@ from tailrace.server.inspector import page_file, plain, wants_page
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import resume_point
 from tailrace.server.run_stream import RunStream
+from tailrace.server.sse_response import LargeJsonResponse
 from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
 from tailrace.server.threads import ThreadList
 from tailrace.server.tickets import TICKET_SECONDS, Tickets
-from tailrace.wire.base import ThreadFormat
+from tailrace.wire.base import ShowsThreads, ThreadFormat
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
@@ -146,10 +149,26 @@ class NativeApi(HttpApi):
         """The newest threads."""
         return json_response({"threads": await self._threads.threads(self.runs)})
 
-    async def thread_runs(self, request: Request) -> Response:
-        """The runs of a thread."""
-        thread_id = request.path_params["thread_id"]
-        return json_response(await self._threads.thread(self.runs, thread_id))
+    async def thread_runs(self, request: Request) -> ASGIApp:
+        """The runs of a thread; with `?format=` its conversation as a client of the format has it.
+
+        The conversation is the newest run, after the runs that it continues.
+        """
+        thread_id, name = request.path_params["thread_id"], request.query_params.get("format")
+        if name is None:
+            return json_response(await self._threads.thread(self.runs, thread_id))
+        wire = self.formats.get(name)
+        if not isinstance(wire, ShowsThreads):
+            known = [one.name for one in self.formats.values() if isinstance(one, ShowsThreads)]
+            raise UnknownFormat(
+                f"Format {name[:80]!r} has no list of messages; use {' or '.join(known)}.",
+                param="format",
+            )
+        chain, weight = await self._threads.conversation(self.runs, thread_id)
+        if weight <= LARGE_BYTES:
+            return json_response(wire.messages(chain))
+        make = partial(build, weight, lambda: Parts([b"[", *entries(wire.messages(chain)), b"]"]))
+        return LargeJsonResponse(await make())
 
     async def delete_thread(self, request: Request) -> Response:
         """Delete the runs of a thread. Runs that have not ended are cancelled first."""

@@ -21,9 +21,13 @@ superseded item that was sent ends the stream with `RUN_ERROR`: AG-UI cannot tak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
 from tailrace.wire.ag_ui.encoder import AgUiEncoder, lost_items
+from tailrace.wire.ag_ui.messages import messages_of
 from tailrace.wire.base import Frame, ReplayFormat
 
 
@@ -44,6 +48,10 @@ class AgUiFormat(ReplayFormat):
         """A replay in few events; superseded items are left out."""
         encoder = AgUiEncoder(fork(state), lost=False)
         return encoder, encoder.opening()
+
+    def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:
+        """The conversation as the messages of `MESSAGES_SNAPSHOT`."""
+        return messages_of(chain, lambda state: self.open(state)[1])
 
 
 FORMAT = AgUiFormat()

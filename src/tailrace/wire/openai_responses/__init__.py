@@ -17,6 +17,9 @@ repeats the request after a `response.failed` without output.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
@@ -93,6 +96,15 @@ class ResponsesFormat(DefaultFormat):
             return START
         seq, sub = split(number)
         return Cursor(seq, sub=sub)
+
+    def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:
+        """The conversation as input items: the input of each run, then its output."""
+        items: dict[str, dict[str, Any]] = {}
+        for state in chain:
+            # A client may send an item of an earlier run again: its first place counts.
+            for item in (*input_items(state), *response_object(state).get("output", ())):
+                items.setdefault(item["id"], item)
+        return list(items.values())
 
 
 FORMAT = ResponsesFormat()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.response_fields import error_json, incomplete_details
 from tailrace.core.state import TaskNode
-from tailrace.core.values import json_text
+from tailrace.history.content import joined, plain, reachable
+from tailrace.history.inputs import ClientOutput, Given, Speech, Use, read_input
+from tailrace.history.openai_responses import content_part
 from tailrace.wire.openai_responses.items import ITEM, item_json, keys
 from tailrace.wire.projection import (
     INCOMPLETE_CALL,
@@ -53,6 +55,12 @@ ECHOED: dict[str, tuple[type, ...]] = {
 }
 """The fields of a request that every response repeats, from the task's public `options`."""
 
+PARTS = ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal")
+"""The content parts of a message."""
+
+_FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
+"""The fields of messages of other APIs."""
+
 _TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
@@ -90,16 +98,44 @@ def input_items(state: State) -> list[Json]:
     if root is None or given is None:
         return []
     items = given if isinstance(given, list) else [given]
+    if not all(map(_is_item, items)):  # the input of another API
+        items = [item for one in read_input(given) for item in _read_item(one)]
     return [_input_item(one, f"{root.task_id}_in{index}") for index, one in enumerate(items)]
 
 
-def _input_item(item: Any, ident: str) -> Json:
-    if isinstance(item, dict) and "role" not in item and isinstance(item.get("type"), str):
+def _is_item(value: Any) -> bool:
+    """Whether a value is an item or a message of this API, which is shown as it came."""
+    if not isinstance(value, dict):
+        return False
+    if "role" not in value:
+        return isinstance(value.get("type"), str) and value["type"] not in PARTS
+    content = value.get("content")
+    parts = content if isinstance(content, list) else []
+    known = all(isinstance(part, dict) and part.get("type") in PARTS for part in parts)
+    return known and isinstance(content, str | list) and not value.keys() & _FOREIGN
+
+
+def _read_item(given: Given) -> Iterator[Json]:
+    if isinstance(given, Speech):
+        spoken = given.role == "assistant"
+        texts = ({"type": "output_text", "text": plain(p), "annotations": []} for p in given.pieces)
+        content = list(texts) if spoken else [content_part(p, reachable) for p in given.pieces]
+        yield {"role": given.role, "content": content}
+    elif isinstance(given, Use):
+        call = {"call_id": given.call_id, "name": given.name}
+        if given.kind == "custom":
+            yield {"type": "custom_tool_call", **call, "input": given.arguments}
+        else:
+            yield {"type": "function_call", **call, "arguments": given.arguments}
+    elif isinstance(given, ClientOutput):
+        output = {"call_id": given.call_id, "output": joined(given.pieces)}
+        yield {"type": "function_call_output", **output}
+
+
+def _input_item(item: Json, ident: str) -> Json:
+    if "role" not in item:
         return {"id": f"item_{ident}", **item}
-    if not isinstance(item, dict) or "role" not in item:
-        text = item if isinstance(item, str) else json_text(item)
-        item = {"role": "user", "content": text}
-    content = item.get("content")
+    content = item["content"]
     if isinstance(content, str):
         if item["role"] == "assistant":
             content = [{"type": "output_text", "text": content, "annotations": []}]

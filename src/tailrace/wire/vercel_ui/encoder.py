@@ -26,7 +26,7 @@ Three decisions keep the stream correct:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tailrace.core import events as ev
@@ -40,6 +40,7 @@ from tailrace.wire.base import Frame, ReplayFormat
 from tailrace.wire.projection import PART_EVENTS, newly_superseded, shown_parts
 from tailrace.wire.vercel_ui import chunks
 from tailrace.wire.vercel_ui.chunks import DONE, chunk, encode_json, live_id, part_id
+from tailrace.wire.vercel_ui.messages import ui_messages
 from tailrace.wire.vercel_ui.object import (
     RESET_STEP,
     START_STEP,
@@ -250,6 +251,10 @@ class UiFormat(ReplayFormat):
         """A replay for a client that sends an approval: it continues the message it has."""
         encoder = self.at(state)
         return encoder, encoder.opening(RESET_STEP)
+
+    def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:
+        """The conversation as the `UIMessage[]` that `useChat` starts from."""
+        return ui_messages(chain)
 
 
 FORMAT = UiFormat()
