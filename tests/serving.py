@@ -6,10 +6,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
+
+from tests.forked import Forked
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,21 +21,17 @@ class Served:
     def __init__(self, database: Path, application: str = "tests.serving_app:app") -> None:
         self.database = database
         self._application = application
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
         self.url = ""
         self.start()
 
     def start(self, port: str = "0") -> None:
         environment = {**os.environ, "TAILRACE_TEST_DB": str(self.database)}
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tailrace.cli", "serve"),
-                *(self._application, "--port", port),
-            ],
+        self._process = Forked(
+            *("-m", "tailrace.cli", "serve", self._application, "--port", port),
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
-            text=True,
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -25,6 +25,7 @@ from starlette.applications import Starlette
 import tailrace
 from tailrace import errors
 from tailrace.core.events import KNOWN
+from tests import forked
 from tests.serving import Served
 
 ROOT = Path(__file__).parents[1]
@@ -38,17 +39,9 @@ def programs(name: str) -> list[str]:
 
 
 def run(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = forked.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -189,16 +182,16 @@ def test_a_part_of_ones_own_works_in_an_application(tmp_path: Path, number: int,
     assert printed.strip().splitlines()[-1] == last
 
 
-@pytest.mark.parametrize(
-    ("number", "chosen"),
-    [(0, "types"), (2, "append or refused"), (4, "order or closes or bounded")],
-    ids=["format", "store", "bus"],
-)
-def test_a_part_of_ones_own_passes_its_kit(tmp_path: Path, number: int, chosen: str) -> None:
-    file = tmp_path / "test_own.py"
-    file.write_text(f"{EXTEND[number]}\n\n{EXTEND[number + 1]}", encoding="utf-8")
-    options = ("-q", "-p", "no:cacheprovider", "-o", "anyio_mode=auto", "-k", chosen)
-    assert " passed" in run(tmp_path, "-m", "pytest", *options, str(file))
+def test_parts_of_ones_own_pass_their_kits(tmp_path: Path) -> None:
+    files = {"format": 0, "store": 2, "bus": 4}
+    for name, number in files.items():
+        program = f"{EXTEND[number]}\n\n{EXTEND[number + 1]}"
+        (tmp_path / f"test_{name}.py").write_text(program, encoding="utf-8")
+    chosen = "types or append or refused or order or closes or bounded"
+    options = ("-p", "no:cacheprovider", "-o", "anyio_mode=auto", "-k", chosen)
+    shown = run(tmp_path, "-m", "pytest", *options)
+    for name in files:
+        assert re.search(rf"^test_{name}\.py \.+ ", shown, re.MULTILINE), shown
 
 
 def test_the_client_of_the_docs_follows_a_run(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import random
 import resource
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -19,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.checker import Shown, Subscriber
+from tests.forked import Forked
 
-ROOT = Path(__file__).parents[2]
 ANSWER_SECONDS = 20.0
 """How long a server that is alive may take for anything; it is cut off then, and asked again."""
 
@@ -31,79 +29,53 @@ DEAD = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
 """What a client sees of a server that was killed, stopped or not yet started."""
 
 
-class Zygote:
-    """The process that starts the others; see `zygote.py`."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.zygote"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def ask(self, **order: Any) -> Any:
-        """Give an order; its answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the process that starts the others is gone")
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End everything that it started, and itself."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(60)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            self._process.stdout.close()
-
-
 @dataclass
 class Actor:
     """A server or a worker, in a process of its own that can be killed and started again."""
 
-    zygote: Zygote
     name: str
     argv: list[str]
     env: dict[str, str]
     log: Path
-    pid: int | None = None
+    process: Forked | None = None
     stopped: bool = False
     started: float = 0.0
     may_give_up: bool = False
     """Whether the disk was full while it started: without a database it has nothing to do."""
 
+    @property
+    def pid(self) -> int | None:
+        """The id of its process, which may have ended by itself."""
+        return self.process.pid if self.process is not None else None
+
     def start(self) -> None:
         """Begin, or begin again."""
-        order = {"argv": ["tailrace", *self.argv], "env": self.env, "log": str(self.log)}
-        self.pid = self.zygote.ask(start=order)
+        with self.log.open("ab") as log:
+            env = {**os.environ, **self.env}
+            self.process = Forked("-m", "tailrace.cli", *self.argv, env=env, stdout=log, stderr=log)
         self.started = time.monotonic()
         self.stopped = self.may_give_up = False
 
+    def status(self) -> int | None:
+        """The exit status, if it has ended by itself."""
+        return self.process.poll() if self.process is not None else None
+
     def kill(self) -> None:
         """SIGKILL: it is gone when this returns."""
-        if self.pid is not None:
-            self.zygote.ask(signal=[self.pid, signal.SIGKILL])
-            self.pid = None
+        if self.process is not None:
+            self.process.kill()
+            self.process = None
 
     def pause(self) -> None:
         """SIGSTOP: it only seems dead."""
-        self.zygote.ask(signal=[self.pid, signal.SIGSTOP])
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
         self.stopped = True
 
     def resume(self) -> None:
         """SIGCONT, if it was not killed meanwhile."""
-        if self.pid is not None and self.stopped:
-            self.zygote.ask(signal=[self.pid, signal.SIGCONT])
+        if self.process is not None and self.stopped:
+            self.process.send_signal(signal.SIGCONT)
         self.stopped = False
 
     def limit_files(self, size: int | None) -> None:
@@ -249,6 +221,4 @@ class Follower:
 
 def environment(**values: str) -> dict[str, str]:
     """What the chaos application is told."""
-    return {f"TAILRACE_CHAOS_{name.upper()}": value for name, value in values.items()} | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])
-    }
+    return {f"TAILRACE_CHAOS_{name.upper()}": value for name, value in values.items()}

@@ -191,16 +191,15 @@ class Chaos(Stage):
         """A process may end by itself when it is started while its database or disk is away."""
         while True:
             await asyncio.sleep(0.3)
-            for pid, status in self._zygote.ask(ended=[]):
-                for actor in self.actors:
-                    if actor.pid == pid:
-                        self.faults["ended by itself"] += 1
-                        if self.place.postgres is None and not actor.may_give_up:
-                            last = self.log.read_text(errors="replace")[-400:]
-                            self.findings.append(
-                                f"{actor.name} ended by itself, status {status}: …{last}"
-                            )
-                        actor.start()
+            for actor in self.actors:
+                if (status := actor.status()) is not None:
+                    self.faults["ended by itself"] += 1
+                    if self.place.postgres is None and not actor.may_give_up:
+                        last = self.log.read_text(errors="replace")[-400:]
+                        self.findings.append(
+                            f"{actor.name} ended by itself, status {status}: …{last}"
+                        )
+                    actor.start()
 
     # --- runs ------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.chaos.actors import DEAD, Actor, Follower, Zygote, environment, post
+from tests.chaos.actors import DEAD, Actor, Follower, environment, post
 from tests.chaos.checker import Claimed, Row, Story, check, digest, events_in
 from tests.services import Postgres, Redis, _free_port
 
@@ -145,7 +145,6 @@ class Stage:
         self.log = self.place.folder / "processes.log"
 
     async def __aenter__(self) -> Self:
-        self._zygote = Zygote()
         self.ports = [_free_port() for _ in range(2)]
         env = environment(
             db=self.place.url,
@@ -164,14 +163,12 @@ class Stage:
             "worker 1": ["worker", name],
             "worker 2": ["worker", name],
         }
-        self.actors = [
-            Actor(self._zygote, who, argv, env, self.log) for who, argv in commands.items()
-        ]
+        self.actors = [Actor(who, argv, env, self.log) for who, argv in commands.items()]
         try:
             for who in self.cast:
                 self.actor(who).start()
         except BaseException:
-            self._zygote.close()
+            self._end()
             raise
         return self
 
@@ -181,7 +178,11 @@ class Stage:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        await asyncio.to_thread(self._zygote.close)
+        self._end()
+
+    def _end(self) -> None:
+        for actor in self.actors:
+            actor.kill()
 
     def actor(self, name: str) -> Actor:
         """One of the processes."""

@@ -9,13 +9,14 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from tests.forked import Forked, run
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
@@ -32,46 +33,36 @@ def environment(cwd: Path = ROOT) -> dict[str, str]:
 def tailrace(
     *arguments: str, cwd: Path = ROOT, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tailrace.cli", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-        env={**environment(cwd), **(env or {})},
-    )
+    given = {**environment(cwd), **(env or {})}
+    return run("-m", "tailrace.cli", *arguments, cwd=cwd, env=given)
 
 
 @contextmanager
 def running(
     *arguments: str, cwd: Path = ROOT, stdout: int | IO[bytes] = subprocess.PIPE
-) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "tailrace.cli", *arguments],
+) -> Iterator[Forked]:
+    process = Forked(
+        *("-m", "tailrace.cli", *arguments),
         cwd=cwd,
+        env=environment(cwd),
         stdout=stdout,
         stderr=subprocess.PIPE,
-        text=True,
-        env=environment(cwd),
     )
     try:
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        process.close()
 
 
 class Terminal:
     """A command in a terminal of 100 columns."""
 
     def __init__(self, *arguments: str, cwd: Path = ROOT) -> None:
-        self.pid, self._number = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            command = [sys.executable, "-m", "tailrace.cli", *arguments]
-            os.execve(sys.executable, command, environment(cwd))
+        self._number, theirs = pty.openpty()
         fcntl.ioctl(self._number, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        command = ("-m", "tailrace.cli", *arguments)
+        self._process = Forked(*command, cwd=cwd, env=environment(cwd), terminal=theirs)
+        os.close(theirs)
         self._seen = b""
 
     @property
@@ -99,16 +90,11 @@ class Terminal:
         deadline = time.monotonic() + DEADLINE
         while self._read(1.0):
             assert time.monotonic() < deadline, f"It does not end:\n{self.text}"
-        _, status = os.waitpid(self.pid, 0)
-        os.close(self._number)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
+        return self._process.wait()
 
     def close(self) -> None:
-        if self.pid:
-            os.kill(self.pid, 9)
-            os.waitpid(self.pid, 0)
-            os.close(self._number)
+        self._process.kill()
+        os.close(self._number)
 
     def _read(self, wait: float) -> bool:
         """Read what there is; False at the end."""

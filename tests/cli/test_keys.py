@@ -122,6 +122,8 @@ def test_the_sdks_send_the_key_and_read_the_refusal_and_the_server_prints_no_key
         with pytest.raises(anthropic.AuthenticationError, match="authentication_error"):
             ask_anthropic(wrong)
         serving.send_signal(signal.SIGTERM)
-        shown = "".join(serving.communicate(timeout=30))
+        assert serving.wait() == 0
+        assert serving.stderr is not None
+        shown = serving.stdout.read() + serving.stderr.read()
     assert key not in shown
     assert wrong not in shown

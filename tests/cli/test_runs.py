@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from tests.cli.commands import ROOT, running, tailrace, terminal
+from tests.forked import Forked
 
 APP = """
 import asyncio
@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(folder: Path, app: str, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(folder: Path, app: str, port: int = 0) -> Iterator[tuple[Forked, str]]:
     with running("serve", app, "--port", str(port), cwd=folder) as serving:
         assert serving.stdout is not None
         found = re.search(r"http://\S+", serving.stdout.readline())

@@ -7,7 +7,6 @@ import re
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,32 +17,28 @@ import pytest
 from tailrace.convert import source_names, target_names
 from tests.convert.streams import as_sse, converted, read, source_of
 from tests.convert.test_pieces import ANTHROPIC, CHAT
+from tests.forked import Forked, run
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "tailrace.cli", "convert"]
+COMMAND = ("-m", "tailrace.cli", "convert")
 PIECE = '{"choices":[{"index":0,"delta":{"content":"%s"}}]}'
 
 
 def convert(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, timeout=60, check=False
-    )
+    return run(*COMMAND, *arguments, stdin=stdin, text=False)
 
 
 @contextmanager
-def converting(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def converting(*arguments: str) -> Iterator[Forked]:
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0
-    )
+    process = Forked(*COMMAND, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=False)
     try:
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        process.close()
 
 
-def said(process: subprocess.Popen[bytes], word: bytes) -> bytes:
+def said(process: Forked, word: bytes) -> bytes:
     """What the command writes up to a word, waited for with a deadline."""
     assert process.stdout is not None
     found = b""
@@ -57,12 +52,12 @@ def said(process: subprocess.Popen[bytes], word: bytes) -> bytes:
     return found
 
 
-def tell(process: subprocess.Popen[bytes], text: bytes) -> None:
+def tell(process: Forked, text: bytes) -> None:
     assert process.stdin is not None
     process.stdin.write(text)
 
 
-def waits(process: subprocess.Popen[bytes]) -> None:
+def waits(process: Forked) -> None:
     """Return when the command sleeps, which it does only while it waits for more."""
     deadline = time.monotonic() + 30
     stat = Path(f"/proc/{process.pid}/stat")
@@ -178,12 +173,17 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
 
 def test_an_output_that_cannot_be_written_is_said_to_be() -> None:
     with Path("/dev/full").open("wb") as full:
-        arguments = [*COMMAND, "--from", "openai-chat", "--to", "task"]
-        done = subprocess.run(
-            arguments, input=b"{}\n", stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
-        )
-    assert done.returncode == 2
-    assert done.stderr == b"tailrace: The output cannot be written (No space left on device).\n"
+        pipe = subprocess.PIPE
+        arguments = (*COMMAND, "--from", "openai-chat", "--to", "task")
+        process = Forked(*arguments, stdin=pipe, stdout=full, stderr=pipe, text=False)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(b"{}\n")
+    process.stdin.close()
+    assert process.wait() == 2
+    said = process.stderr.read()
+    assert said == b"tailrace: The output cannot be written (No space left on device).\n"
+    process.close()
 
 
 def test_what_was_written_as_lines_is_read_under_the_same_name() -> None:

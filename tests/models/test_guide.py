@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -13,6 +10,7 @@ import pytest
 
 from tailrace.ports import Request
 from tailrace.runtime.model_call import Patience
+from tests.forked import run
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
@@ -31,15 +29,7 @@ def test_every_program_of_the_guide_is_run() -> None:
 
 @pytest.mark.parametrize("number", range(len(PRINTED)))
 def test_a_program_of_the_guide_runs_as_it_stands(number: int, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAMS[number]],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run("-W", "error", "-c", PROGRAMS[number], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert PRINTED[number] in done.stdout
 

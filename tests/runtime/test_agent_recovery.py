@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -27,6 +25,7 @@ from tailrace.runtime import crash_points
 from tailrace.runtime.run import Result, Run
 from tailrace.testing.follow_kit.setup import until
 from tailrace.testing.simulator import Simulator
+from tests import forked
 from tests.runtime.agent_crashing import RUN, application
 
 SLOW = 3.0
@@ -297,14 +296,9 @@ async def test_a_process_that_ends_at_a_commit_runs_no_tool_twice(
     tmp_path: Path, times: int
 ) -> None:
     done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "tests.runtime.agent_crashing", str(tmp_path)],
-        cwd=Path(__file__).parents[2],
+        forked.run,
+        *("-m", "tests.runtime.agent_crashing", tmp_path),
         env={**os.environ, "TAILRACE_CRASH_AT": f"append.after:{times}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode in (0, crash_points.STATUS), done.stderr
     app = application(tmp_path)

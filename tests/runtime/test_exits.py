@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 AGENTS = """
 import asyncio, json, os, signal, sys
@@ -77,14 +78,7 @@ UVLOOP = "import uvloop; uvloop.run(main(*AGENTS))"
 def run(folder: Path, last: str) -> subprocess.CompletedProcess[str]:
     script = folder / "script.py"
     script.write_text(f"{AGENTS}\n{last}\n")
-    return subprocess.run(
-        [sys.executable, "-W", "error", script],
-        check=False,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return forked.run("-W", "error", script, cwd=folder)
 
 
 @pytest.mark.parametrize("how", [RUNS, UVLOOP], ids=["asyncio", "uvloop"])

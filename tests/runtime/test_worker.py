@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,9 +27,8 @@ from tailrace.runtime.task import Task
 from tailrace.runtime.worker import Worker
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.follow_kit.setup import Counting, until
+from tests import forked
 from tests.runtime.crashing import AGENTS, LEASE, RUN
-
-ROOT = Path(__file__).parents[2]
 
 SCENARIOS = {
     "create.before": "run",
@@ -66,14 +63,9 @@ async def test_a_process_that_ends_there_loses_nothing_that_was_shown(
 ) -> None:
     database = tmp_path / "log.db"
     done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "tests.runtime.crashing", str(database), SCENARIOS[point]],
-        cwd=ROOT,
+        forked.run,
+        *("-m", "tests.runtime.crashing", database, SCENARIOS[point]),
         env={**os.environ, "TAILRACE_CRASH_AT": f"{point}:{times}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode == crash_points.STATUS, done.stderr
     shown = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.endswith("}"))

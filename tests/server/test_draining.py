@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,6 +20,7 @@ from tailrace.core.errors import Stopping
 from tailrace.core.view import client_view
 from tailrace.runtime.agent_functions import restartable
 from tailrace.runtime.task import Task
+from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,17 +71,14 @@ SERVERS = {
 
 
 @contextmanager
-def served(
-    folder: Path, kind: str, grace: float = 30.0
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def served(folder: Path, kind: str, grace: float = 30.0) -> Iterator[tuple[str, Forked]]:
     (folder / "mine.py").write_text(APPLICATION)
-    process = subprocess.Popen(
-        [sys.executable, *SERVERS[kind]],
+    process = Forked(
+        *SERVERS[kind],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder), "GRACE": str(grace)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
     )
     try:
         assert process.stdout is not None
@@ -91,10 +88,7 @@ def served(
         assert found
         yield found[0] + ("/mounted" if kind in ("mounted", "composed") else ""), process
     finally:
-        process.kill()
-        process.wait(10)
-        assert process.stdout is not None
-        process.stdout.close()
+        process.close()
 
 
 @pytest.mark.parametrize(

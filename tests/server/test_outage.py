@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,6 +20,7 @@ from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.recovery import whole_state
 from tailrace.runtime.task import Task
 from tailrace.server import guard
+from tests import forked
 from tests.services import Postgres, Redis
 
 BODY = {"agent": "a", "input": "?"}
@@ -191,14 +190,7 @@ async def test_callers_that_leave_during_faults_leave_nothing_behind(
 
 
 def test_a_full_disk_is_not_ready_and_503_until_there_is_space(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.server.full_disk", tmp_path / "log.db"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = forked.run("-m", "tests.server.full_disk", tmp_path / "log.db")
     assert done.stdout.split() == ["503", "1", "503", "200", "200", "201"], done.stderr
     said = [text for text in done.stderr.splitlines() if text.startswith("The store is")]
     assert len(said) == 2, done.stderr

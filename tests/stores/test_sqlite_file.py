@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,6 +19,8 @@ from tailrace.stores.sqlite import connections, queue, schema
 from tailrace.stores.sqlite.batches import pack, plan, put_pack
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
+from tests import forked
+from tests.forked import Forked
 
 DEADLINE = 30.0
 
@@ -63,13 +64,7 @@ async def test_a_full_disk_is_told_and_leaves_no_hole(store: SqliteLog) -> None:
 
 
 def test_a_disk_that_fails_for_a_while_leaves_no_hole(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.stores.sqlite_failing_disk", str(path)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
+    done = forked.run("-m", "tests.stores.sqlite_failing_disk", path)
     assert done.stdout == "failed 3\n", done.stderr
 
 
@@ -228,19 +223,18 @@ async def test_how_much_a_power_cut_may_take_is_chosen(path: Path, query: str, l
 # --- other processes ---------------------------------------------------------------------------
 
 
-def writer(path: Path, run_id: str, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.stores.sqlite_writer", str(path), run_id, str(count)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def writer(path: Path, run_id: str, count: int) -> Forked:
+    command = ("-m", "tests.stores.sqlite_writer", path, run_id, str(count))
+    return Forked(*command, stdout=subprocess.PIPE)
 
 
 async def test_several_processes_write_one_file(path: Path) -> None:
     processes = [writer(path, f"r{n}", 100) for n in range(3)]  # they also race to make it
     for process in processes:
-        await asyncio.to_thread(process.communicate, timeout=DEADLINE)
-        assert process.returncode == 0
+        assert process.stdout is not None
+        await asyncio.to_thread(process.stdout.read)
+        assert process.wait() == 0
+        process.close()
     store = await SqliteLog.open(path)
     for n in range(3):
         assert await numbers(store, f"r{n}") == list(range(1, 302))
