@@ -16,7 +16,6 @@ import json
 import pkgutil
 import re
 import sys
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from tailrace.runtime.limits import Limits
 from tailrace.server.guard import _STATUS
 from tailrace.server.server import APIS
 from tailrace.server.sse_response import Connections
+from tailrace.settings import SETTINGS, as_text
 from tailrace.wire.formats import FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,13 +106,64 @@ def events() -> str:
     return "\n".join(lines)
 
 
+SETTINGS_TEXT = """# Settings
+
+Each setting has one name, in four places:
+
+| place | `keep_runs` | `limits.runs` |
+| --- | --- | --- |
+| flag of `tailrace serve` and `tailrace worker` | `--keep-runs 52w` | `--limits-runs 50` |
+| argument | `Tailrace(keep_runs=timedelta(weeks=52))` | `Tailrace(limits=ServerLimits(runs=50))` |
+| variable | `TAILRACE_KEEP_RUNS=52w` | `TAILRACE_LIMITS_RUNS=50` |
+| file | `keep_runs = "52w"` | `runs = 50` in the table `[limits]` |
+
+The first place in this order that has a value counts, then the default. So leave a setting out of
+the code if operators should choose it. The file is `tailrace.toml` in the current folder, or the
+file that `--config` or `TAILRACE_CONFIG` names. An empty variable is not set.
+
+- A name in the file that is no setting is refused with the nearest right name. So is a variable
+  that is nearly the name of a setting. Other variables are ignored: Kubernetes makes
+  `TAILRACE_SERVICE_HOST` and more for a Service named `tailrace`. Set `enableServiceLinks: false`
+  there, because `TAILRACE_PORT` is among them.
+- Durations are `90s`, `15m`, `12h`, `30d`, `52w`, or seconds. Lists have commas between the names,
+  or are lists in the file. Switches are `true` or `false`; as a flag `--no-…` turns one off.
+- `secret` is no flag, because other users of the machine could read it.
+- `tailrace doctor main:app` shows each value and its place, without passwords and secrets.
+
+```toml
+database = "postgresql://tailrace@db/tailrace"
+bus = "redis://cache"
+hosts = ["ai.example.com", "localhost"]
+keep_events = "30d"
+
+[limits]
+runs = 50
+```
+
+## All settings
+
+| setting | default | flag of | |
+| --- | --- | --- | --- |
+"""
+
+
 def settings() -> str:
-    """The parameters of `Tailrace`, `Agent` and `Limits`."""
-    lines = ["# Settings\n", "The parameters of the two classes that you configure.\n"]
+    """The settings, and the parameters of `Tailrace`, `Agent` and `Limits`."""
+    lines = [SETTINGS_TEXT.rstrip()]
+    for setting in SETTINGS.values():
+        where = ", ".join(setting.commands) or "none"
+        value = as_text(setting, setting.default)
+        lines.append(f"| `{setting.name}` | `{value}` | {where} | {setting.help} |")
+    lines.append("")
     for cls, guide in ((Tailrace, "../how-to/postgres-redis.md"), (Agent, "../agents.md")):
-        lines += [f"## `{cls.__name__}(…)`\n", "| setting | default | |", "| --- | --- | --- |"]
+        lines.append(f"## `{cls.__name__}(…)`\n")
+        if cls is Tailrace:
+            lines += ["Besides the settings above that are not of the command line alone:\n"]
+        lines += ["| parameter | default | |", "| --- | --- | --- |"]
         texts = _sentences(cls)
         for name, parameter in inspect.signature(cls).parameters.items():
+            if cls is Tailrace and name in SETTINGS:
+                continue
             if name not in texts:
                 raise SystemExit(f"Explain `{name}` in the docstring of {cls.__name__}.")
             lines.append(f"| `{name}` | {_default(parameter.default)} | {texts[name]} |")
@@ -229,10 +280,6 @@ def _sentences(cls: type) -> dict[str, str]:
 def _default(value: Any) -> str:
     if value is inspect.Parameter.empty:
         return "required"
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g} s"
-    if isinstance(value, frozenset):
-        return ", ".join(f"`{one}`" for one in sorted(value))
     if value is None or isinstance(value, bool | int | float | str):
         return f"`{value!r}`"
     if isinstance(value, tuple | list):

@@ -9,7 +9,6 @@ async with app.running():                                                       
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.types import Receive, Scope, Send
 
 from tailrace.buses import mirror_of
@@ -32,22 +32,20 @@ from tailrace.extensions import (
     with_formats,
 )
 from tailrace.models import open_model
-from tailrace.ports import MAX_ATTEMPTS, Bus, Store
+from tailrace.ports import Bus, Store
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.agent_functions import AgentFunction, named_agents
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.run import Run
 from tailrace.runtime.runs import BusyThread, Runs
-from tailrace.runtime.worker import LEASE_SECONDS
-from tailrace.server.abandoned import ABANDONED_SECONDS
-from tailrace.server.auth import Authenticate, keys_from_environment
-from tailrace.server.guard import LOOPBACK, failure
+from tailrace.server.auth import ApiKeys, Authenticate
+from tailrace.server.guard import failure
 from tailrace.server.limits import ServerLimits
 from tailrace.server.origins import checked_hosts, checked_origins
 from tailrace.server.run_stream import run_frames
 from tailrace.server.server import Server
 from tailrace.server.signals import on_stop_signal
-from tailrace.server.tickets import SECRET_VARIABLE
+from tailrace.settings import Settings, read_settings
 from tailrace.wire.base import Format
 
 
@@ -57,40 +55,18 @@ class Tailrace:
     `agents` are named by a mapping, or listed: then functions are named by their `__name__`, and
     objects by their `name`.
 
-    `database` is the path of a file or a URL: `sqlite:///file.db`, `sqlite://:memory:`,
-    `postgresql://user@host/name`; the default is the file `tailrace.db`. `store` is a store of your
-    own instead, or an async function that opens it; it is closed when the application stops.
-    `formats` are wire formats of your own, beside ours.
-
-    `bus` tells processes that share a database about new events: `redis://host` (with
-    `?mirror=true` Redis also has the runs in the `run` format), or a bus of your own. Without a
-    bus, processes look into the database several times a second. With `worker=False` this process
-    starts and streams runs, and other processes work on them.
-
-    `keep_events` is how long after its end a run keeps all its events; after that only its final
-    state is kept, and after `keep_runs` nothing. By default both are for ever.
-
-    `lease` is how long a run stays with a worker that does not answer. A run that `max_attempts`
-    workers have lost is ended as failed. `grace` is how long runs may take to finish when the
-    application stops.
-
-    `hosts` are the names that the server answers for, instead of `localhost`. `origins` are the web
-    pages that may call it from another origin, such as `http://localhost:3000`; by default none.
+    `store` is a store of your own instead of `database`, or an async function that opens it; it is
+    closed when the application stops. `bus` may also be a bus of your own. `formats` are wire
+    formats of your own, beside ours.
 
     `auth` finds the sender of a request: `ApiKeys("keys.json")`, or a function of your own that
     takes the request and returns a `Principal`, or None to refuse it. Runs belong to the principal
-    that started them; they do not exist for others. With the variable `TAILRACE_KEYS`, the keys in
-    that file are the default. `limits` is what each principal may use (`ServerLimits`). `secret`
-    signs the tickets of `POST /tickets`; server processes that share it (or the variable
-    `TAILRACE_SECRET`) accept each other's tickets.
+    that started them; they do not exist for others. `limits` is what each principal may use
+    (`ServerLimits`).
 
-    `busy_thread` is what happens to a new run of a thread whose newest run has not ended: both
-    go on (`run`), the new run is refused (`reject`), or the other run is cancelled (`interrupt`).
-
-    With `inspector=False` the page at `/` is not served.
-
-    `cancel_abandoned` is how long a run goes on whose client has left, if it was started by an API
-    without a way back: chat completions and Anthropic's messages. None never cancels.
+    The other parameters are settings; docs/reference/settings.md explains them. A setting that is
+    left out comes from its variable (`TAILRACE_DATABASE`), from the file `tailrace.toml`, or is the
+    default.
 
     Mounted into another application, it starts with the first request and stops with the event
     loop, unless that application's lifespan enters `running()`.
@@ -104,50 +80,89 @@ class Tailrace:
         store: Store | Opener | None = None,
         formats: Sequence[Format] = (),
         bus: str | Bus | BusOpener | None = None,
-        worker: bool = True,
-        keep_events: timedelta | None = None,
-        keep_runs: timedelta | None = None,
-        lease: timedelta = timedelta(seconds=LEASE_SECONDS),
-        max_attempts: int = MAX_ATTEMPTS,
-        grace: timedelta = timedelta(seconds=30),
-        hosts: Iterable[str] = LOOPBACK,
-        origins: Iterable[str] = (),
-        inspector: bool = True,
-        cancel_abandoned: timedelta | None = timedelta(seconds=ABANDONED_SECONDS),
+        worker: bool | UnsetType = UNSET,
+        keep_events: timedelta | UnsetType | None = UNSET,
+        keep_runs: timedelta | UnsetType | None = UNSET,
+        lease: timedelta | UnsetType = UNSET,
+        max_attempts: int | UnsetType = UNSET,
+        grace: timedelta | UnsetType = UNSET,
+        hosts: Iterable[str] | UnsetType = UNSET,
+        origins: Iterable[str] | UnsetType = UNSET,
+        inspector: bool | UnsetType = UNSET,
+        cancel_abandoned: timedelta | UnsetType | None = UNSET,
         auth: Authenticate | None = None,
+        keys: str | Path | None = None,
         limits: ServerLimits | None = None,
         secret: str | None = None,
-        busy_thread: BusyThread = "run",
+        busy_thread: BusyThread | UnsetType = UNSET,
     ) -> None:
-        if lease < timedelta(seconds=1) or max_attempts < 1:
-            raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
-        if grace < timedelta(0):
-            raise CallerError("`grace` must not be negative.")
         self.agents = named_agents(agents)
         self._open_models()
-        self._open_store = store_opener(database, store)
         self._formats = with_formats(formats)
-        self._open_bus = bus_opener(bus)
-        self.worker = worker
-        self.keep(keep_events, keep_runs)
-        self.lease = lease
-        self.max_attempts = max_attempts
-        self.grace = grace
-        self.hosts = checked_hosts(hosts)
-        self.origins = checked_origins(origins)
-        self.inspector = inspector
-        if busy_thread not in get_args(BusyThread):
-            known = ", ".join(get_args(BusyThread))
-            raise CallerError(f"`busy_thread` is {busy_thread!r}; write one of {known}.")
-        self.busy_thread = busy_thread
-        self.cancel_abandoned = cancel_abandoned
-        self.auth = auth if auth is not None else keys_from_environment()
-        self.limits = limits
-        self._secret = secret or os.environ.get(SECRET_VARIABLE)
+        self._store = store
+        self._auth = auth
+        given: dict[str, Any] = {
+            "worker": worker,
+            "keep_events": keep_events,
+            "keep_runs": keep_runs,
+            "lease": lease,
+            "max_attempts": max_attempts,
+            "grace": grace,
+            "hosts": hosts,
+            "origins": origins,
+            "inspector": inspector,
+            "cancel_abandoned": cancel_abandoned,
+            "busy_thread": busy_thread,
+        }
+        # None leaves these to the variable or the file.
+        named = {"database": database, "bus": bus, "keys": keys, "secret": secret or None}
+        given |= {name: UNSET if value is None else value for name, value in named.items()}
+        if limits is not None:
+            given |= {
+                f"limits.{name}": value for name, value in msgspec.to_builtins(limits).items()
+            }
+        self.configure(
+            read_settings({name: value for name, value in given.items() if value is not UNSET})
+        )
         self._runs: Runs | None = None
         self._server: Server | None = None
         self._starting: asyncio.Future[Server]
         self._hosting: asyncio.Task[None] | None = None
+
+    def configure(self, settings: Settings) -> None:
+        """Use these settings from the next start on; a wrong value is a `CallerError`."""
+        if settings["lease"] < timedelta(seconds=1) or settings["max_attempts"] < 1:
+            raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
+        if settings["grace"] < timedelta(0):
+            raise CallerError("`grace` must not be negative.")
+        if settings["busy_thread"] not in get_args(BusyThread):
+            known = ", ".join(get_args(BusyThread))
+            raise CallerError(
+                f"`busy_thread` is {settings['busy_thread']!r}; write one of {known}."
+            )
+        self.settings = settings
+        # A store of the user's replaces a database that only a variable or a file names.
+        database = settings["database"]
+        if self._store is not None and settings.origin("database") not in ("code", "flag"):
+            database = None
+        self._open_store = store_opener(database, self._store)
+        self._open_bus = bus_opener(settings["bus"])
+        self.worker: bool = settings["worker"]
+        self.keep(settings["keep_events"], settings["keep_runs"])
+        self.lease: timedelta = settings["lease"]
+        self.max_attempts: int = settings["max_attempts"]
+        self.grace: timedelta = settings["grace"]
+        self.hosts = checked_hosts(settings["hosts"])
+        self.origins = checked_origins(settings["origins"])
+        self.inspector: bool = settings["inspector"]
+        self.busy_thread: BusyThread = settings["busy_thread"]
+        self.cancel_abandoned: timedelta | None = settings["cancel_abandoned"]
+        self.auth = self._auth
+        if settings["keys"] and (self._auth is None or settings.origin("keys") == "flag"):
+            self.auth = ApiKeys(settings["keys"])
+        self.limits = ServerLimits(
+            **{name: settings[f"limits.{name}"] for name in ServerLimits.__struct_fields__}
+        )
 
     @property
     def runs(self) -> Runs:
@@ -253,7 +268,7 @@ class Tailrace:
             abandoned_seconds=_seconds(self.cancel_abandoned),
             auth=self.auth,
             limits=self.limits,
-            secret=self._secret,
+            secret=self.settings["secret"],
         )
         loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []

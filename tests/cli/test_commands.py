@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from tailrace.app import Tailrace
 from tailrace.cli.commands import cli
-from tailrace.cli.serve import keep
 from tailrace.core.errors import CallerError
 from tests.cli.commands import ROOT, running, tailrace
 
@@ -153,9 +152,9 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_command_line_says_how_long_runs_are_kept() -> None:
     app = Tailrace({}, keep_runs=timedelta(days=1))
-    keep(app, "90s", None)
+    app.configure(app.settings.with_flags({"keep_events": "90s", "keep_runs": None}))
     assert (app.keep_events, app.keep_runs) == (timedelta(seconds=90), timedelta(days=1))
-    keep(app, "15m", "52w")
+    app.configure(app.settings.with_flags({"keep_events": "15m", "keep_runs": "52w"}))
     assert (app.keep_events, app.keep_runs) == (timedelta(minutes=15), timedelta(weeks=52))
 
 

@@ -18,6 +18,7 @@ from tailrace.cli.options import Port, finite
 from tailrace.cli.screen import AsJson, open_screen
 from tailrace.cli.server import run_server
 from tailrace.core.errors import TailraceError
+from tailrace.settings import CONFIG_VARIABLE, read_settings
 
 SCRIPT = "scripted"
 KEYS = {
@@ -59,10 +60,12 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as folder:
         try:
             agent = assistant(pace, None if chosen == SCRIPT else chosen)
-            app = Tailrace([agent], db or Path(folder) / "demo.db", grace=timedelta(0))
+            app = Tailrace([agent])
+            # Whatever the variables and tailrace.toml say: the demo needs no key and no service.
+            given = {"database": db or Path(folder) / "demo.db", "grace": timedelta(0)}
+            app.configure(read_settings(given, {CONFIG_VARIABLE: os.devnull}))
         except TailraceError as error:
             fail(str(error))
-        app.auth = None  # whatever TAILRACE_KEYS says: the demo is for one person
         shows = _Show(app, QUESTION, once=once, as_json=as_json)
         run_server(app, "127.0.0.1", port, shows.run)
         if once and shows.code:

@@ -17,8 +17,10 @@ import typer
 
 from tailrace import __version__
 from tailrace.cli.loading import load
+from tailrace.cli.options import Config, use_config
 from tailrace.cli.remote import Away, Key, ServerClient
 from tailrace.core.errors import TailraceError
+from tailrace.settings import Settings, read_settings, unknown_variables
 
 Verdict = Literal["ok", "note", "bad"]
 _MARKS: dict[Verdict, tuple[str, str]] = {
@@ -58,19 +60,30 @@ def doctor(
         typer.Option(help="Address of a server, as its clients see it: proxies are checked."),
     ] = None,
     key: Key = None,
+    config: Config = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each finding as a line of JSON.")
     ] = False,
 ) -> None:
-    """Check versions, keys, store, bus and proxies, and say how to fix what is wrong.
+    """Check versions, settings, store, bus and proxies, and say how to fix what is wrong.
+
+    Each setting is shown with the place that it comes from.
 
     The exit code is 1 if something has to be fixed.
 
     Example: tailrace doctor main:app --url https://ai.example.com
     """
+    use_config(config)
     findings = [*_installation(), *_provider_keys(os.environ)]
     if application is not None:
-        findings += asyncio.run(_application(load(application)))
+        app = load(application)
+        findings += [*_settings(app.settings), *_variables(os.environ)]
+        findings += asyncio.run(_application(app))
+    else:
+        try:
+            findings += [*_settings(read_settings({})), *_variables(os.environ)]
+        except TailraceError as error:
+            findings.append(Finding("bad", str(error), "correct the variable or the file"))
     if url is not None:
         findings += _server(ServerClient(url, key))
     for finding in findings:
@@ -119,6 +132,18 @@ def _provider_keys(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("bad", f"{name} has spaces around it", f"export {name} again")
         else:
             yield Finding("ok", f"{name} is set")
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    """Each setting, with the place that it comes from. Secrets are not shown."""
+    for name, value, source in settings.shown():
+        yield Finding("ok", f"{name} = {value}  ({source})")
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+    if unknown := unknown_variables(environment):
+        fix = "tailrace ignores them; docs/reference/settings.md lists the settings"
+        yield Finding("note", f"unknown variables: {', '.join(unknown)}", fix)
 
 
 async def _application(app: Any) -> list[Finding]:

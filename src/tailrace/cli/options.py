@@ -1,34 +1,80 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the flags of the settings."""
 
 from __future__ import annotations
 
+import inspect
 import math
-import re
+import os
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import typer
 
 from tailrace.cli.messages import fail
+from tailrace.settings import CONFIG_VARIABLE, DURATION, SETTINGS, SWITCH, Setting, as_text
 
 Port = Annotated[
     int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free port.")
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on; beyond loopback it needs API keys.")]
-KeepEvents = Annotated[
-    str | None,
-    typer.Option(help="How long ended runs keep their events, e.g. 30d; then their final state."),
-]
-KeepRuns = Annotated[
-    str | None,
-    typer.Option(help="After how long ended runs are deleted, e.g. 52w (s, m, h, d, w)."),
-]
-Grace = Annotated[
-    float | None,
+Config = Annotated[
+    Path | None,
     typer.Option(
-        min=0, help="Seconds that runs may take to finish when the server stops; default 30."
+        envvar=CONFIG_VARIABLE, help="The file of settings; default: tailrace.toml, if any."
     ),
 ]
+
+
+def use_config(path: Path | None) -> None:
+    """Let the application, and a server that is started again, read this file of settings."""
+    if path is not None:
+        os.environ[CONFIG_VARIABLE] = str(path)
+
+
+def with_settings(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a flag for each of its settings; they come as `flags`, by setting."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        flags = {
+            setting.name.replace(".", "_"): setting
+            for setting in SETTINGS.values()
+            if command in setting.commands
+        }
+        own = [
+            one
+            for one in inspect.signature(function, eval_str=True).parameters.values()
+            if one.name != "flags"
+        ]
+
+        def called(**given: Any) -> None:
+            named = {flags[name].name: given.pop(name) for name in flags}
+            function(**given, flags=named)
+
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [*own, *(_parameter(name, setting) for name, setting in flags.items())]
+        )
+        called.__name__, called.__doc__ = function.__name__, function.__doc__
+        called.__annotations__ = {}
+        return called
+
+    return decorate
+
+
+def _parameter(name: str, setting: Setting) -> inspect.Parameter:
+    default = as_text(setting, setting.default)
+    text = setting.help + (f" Default: {default}." if default not in ("none", "empty") else "")
+    kind: Any = str | None
+    declared = [setting.flag]
+    if setting.kind is SWITCH:
+        kind = bool | None
+        if setting.default is True:
+            declared = [f"{setting.flag}/--no-{setting.flag[2:]}"]
+        text = setting.help
+    option = typer.Option(*declared, metavar=setting.kind.metavar or None, help=text)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=None, annotation=Annotated[kind, option])
 
 
 def finite(seconds: float) -> float:
@@ -40,8 +86,7 @@ def finite(seconds: float) -> float:
 
 def duration(text: str) -> timedelta:
     """`90s`, `15m`, `12h`, `30d`, `52w`."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text)
-    if found is None:
-        fail(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 52w.")
-    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-    return timedelta(**{units[found[2]]: int(found[1])})
+    try:
+        return cast("timedelta", DURATION.read(text))
+    except ValueError:
+        fail(f"{text!r} is not {DURATION.means}.")

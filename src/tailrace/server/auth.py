@@ -132,11 +132,6 @@ class ApiKeys:
             logger.error("The API keys were not read again: %s", error)
 
 
-def keys_from_environment() -> ApiKeys | None:
-    """The keys of `TAILRACE_KEYS`, if it is set."""
-    return ApiKeys() if os.environ.get(KEYS_VARIABLE) else None
-
-
 def sent_key(request: HTTPConnection) -> str | None:
     """The key in `Authorization: Bearer` or `x-api-key`."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")

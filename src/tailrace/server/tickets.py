@@ -21,9 +21,6 @@ COOKIE_SECONDS = 3600.0
 
 COOKIE = "tailrace_stream"
 
-SECRET_VARIABLE = "TAILRACE_SECRET"  # noqa: S105
-"""The variable with the secret that signs tickets."""
-
 
 class _Ticket(msgspec.Struct, array_like=True):
     kind: str
