@@ -106,7 +106,9 @@ def test_docs_and_examples_import_public_names_only(place: str) -> None:
 def test_docs_name_no_private_module() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
-        for module in re.findall(r"`tailrace\.(?!(?:db|toml)`)([a-z_]+)(?:\.[A-Za-z_]+)?[`.(]", text):
+        for module in re.findall(
+            r"`tailrace\.(?!(?:db|toml)`)([a-z_]+)(?:\.[A-Za-z_]+)?[`.(]", text
+        ):
             assert f"tailrace.{module}" in PUBLIC, f"{page.name} names tailrace.{module}"
 
 

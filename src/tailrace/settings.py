@@ -276,6 +276,28 @@ SETTINGS = {
             commands=_SERVE,
         ),
         Setting(
+            name="log_format",
+            kind=_choice("text", "json"),
+            default="text",
+            help="Lines for people, or a line of JSON for each: time, level, run, agent, thread.",
+            in_code=False,
+        ),
+        Setting(
+            name="log_level",
+            kind=_choice("debug", "info", "warning", "error"),
+            default="warning",
+            help="The least important lines that are logged. debug may show what agents work on.",
+            in_code=False,
+        ),
+        Setting(
+            name="access_log",
+            kind=SWITCH,
+            default=False,
+            help="Log each request at its end: method, path, status, ms, principal, bytes.",
+            commands=_SERVE,
+            in_code=False,
+        ),
+        Setting(
             name="host",
             kind=TEXT,
             default="127.0.0.1",
@@ -395,7 +417,9 @@ def _file(path: Path, *, required: bool) -> dict[str, Any]:
         raise CallerError(f"{path} is not a TOML file: {error}.") from error
     flat: dict[str, Any] = {}
     for name, value in found.items():
-        flat |= {f"{name}.{k}": v for k, v in value.items()} if type(value) is dict else {name: value}
+        flat |= (
+            {f"{name}.{k}": v for k, v in value.items()} if type(value) is dict else {name: value}
+        )
     for name in flat:
         if name not in SETTINGS:
             near = _nearest(name, SETTINGS, 0.5)

@@ -69,10 +69,13 @@ def worker(application: Application, *, config: Config = None, flags: Mapping[st
 def configured(application: str, flags: Mapping[str, Any]) -> Any:
     """The application, with the settings of the command line above its own."""
     app = load(application)
+    from tailrace.cli import logs  # it needs what the application has imported
+
     try:
         app.configure(app.settings.with_flags(flags))
     except TailraceError as error:
         fail(str(error))
+    logs.set_up(app.settings)
     return app
 
 

@@ -62,6 +62,7 @@ async def _serve(
     config = uvicorn.Config(
         app,
         http=BoundedHttp,
+        log_config=None,  # its lines go to the log of the process
         log_level="warning",
         lifespan="off",
         timeout_graceful_shutdown=5,

@@ -51,6 +51,12 @@ class ClaimedRun:
         where = f", thread {thread}" if thread else ""
         return f"run {self.claim.run_id} (agent {self.claim.agent}{where})"
 
+    def log_fields(self) -> dict[str, str]:
+        """The run for logs that programs read."""
+        thread = self._task.thread_id if self._task is not None else ""
+        found = {"run": self.claim.run_id, "agent": self.claim.agent, "thread": thread}
+        return {name: value for name, value in found.items() if value}
+
     @property
     def task(self) -> Task:
         """Writes the run."""

@@ -22,6 +22,7 @@ from tailrace.runtime.chain import Chain
 from tailrace.runtime.claimed_run import ClaimedRun
 from tailrace.runtime.exits import ExitGuard
 from tailrace.runtime.inbox import Inputs
+from tailrace.runtime.log_fields import about, current_fields
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.store_retry import patiently
 from tailrace.runtime.watchdog import Watchdog
@@ -314,7 +315,7 @@ class Worker:
         for live in held:
             # A run that ended meanwhile has no lease.
             if live.claim.run_id in lost and not live.has_ended:
-                logger.warning("another worker has taken %s", live)
+                logger.warning("another worker has taken %s", live, extra=about(live.log_fields()))
                 live.lose()
 
     async def _extend(self) -> set[str]:
@@ -352,6 +353,7 @@ class Worker:
 
     async def _work(self, live: ClaimedRun) -> None:
         run_id = live.claim.run_id
+        current_fields.set(live.log_fields)
         try:
             await self._prepare(live)
             await live.finish()
@@ -428,7 +430,12 @@ class Worker:
             except StorageBusy:
                 pass
             except StorageError as error:
-                logger.warning("the rows of run %s were not joined: %s", run_id, error)
+                logger.warning(
+                    "the rows of run %s were not joined: %s",
+                    run_id,
+                    error,
+                    extra=about({"run": run_id}),
+                )
             await asyncio.sleep(TIDY_PAUSE)
 
     async def _acknowledge(self, run_id: str, number: int) -> None:

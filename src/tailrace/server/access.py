@@ -12,6 +12,7 @@ from inspect import isawaitable
 from starlette.requests import HTTPConnection
 
 from tailrace.runtime.runs import Runs
+from tailrace.server.access_log import PRINCIPAL
 from tailrace.server.auth import (
     ApiKeys,
     Authenticate,
@@ -85,6 +86,7 @@ class Access:
                 "The API key is missing or invalid. Send `Authorization: Bearer KEY` or "
                 "`x-api-key: KEY`; `tailrace keys create` makes a key."
             )
+        request.scope.get(PRINCIPAL, []).append(principal.id)
         allowance = self._allowances.of(principal.id)
         allowance.request()
         runs = self._runs.of(principal.id, allowance.runs)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tailrace.runtime.runs import Runs
 from tailrace.server.abandoned import ABANDONED_SECONDS, AbandonedRuns
 from tailrace.server.access import Access
+from tailrace.server.access_log import AccessLog
 from tailrace.server.apis.ag_ui import AgUiApi
 from tailrace.server.apis.anthropic_messages import MessagesApi
 from tailrace.server.apis.base import HttpApi
@@ -59,7 +60,7 @@ class Server:
                 api.tickets = tickets
         self.routes = [route for api in apis for route in api.routes()]
         access = Access(runs, auth, limits, tickets)
-        self.app = Guard(Router(self.routes, access.enter), hosts, origins=origins)
+        self.app = AccessLog(Guard(Router(self.routes, access.enter), hosts, origins=origins))
 
     def stop(self) -> None:
         """End all streams, and leave the runs to other servers."""

@@ -1,0 +1,74 @@
+"""The log of a server or a worker: lines for people, or a line of JSON for each."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from tailrace.runtime.log_fields import current_fields
+from tailrace.server import access_log
+from tailrace.settings import Settings
+
+
+def set_up(settings: Settings) -> None:
+    """Log as the settings say. An application that has set up its own log keeps it.
+
+    A format that is set explicitly replaces the application's.
+    """
+    access_log.logger.setLevel(logging.INFO if settings["access_log"] else logging.CRITICAL)
+    root = logging.getLogger()
+    if root.handlers and settings.origin("log_format") == "default":
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if settings["log_format"] == "json" else TextLines())
+    root.handlers[:] = [handler]
+    root.setLevel(settings["log_level"].upper())
+
+
+class JsonLines(logging.Formatter):
+    """A line of JSON: time, level, logger, message; run, agent and thread; the access fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        # Not all of Unicode can be encoded: half a surrogate pair cannot.
+        text = msgspec.json.encode(_encodable(line))
+        return text.decode()
+
+
+class TextLines(logging.Formatter):
+    """A line for people; the run is in its message where it matters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the lines of an exception."""
+        line = f"{_time(record)} {record.levelname} {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _time(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    current = current_fields.get()
+    return {**(current() if current is not None else {}), **getattr(record, "fields", {})}
+
+
+def _encodable(line: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in line.items()
+    }

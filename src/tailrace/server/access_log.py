@@ -1,0 +1,60 @@
+"""The access log: a line for each request, at its end.
+
+It has the path without the query, because a query may hold a ticket; no header and no body.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import wraps
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tailrace.runtime.log_fields import about
+
+PRINCIPAL = "tailrace.principal"
+"""The list in the ASGI scope that `Access` puts the sender into. Copies of the scope share it."""
+
+logger = logging.getLogger("tailrace.access")
+
+
+class AccessLog:
+    """Middleware that logs requests while the logger is enabled; else it costs nothing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request and log it. The status of a request without an answer is 499."""
+        if scope["type"] != "http" or not logger.isEnabledFor(logging.INFO):
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status, size = 499, 0
+        sender: list[str] = []
+
+        @wraps(send)  # `sse_response` looks for the server's own `send`
+        async def counted(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                size += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app({**scope, PRINCIPAL: sender}, receive, counted)
+        finally:
+            taken = round(1000 * (time.perf_counter() - began), 1)
+            fields: dict[str, Any] = {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "ms": taken,
+                "principal": sender[0] if sender else "",
+                "bytes": size,
+            }
+            line = " ".join(str(one) or "-" for one in fields.values())
+            logger.info("%s", line, extra=about(fields))

@@ -1,0 +1,128 @@
+"""The logs of a server: a line of JSON for each, with its run; an access log without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace.cli import logs
+from tailrace.server import access_log
+from tailrace.server.auth import create_key
+from tailrace.settings import Settings, read_settings
+from tests.cli.commands import running
+
+APP = """
+import logging
+from tailrace import Tailrace, Task
+
+async def talks(task: Task) -> None:
+    logging.getLogger("mine").warning("talks to %s", task.text)
+
+async def breaks(task: Task) -> None:
+    raise RuntimeError(task.text)
+
+app = Tailrace([talks, breaks], "log.db")
+"""
+
+
+def record(message: str, **extra: Any) -> logging.LogRecord:
+    made = logging.LogRecord("tailrace", logging.WARNING, "file.py", 1, message, None, None)
+    made.__dict__.update(extra)
+    return made
+
+
+def test_the_log_of_a_server_has_the_run_of_each_line_and_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(APP)
+    key, row = create_key(tmp_path / "keys.json", "ann")
+    settings = ("--keys", "keys.json", "--log-format", "json", "--access-log", "--port", "0")
+    with running("serve", "mine:app", *settings, cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        found = re.search(r"http://\S+", serving.stdout.readline())
+        assert found
+        with httpx.Client(base_url=found[0], headers={"x-api-key": key}, timeout=30) as client:
+            started = {"agent": "talks", "input": "Ann", "thread_id": "t1"}
+            talks = client.post("/runs", json=started).json()["run_id"]
+            stream = f"/runs/{talks}/events"
+            client.get(stream)
+            ticket = client.post("/tickets", json={"path": stream}).json()["ticket"]
+            with httpx.Client(base_url=found[0], timeout=30) as keyless:
+                followed = keyless.get(stream, params={"ticket": ticket})
+            breaks = client.post("/runs", json={"agent": "breaks", "input": "hunter2"})
+            client.get(f"/runs/{breaks.json()['run_id']}/events")
+            wrong = client.get("/runs/none", headers={"x-api-key": "tr_hunter2"})
+        assert (followed.status_code, wrong.status_code) == (200, 401)
+        serving.send_signal(signal.SIGTERM)
+        assert serving.stderr is not None
+        written = serving.stderr.read()
+        assert serving.wait(20) == 0
+    lines = [json.loads(line) for line in written.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    [inside] = [line for line in lines if line["logger"] == "mine"]
+    assert {name: inside[name] for name in ("level", "message", "run", "agent", "thread")} == {
+        "level": "warning",
+        "message": "talks to Ann",
+        "run": talks,
+        "agent": "talks",
+        "thread": "t1",
+    }
+    [failed] = [line for line in lines if line["level"] == "error"]
+    assert (failed["agent"], failed["run"]) == ("breaks", breaks.json()["run_id"])
+    requests = [line for line in lines if line["logger"] == "tailrace.access"]
+    seen = [(one["method"], one["path"], one["status"], one["principal"]) for one in requests]
+    assert seen == [
+        ("POST", "/runs", 201, "ann"),
+        ("GET", stream, 200, "ann"),
+        ("POST", "/tickets", 201, "ann"),
+        ("GET", stream, 200, "ann"),
+        ("POST", "/runs", 201, "ann"),
+        ("GET", f"/runs/{breaks.json()['run_id']}/events", 200, "ann"),
+        ("GET", "/runs/none", 401, ""),
+    ]
+    assert requests[3]["bytes"] == len(followed.content)
+    assert all(one["ms"] >= 0 for one in requests)
+    for secret in (key, "hunter2", ticket, row.sha256):
+        assert secret not in written
+
+
+def test_a_line_that_cannot_be_encoded_is_logged_all_the_same() -> None:
+    line = json.loads(logs.JsonLines().format(record("half \ud800")))
+    assert line["message"] == "half ?"
+
+
+def test_a_line_for_people_has_its_exception() -> None:
+    try:
+        raise ValueError("why")
+    except ValueError:
+        made = record("it failed", exc_info=sys.exc_info())
+    text = logs.TextLines().format(made)
+    assert re.match(r"\d{4}-\d\d-\d\dT\S+Z WARNING it failed\nTraceback", text)
+    assert "ValueError: why" in json.loads(logs.JsonLines().format(made))["error"]
+
+
+def test_an_application_keeps_its_own_log_unless_a_format_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = logging.getLogger()
+    own = logging.NullHandler()
+    monkeypatch.setattr(root, "handlers", [own])
+    level, access = root.level, access_log.logger.level
+    try:
+        logs.set_up(_settings({}))
+        assert root.handlers == [own]
+        logs.set_up(_settings({"TAILRACE_LOG_FORMAT": "text", "TAILRACE_LOG_LEVEL": "info"}))
+        assert (root.handlers != [own], root.level) == (True, logging.INFO)
+    finally:
+        root.setLevel(level)
+        access_log.logger.setLevel(access)
+
+
+def _settings(environment: dict[str, str]) -> Settings:
+    return read_settings({}, environment)
