@@ -324,6 +324,25 @@ async def test_no_run_continues_or_quotes_the_run_of_another() -> None:
             assert latest.previous_run_id is None
 
 
+async def test_two_principals_may_choose_the_same_run_id_and_neither_notices() -> None:
+    async with serving() as (_, client), client("ann") as ann, client("bob") as bob:
+        native = await begun(ann)
+        for run_id in ("r1", native):
+            asked = {"threadId": "t", "runId": run_id}
+            started = []
+            for caller, text in ((ann, "Hers"), (bob, "His"), (ann, "Hers")):
+                messages = [{"id": "u1", "role": "user", "content": text}]
+                body = {**asked, "messages": messages}
+                answer = await caller.post("/ag-ui/assistant", json=body)
+                assert answer.status_code == 200
+                started.append(json.loads(answer.text.split("\n")[0].removeprefix("data: ")))
+            first, foreign, again = (one["runId"] for one in started)
+            assert first == again
+            assert first != foreign
+            assert (await bob.get(f"/runs/{first}")).status_code == 404
+            assert (await bob.get(f"/runs/{foreign}")).json()["input"][0]["content"] == "His"
+
+
 async def test_a_blob_is_found_by_those_whose_runs_use_it() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann)

@@ -14,6 +14,7 @@ from tailrace.core.ids import check_id, is_id
 from tailrace.runtime.task import runs_of_item
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
+from tailrace.server.idempotency import keyed_name
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import ResumePoint
 from tailrace.wire import ag_ui
@@ -38,34 +39,48 @@ class AgUiApi(HttpApi):
     async def run(self, request: Request) -> ASGIApp:
         """Start a run, or answer the interrupts of the thread's last run.
 
-        The client's `runId` is the run's id, so a request that is sent again is the same run.
+        The client's `runId` names the run, so a request that is sent again is the same run.
         """
         body = await read_json(request)
         thread_id = check_id(request_fields.text(body, "threadId", "send an id"), "threadId")
-        run_id = check_id(request_fields.text(body, "runId", "send an id"), "runId")
+        named = check_id(request_fields.text(body, "runId", "send an id"), "runId")
         messages = _messages(body)
         resume = body.get("resume")
         if resume:
             return await self._resume(thread_id, _entries(resume))
-        if await self.runs.exists(run_id):
-            if (await self.runs.info(run_id)).thread_id != thread_id:
-                raise CallerError(
-                    "`runId` is a run of another thread; send a new id.", param="runId"
-                )
-            return self.stream(ag_ui.FORMAT, run_id, snapshot=True)
+        # With auth two principals may choose the same id, and neither may notice the other.
+        owner = self.runs.owner
+        run_id = f"run_{keyed_name(owner, f'ag-ui:{named}')}" if owner else named
+        if (again := await self._again(run_id, thread_id)) is not None:
+            return again
         previous, new = await self._new(messages)
         if not new:
             raise CallerError("`messages` has no new message for the agent.", param="messages")
         given = [_item(message) for message in new]
-        await self.runs.create(
-            request.path_params["agent"],
-            given,
-            thread_id=thread_id,
-            previous_run_id=previous,
-            run_id=run_id,
-            options=_options(body),
-        )
+        try:
+            await self.runs.create(
+                request.path_params["agent"],
+                given,
+                thread_id=thread_id,
+                previous_run_id=previous,
+                run_id=run_id,
+                options=_options(body),
+            )
+        except CallerError:
+            # The same request may have arrived twice at the same time.
+            if (again := await self._again(run_id, thread_id)) is not None:
+                return again
+            raise
         return self.stream(ag_ui.FORMAT, run_id)
+
+    async def _again(self, run_id: str, thread_id: str) -> ASGIApp | None:
+        """The stream of a run that was started before; None if there is no such run."""
+        found = await self.runs.find(run_id)
+        if found is None:
+            return None
+        if found.thread_id != thread_id:
+            raise CallerError("`runId` is a run of another thread; send a new id.", param="runId")
+        return self.stream(ag_ui.FORMAT, run_id, snapshot=True)
 
     async def attach(self, request: Request) -> ASGIApp:
         """The last run of a thread from its first event; 204 if the thread has no run."""
