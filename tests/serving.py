@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -18,15 +19,21 @@ ROOT = Path(__file__).parents[1]
 class Served:
     """`tailrace serve` on one database; `restart` is a SIGKILL and a new process."""
 
-    def __init__(self, database: Path, application: str = "tests.serving_app:app") -> None:
+    def __init__(
+        self,
+        database: Path | str,
+        application: str = "tests.serving_app:app",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.database = database
         self._application = application
+        self._environment = environment or {}
         self._process: Forked | None = None
         self.url = ""
         self.start()
 
     def start(self, port: str = "0") -> None:
-        environment = {**os.environ, "TAILRACE_TEST_DB": str(self.database)}
+        environment = {**os.environ, **self._environment, "TAILRACE_TEST_DB": str(self.database)}
         self._process = Forked(
             *("-m", "tailrace.cli", "serve", self._application, "--port", port),
             cwd=ROOT,

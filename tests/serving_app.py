@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from examples.research import editor
+from tailrace import Agent, tool
 from tailrace.app import Tailrace
 from tailrace.core.closing import closing
 from tailrace.core.events import TaskAttempt
+from tailrace.core.items import Data, Usage
 from tailrace.history import history
-from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.models import Scripted, call, say, think
+from tailrace.runtime.agent_functions import AgentFunction, restartable
 from tailrace.runtime.task import Task
+from tailrace.testing.follow_kit.setup import until
 from tests import written_agent
 
 
@@ -75,6 +82,88 @@ async def recalls(task: Task) -> None:
         message.text(" | ".join([*called, *(str(one.get("content")) for one in read)]))
 
 
+async def stepped(task: Task) -> None:
+    """Write one step of every kind whenever the test lets it."""
+    for number, _ in enumerate(_steps(task)):
+        await task.drain()
+        await until(Path(os.environ["TAILRACE_TEST_GATE"], f"step {number}").exists)
+
+
+def _steps(task: Task) -> Iterator[None]:
+    with task.step("think"), task.reasoning() as thinking:
+        for word in ("First ", "the ", "facts."):
+            thinking.summary(word)
+            yield
+    with task.call("get_weather") as call:
+        for piece in ('{"city":', '"Paris"}'):
+            call.arguments(piece)
+            yield
+    call.start()
+    yield
+    call.progress("asking", 1, 2)
+    yield
+    call.result("15 °C")
+    yield
+    with task.call("ask_for_help") as call:
+        call.arguments("{}")
+    call.start()
+    with call.delegate("stylist", "What to wear?") as child:
+        with child.message() as message:
+            for word in ("A ", "jacket."):
+                message.text(word)
+                yield
+        child.usage(Usage(model="scripted", input_tokens=9, output_tokens=3))
+    yield
+    with task.message() as message:
+        for word in ("It ", "is ", "15 °C.[^1] ", "Take a jacket 🧥.[^2]"):
+            message.text(word)
+            yield
+    task.usage(Usage(model="scripted", input_tokens=41, output_tokens=12, reasoning_tokens=3))
+    yield
+
+
+async def begins_again(task: Task) -> None:
+    """Stop in the middle of a message; the worker that takes over writes another."""
+    is_first = not task.node.items
+    with task.message() as message:
+        message.text("Half an ans" if is_first else "A whole answer.")
+        await task.drain()
+        if is_first:
+            await asyncio.Event().wait()
+
+
+async def counts(task: Task) -> None:
+    """Add 1 to the count in the client's state."""
+    state = {"count": task.options.get("state", {}).get("count", 0) + 1}
+    with task.message() as message:
+        message.whole(Data(data=state, name="state"))
+
+
+@tool
+async def get_weather(city: str) -> dict[str, str]:
+    """Current weather."""
+    return {"city": city, "sky": "clear"}
+
+
+@tool(needs_approval=True)
+async def send_mail(to: str) -> str:
+    """Sends a mail."""
+    return f"sent to {to}"
+
+
+weather = Agent(
+    "weather",
+    model=Scripted([think("Hm."), call("get_weather", city="Paris")], [say("It is clear.[^1]")]),
+    tools=[get_weather],
+)
+mailer = Agent(
+    "mailer",
+    model=Scripted([call("send_mail", to="ada")], [say("Done.")]),
+    tools=[send_mail],
+)
+picker = Agent("picker", model=Scripted([call("pick")], [say("A fine colour.")]))
+
+
 def _texts(given: Any) -> list[str]:
     """The words of the UI messages that one run was asked, and `=` for a tool's output."""
     messages = given if isinstance(given, list) else [given]
@@ -92,11 +181,21 @@ agents: dict[str, AgentFunction] = {
     "recovered": recovered,
     "remembers": remembers,
     "recalls": recalls,
+    "stepped": stepped,
+    "begins_again": restartable(begins_again),
+    "counts": counts,
     "editor": editor,
+    "weather": weather,
+    "mailer": mailer,
+    "picker": picker,
 }
 
 app = Tailrace(
     agents,
     os.environ.get("TAILRACE_TEST_DB", ":memory:"),
     origins=os.environ.get("TAILRACE_TEST_ORIGINS", "").split(),
+    bus=os.environ.get("TAILRACE_TEST_BUS"),
+    worker=os.environ.get("TAILRACE_TEST_WORKER") != "no",
+    lease=timedelta(seconds=float(os.environ.get("TAILRACE_TEST_LEASE", "10"))),
+    grace=timedelta(seconds=float(os.environ.get("TAILRACE_TEST_GRACE", "30"))),
 )

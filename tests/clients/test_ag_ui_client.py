@@ -1,0 +1,180 @@
+"""`HttpAgent` of `@ag-ui/client` from npm, unchanged, on the real server.
+
+The client resolves without an end and only warns of events that it does not know, so each byte that
+it read is also checked by the official models of `ag-ui-protocol`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.node import run_node
+from tests.serving import Served
+from tests.wire.ag_ui_checker import check, read
+
+Json = dict[str, Any]
+
+PICK = {"name": "pick", "description": "Picks.", "parameters": {"type": "object"}}
+
+TALKS: dict[str, Json] = {
+    "everything": {"agent": "assistant", "steps": [{"say": "Sunny?"}]},
+    "server tool": {"agent": "weather", "steps": [{"say": "Paris?"}]},
+    "sub-agents": {"agent": "editor", "steps": [{"say": "Longest?"}]},
+    "memory": {"agent": "recalls", "steps": [{"say": "one"}, {"say": "two"}]},
+    "client tool": {"agent": "picker", "steps": [{"say": "Hat?"}, {"tool": "the red one"}]},
+    "approved": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": True}}]},
+    "denied": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": False}}]},
+    "state": {"agent": "counts", "state": {"count": 1}, "steps": [{"say": "a"}, {"say": "b"}]},
+    "failure": {"agent": "broken", "steps": [{"say": "?"}, {"say": "And now?"}]},
+    "cancel": {"agent": "endless", "steps": [{"say": "?", "cancelAt": 5}]},
+    "leave": {"agent": "slow", "steps": [{"say": "?", "abortAt": 5}, {"attach": True}]},
+    "attach": {"agent": "assistant", "steps": [{"say": "?"}, {"attach": True}]},
+    "attach while it waits": {
+        "agent": "mailer",
+        "steps": [{"say": "Mail Ada"}, {"attach": True}, {"resume": None}],
+    },
+}
+
+
+class Talks:
+    """What the client made of all conversations; they run side by side in one process."""
+
+    def __init__(self, served: Served) -> None:
+        talks = [{**talk, "threadId": f"t_{n}"} for n, talk in enumerate(TALKS.values())]
+        plan = {"url": served.url, "tools": [PICK], "talks": talks}
+        found = json.loads(run_node(["ag_ui_client.mjs"], stdin=json.dumps(plan)))
+        self.warnings = found["warnings"]
+        self._talks = dict(zip(TALKS, found["talks"], strict=True))
+
+    def __getitem__(self, name: str) -> Json:
+        return self._talks[name]  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def talks(served: Served) -> Talks:
+    return Talks(served)
+
+
+def said(talk: Json, role: str = "assistant") -> list[str]:
+    found = [one for one in talk["messages"] if one["role"] == role]
+    return [str(one["content"]) for one in found if one.get("content")]
+
+
+def kinds(turn: Json) -> list[str]:
+    return [event["type"] for event in turn["events"]]
+
+
+def test_the_client_warns_of_nothing(talks: Talks) -> None:
+    assert talks.warnings == []
+
+
+@pytest.mark.parametrize("name", TALKS)
+def test_every_byte_is_legal_and_the_client_drops_no_event(talks: Talks, name: str) -> None:
+    for turn in talks[name]["turns"]:
+        if turn["raw"] is not None:
+            events = read([turn["raw"].encode()])
+            check(events)
+            assert turn["events"] == events
+
+
+def test_reasoning_tools_sub_agents_steps_and_the_answer_become_messages(talks: Talks) -> None:
+    talk = talks["everything"]
+    assert "It is sunny in Paris" in said(talk)[-1]
+    assert "The weather in Paris decides this." in " ".join(said(talk, "reasoning"))
+    assert any("15C" in content for content in said(talk, "tool"))
+    [turn] = talk["turns"]
+    assert turn["outcome"] == "success"
+    assert {"STEP_STARTED", "SUBAGENT_STARTED", "ACTIVITY_SNAPSHOT"} <= set(kinds(turn))
+    [usage] = turn["events"][-1]["usage"]
+    assert (usage["inputTokens"], usage["outputTokens"]) == (502, 127)
+
+
+def test_a_scripted_agent_with_its_own_tool(talks: Talks) -> None:
+    talk = talks["server tool"]
+    assert [one["role"] for one in talk["messages"]] == [
+        *("user", "reasoning", "assistant", "tool", "assistant")
+    ]
+    [call] = talk["messages"][2]["toolCalls"]
+    assert call["function"] == {"name": "get_weather", "arguments": '{"city":"Paris"}'}
+    assert talk["messages"][3]["toolCallId"] == call["id"]
+    assert said(talk)[-1] == "It is clear.[^1]"
+    assert talk["turns"][0]["pending"] == []
+
+
+def test_sub_agents_are_attributed(talks: Talks) -> None:
+    [turn] = talks["sub-agents"]["turns"]
+    started = [one for one in turn["events"] if one["type"] == "SUBAGENT_STARTED"]
+    assert sorted(one["name"] for one in started) == ["mountains", "rivers"]
+    inner = {one.get("subagentRunId") for one in turn["events"] if one["type"] == "TOOL_CALL_START"}
+    assert inner == {None, *(one["subagentRunId"] for one in started)}
+
+
+def test_the_second_turn_knows_the_first_and_sends_it_back_once(talks: Talks) -> None:
+    talk = talks["memory"]
+    first, second = said(talk)
+    assert first == "one"
+    assert second.startswith("look_up() | one | None | ")
+    assert second.endswith(" | one | two")
+    assert second.count("15 C") == 1
+    roles = [one["role"] for one in talk["turns"][1]["sent"]["messages"]]
+    assert roles == ["user", "reasoning", "assistant", "tool", "assistant", "user"]
+
+
+def test_the_client_runs_its_own_tool(talks: Talks) -> None:
+    talk = talks["client tool"]
+    first, second = talk["turns"]
+    assert len(first["pending"]) == 1
+    assert second["pending"] == []
+    assert said(talk)[-1] == "A fine colour."
+    [call] = [call for one in talk["messages"] for call in one.get("toolCalls", ())]
+    assert (call["id"], call["function"]["name"]) == (first["pending"][0], "pick")
+
+
+@pytest.mark.parametrize(("name", "output"), [("approved", "sent to ada"), ("denied", "denied")])
+def test_an_interrupt_is_answered_by_resume(talks: Talks, name: str, output: str) -> None:
+    talk = talks[name]
+    assert [turn["outcome"] for turn in talk["turns"]] == ["interrupt", "success"]
+    assert output in " ".join(said(talk, "tool")).lower()
+    assert said(talk)[-1] == "Done."
+
+
+def test_the_clients_state_reaches_the_agent_and_comes_back(talks: Talks) -> None:
+    talk = talks["state"]
+    assert talk["turns"][1]["sent"]["state"] == {"count": 2}
+    assert talk["state"] == {"count": 3}
+
+
+def test_a_failure_is_an_error_without_its_secret_and_the_next_turn_may_follow(
+    talks: Talks,
+) -> None:
+    talk = talks["failure"]
+    assert len(talk["turns"]) == 2
+    for turn in talk["turns"]:
+        assert kinds(turn)[-1] == "RUN_ERROR"
+        assert "hunter2" not in json.dumps(turn)
+    assert "Half an ans" in said(talk)[0]
+
+
+def test_a_cancelled_run_says_so(talks: Talks) -> None:
+    [turn] = talks["cancel"]["turns"]
+    assert turn["outcome"] == "cancelled"
+    assert turn["events"][-1]["type"] == "RUN_FINISHED"
+    assert "error" not in turn
+
+
+@pytest.mark.parametrize("name", ["leave", "attach"])
+def test_a_client_that_comes_back_reads_the_whole_run(talks: Talks, name: str) -> None:
+    talk = talks[name]
+    assert said(talk) == said(talks["everything"])
+    assert said(talk, "reasoning") == said(talks["everything"], "reasoning")
+    assert said(talk, "tool") == said(talks["everything"], "tool")
+    assert talk["turns"][-1]["outcome"] == "success"
+
+
+def test_a_client_that_comes_back_to_a_run_that_waits_can_answer(talks: Talks) -> None:
+    talk = talks["attach while it waits"]
+    assert [turn["outcome"] for turn in talk["turns"]] == ["interrupt", "interrupt", "success"]
+    assert said(talk)[-1] == "Done."
