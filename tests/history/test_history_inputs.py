@@ -168,6 +168,31 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 ClientOutput("b", [TextPart(text="No")], True),
             ],
         ),
+        # the same as a message of Anthropic's API shows it, in its order
+        (
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "Wait."},
+                    {"type": "mcp_tool_use", "id": "a", "name": "f", "input": {"n": 1}},
+                    {"type": "mcp_tool_use", "id": "b", "name": "f", "input": {}},
+                    {"type": "mcp_tool_use", "id": "lost", "name": "f", "input": {}},
+                    {"type": "mcp_tool_result", "tool_use_id": "a", "content": "15 C"},
+                    {"type": "mcp_tool_result", "tool_use_id": "b", "is_error": True},
+                    {"type": "mcp_tool_result", "content": "nobody's"},
+                    {"type": "server_tool_use", "id": "c", "name": "web_search", "input": {}},
+                    {"type": "text", "text": "Done."},
+                ],
+            },
+            [
+                said("Wait.", "assistant"),
+                Use("a", "f", '{"n":1}'),
+                ClientOutput("a", [TextPart(text="15 C")]),
+                Use("b", "f", "{}"),
+                ClientOutput("b", [], True),
+                said("Done.", "assistant"),
+            ],
+        ),
         (
             {"role": "assistant", "id": "msg_1", "content": "Hello."},
             [Speech("assistant", [TextPart(text="Hello.")], "msg_1")],

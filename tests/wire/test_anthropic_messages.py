@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ from tailrace.core.items import (
 from tailrace.testing.strategies import Run, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.anthropic_messages import message_object
-from tailrace.wire.anthropic_messages.encoder import FORMAT
+from tailrace.wire.anthropic_messages.encoder import FORMAT, IN_DELTAS
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.anthropic_checker import MessageReader
@@ -534,6 +535,23 @@ def test_an_input_that_is_empty_is_said_to_be_whole() -> None:
     frames = flat(encoded(FORMAT, Script().begin().call(0, "t", "{}").events))
     [delta] = [event["delta"] for event in events_of(frames) if "delta" in event]
     assert delta == {"type": "input_json_delta", "partial_json": "{}"}
+
+
+def test_pydantic_ai_gets_the_input_of_a_server_s_call_in_deltas_alone() -> None:
+    script = scripts.everything()
+    events = events_of(flat(check_wire(IN_DELTAS, script.events)))
+    starts = [event for event in events if "content_block" in event]
+    indexes = [one["index"] for one in starts if one["content_block"]["type"] == "mcp_tool_use"]
+    assert len(indexes) > 1
+    assert all(starts[index]["content_block"]["input"] == {} for index in indexes)
+    pieces = dict.fromkeys(indexes, "")
+    for event in events:
+        if event.get("delta", {}).get("type") == "input_json_delta":
+            pieces[event["index"]] += event["delta"]["partial_json"]
+    usual = MessageReader().read(flat(encoded(FORMAT, script.events))).content
+    assert [json.loads(text) for text in pieces.values()] == [
+        usual[index]["input"] for index in indexes
+    ]
 
 
 def test_a_server_s_call_whose_arguments_are_broken_is_told_as_text() -> None:

@@ -2,9 +2,9 @@
 
 A string; a list of content parts; a message or a list of messages of OpenAI's two APIs, Anthropic
 or the Vercel AI SDK. It may contain outputs of the client's tools, answers to requests of the
-provider, and calls that the server executed (`mcp_call`). Reasoning and the provider's own calls
-are not read, because clients do not have them whole. The server replaces references to items by
-the items. The model reads any other JSON as JSON text.
+provider, and calls that the server executed (`mcp_call`, or `mcp_tool_use` with its result).
+Reasoning and the provider's own calls are not read, because clients do not have them whole. The
+server replaces references to items by the items. The model reads any other JSON as JSON text.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ _NOT_READ = (
     "redacted_thinking",
     "mcp_list_tools",
     "mcp_approval_request",
+    "mcp_tool_result",
+    "server_tool_use",
 )
 
 
@@ -140,12 +142,20 @@ def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[Given]:
     """The outputs among the parts of a message, the rest as a message, then the calls."""
     spoken: list[Piece] = []
     uses: list[Given] = []
+    results = {part.get("tool_use_id"): part for part in content if _is_server_result(part)}
     for part in content:
         kind = _type(part)
         if kind == "tool_result":
             yield from _output(part)
         elif kind == "tool_use":
             uses += _use(part)
+        elif kind == "mcp_tool_use":
+            if part.get("id") in results:
+                if spoken:
+                    yield Speech(role, spoken)
+                    spoken = []
+                yield from _use(part)
+                yield from _output(results[part["id"]])
         elif isinstance(kind, str) and "toolCallId" in part:
             yield from _client_output(part)
         elif kind not in _NOT_READ:
@@ -153,6 +163,10 @@ def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[Given]:
     if spoken:
         yield Speech(role, spoken, item_id)
     yield from uses
+
+
+def _is_server_result(part: Any) -> bool:
+    return _type(part) == "mcp_tool_result" and isinstance(part.get("tool_use_id"), str)
 
 
 def _type(value: Any) -> Any:

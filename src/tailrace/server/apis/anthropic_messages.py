@@ -47,7 +47,9 @@ class MessagesApi(OneWayApi):
         given = conversation(body)
         run_id = await self.runs.start(model, given, options=options(body))
         if stream:
-            return self.only_stream(anthropic_messages.FORMAT, run_id)
+            is_theirs = request.headers.get("user-agent", "").startswith("pydantic-ai")
+            wire = anthropic_messages.IN_DELTAS if is_theirs else anthropic_messages.FORMAT
+            return self.only_stream(wire, run_id)
         return await self.answer(request, run_id, anthropic_messages.message_object)
 
     async def count_tokens(self, request: Request) -> Response:

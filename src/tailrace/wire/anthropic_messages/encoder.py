@@ -58,14 +58,16 @@ class MessagesEncoder(AnswerEncoder[Frame]):
     A queue holds the blocks that are not closed. The first of them is being sent if `_head` is set.
     """
 
-    __slots__ = ("_cited", "_head", "_index", "_live", "_queue")
+    __slots__ = ("_cited", "_head", "_in_deltas", "_index", "_live", "_queue")
 
-    def __init__(self, state: State, *, joined: bool = False) -> None:
+    def __init__(self, state: State, *, joined: bool = False, in_deltas: bool = False) -> None:
         """Ready for the event after `state`, which it takes over; call `opening` next.
 
-        A client that has `joined` at this state has not seen superseded items.
+        A client that has `joined` at this state has not seen superseded items. `in_deltas` is where
+        it reads the input of a call that the server executes (`MessagesFormat`).
         """
         super().__init__(state)
+        self._in_deltas = in_deltas
         self._queue: deque[Block] = deque()
         self._index = 0
         self._head: bytes | None = None
@@ -174,8 +176,11 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         return frames
 
     def _start(self, block: Block) -> list[Frame]:
-        frames = [frame("content_block_start", index=self._index, content_block=block.start())]
-        delta = block.delta()
+        start, delta = block.start(), block.delta()
+        if self._in_deltas and start["type"] == "mcp_tool_use":
+            delta = ("input_json_delta", "partial_json", _json(start["input"]).decode())
+            start["input"] = {}
+        frames = [frame("content_block_start", index=self._index, content_block=start)]
         self._head, self._live, self._cited = b"", block.live(), 0
         if delta is not None:
             kind, field, text = delta
@@ -216,21 +221,31 @@ class MessagesEncoder(AnswerEncoder[Frame]):
 
 
 class MessagesFormat(ReplayFormat):
-    """`anthropic-messages`: for Anthropic's SDKs."""
+    """`anthropic-messages`: for Anthropic's SDKs.
 
-    name = "anthropic-messages"
+    The input of a call that the server executes is in the start of its block: Anthropic's SDKs and
+    the AI SDK read no deltas there. pydantic-ai reads only the deltas, and fails if the start has
+    an input, so it gets a variant of the format.
+    """
+
     heartbeat: Frame = frame("ping")
+
+    def __init__(self, *, in_deltas: bool = False) -> None:
+        """`in_deltas` is for pydantic-ai."""
+        self.name = "anthropic-messages-deltas" if in_deltas else "anthropic-messages"
+        self._in_deltas = in_deltas
 
     def at(self, state: State) -> MessagesEncoder:
         """An encoder for a client that has seen everything up to this state."""
-        encoder = MessagesEncoder(fork(state))
+        encoder = MessagesEncoder(fork(state), in_deltas=self._in_deltas)
         encoder.opening()
         return encoder
 
     def open(self, state: State) -> tuple[MessagesEncoder, list[Frame]]:
         """A replay in few frames, without superseded items."""
-        encoder = MessagesEncoder(fork(state), joined=True)
+        encoder = MessagesEncoder(fork(state), joined=True, in_deltas=self._in_deltas)
         return encoder, encoder.opening()
 
 
 FORMAT = MessagesFormat()
+IN_DELTAS = MessagesFormat(in_deltas=True)
