@@ -17,25 +17,32 @@ from tests.serving import Served
 DEADLINE = 60.0
 
 
-def listen(url: str, runs: int) -> subprocess.Popen[str]:
-    """A page that listens to a thread, from when it is open."""
-    page = subprocess.Popen(
-        [node_path(), "--experimental-eventsource", "run_events.mjs", url, str(runs)],
-        cwd=TESTS_JS,
-        env=node_env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert page.stderr is not None
-    assert page.stderr.readline() == "open\n"
-    return page
+def listen(url: str, runs: int) -> list[subprocess.Popen[str]]:
+    """Pages that listen to a thread, from when they are open: Node's own and npm's EventSource."""
+    pages = [
+        subprocess.Popen(
+            [node_path(), "--experimental-eventsource", "run_events.mjs", url, str(runs), *npm],
+            cwd=TESTS_JS,
+            env=node_env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for npm in ([], ["npm"])
+    ]
+    for page in pages:
+        assert page.stderr is not None
+        assert page.stderr.readline() == "open\n"
+    return pages
 
 
-def heard(page: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    said, errors = page.communicate(timeout=DEADLINE)
-    assert page.returncode == 0, errors
-    return [json.loads(line) for line in said.splitlines()]
+def heard(pages: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    """What both pages heard, which is the same."""
+    found = [page.communicate(timeout=DEADLINE) for page in pages]
+    assert [page.returncode for page in pages] == [0, 0], found
+    one, other = (said for said, _ in found)
+    assert one == other
+    return [json.loads(line) for line in one.splitlines()]
 
 
 def start(served: Served, thread_id: str, agent: str = "assistant") -> str:
@@ -52,11 +59,11 @@ def finish(served: Served, run_id: str) -> list[dict[str, Any]]:
 
 def test_a_page_that_listens_to_a_thread_hears_its_runs_by_their_names(tmp_path: Path) -> None:
     served = Served(tmp_path / "log.db")
-    page = listen(f"{served.url}/runs/conversation/events", 3)
+    pages = listen(f"{served.url}/runs/conversation/events", 3)
     agents = ("assistant", "broken", "assistant")
     runs = [start(served, "conversation", agent) for agent in agents]
     expected = [(n, one) for n, run_id in enumerate(runs, 1) for one in finish(served, run_id)]
-    found = heard(page)
+    found = heard(pages)
     ids = [one.pop("id") for one in found]
     assert found == [one for _, one in expected]
     assert [int(ident.partition(":")[0]) for ident in ids] == [n for n, _ in expected]
@@ -70,13 +77,13 @@ def test_a_page_misses_nothing_when_the_server_is_killed_under_it(tmp_path: Path
     """The page comes back, with its cursor, to whoever listens on that port."""
     served = Served(tmp_path / "log.db")
     port = served.url.rpartition(":")[2]
-    page = listen(f"{served.url}/threads/t/events", 2)
+    pages = listen(f"{served.url}/threads/t/events", 2)
     first = start(served, "t")
     expected = finish(served, first)
     served.kill()
     served.start(port)
     expected += finish(served, start(served, "t"))
-    found = heard(page)
+    found = heard(pages)
     assert [{k: v for k, v in one.items() if k != "id"} for one in found] == expected
     served.kill()
 

@@ -1,6 +1,10 @@
 // Listens with the platform's own EventSource, by names, as a page does: `node … run_events.mjs URL RUNS`.
 // Prints what it heard, one event a line, and leaves after so many runs have ended.
-const [url, runs] = process.argv.slice(2);
+// With a third argument, with the EventSource of the package `eventsource`.
+import { EventSource as Npm } from "eventsource";
+
+const [url, runs, npm] = process.argv.slice(2);
+const EventSource = npm ? Npm : globalThis.EventSource;
 const names = [
   "run.started", "run.finished", "run.error", "step.start", "step.finish", "text.start", "text.delta", "text.end",
   "tool.start", "tool.args", "tool.end", "tool.result", "run.gap",

@@ -83,3 +83,23 @@ def check(events: list[dict[str, Any]], *, complete: bool = True) -> None:
         if tag is not None:
             assert ("agent", None, tag) in opened, f"{event} of an agent that is not open"
     assert not complete or not running, "the stream has no end"
+
+
+def messages(events: list[dict[str, Any]]) -> list[Any]:
+    """What the events say, item by item, however they were cut into pieces."""
+    found: dict[tuple[str, Any], Any] = {}
+    for event in events:
+        kind, rest = event["type"], {k: v for k, v in event.items() if k != "delta"}
+        if kind in ("RUN_STARTED", "RUN_FINISHED") or kind.endswith("_START"):
+            found[kind, str(rest)] = rest
+        elif kind in _USES:
+            ident = (kind, event[_USES[kind][1]])
+            found[ident] = found.get(ident, "") + event["delta"]
+        elif kind in (
+            "TOOL_CALL_RESULT",
+            "STATE_SNAPSHOT",
+            "SUBAGENT_STARTED",
+            "SUBAGENT_FINISHED",
+        ):
+            found[kind, str(rest)] = rest
+    return sorted(map(str, found.items()))

@@ -1,0 +1,107 @@
+"""A strict client for each wire format, fed with the bytes of a response."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tailrace.core.sse import Parser
+from tests.wire import ag_ui_checker
+from tests.wire.anthropic_checker import MessageReader
+from tests.wire.chat_checker import ChatReader
+from tests.wire.openai_checker import Reader
+from tests.wire.vercel_checker import UiReader
+
+Json = dict[str, Any]
+
+
+class Held(NamedTuple):
+    """What a client holds after a response: the answer so far, and how the response ended."""
+
+    answer: Any
+    end: str
+
+
+def frames_of(content: bytes) -> list[bytes]:
+    """The frames with data; comments and the `retry:` line are no events."""
+    assert not content or content.endswith(b"\n\n"), content[-80:]
+    found = [frame + b"\n\n" for frame in content.split(b"\n\n") if frame]
+    return [frame for frame in found if b"data:" in frame]
+
+
+def held(name: str, frames: list[bytes]) -> Held:
+    """Read a whole response as a strict client of the format does."""
+    return _CLIENTS[name](frames)
+
+
+def _responses(frames: list[bytes]) -> Held:
+    assert frames[-1] == b"data: [DONE]\n\n"
+    final = Reader().read(frames).final
+    assert final is not None, "the response has no end"
+    return Held(final["output"], final["status"])
+
+
+def _chat(frames: list[bytes]) -> Held:
+    reader = ChatReader().read(frames)
+    assert reader.is_done
+    answer = [reader.said, reader.calls, reader.annotations, reader.images]
+    return Held(answer, reader.finish_reason or "error")
+
+
+def _messages(frames: list[bytes]) -> Held:
+    reader = MessageReader().read(frames)
+    assert reader.is_done
+    return Held(reader.content, reader.stop_reason or "error")
+
+
+def _ui(frames: list[bytes]) -> Held:
+    reader = UiReader().read(frames)
+    assert reader.is_done
+    return Held(reader.message, str(reader.ending))
+
+
+def _ag_ui(frames: list[bytes]) -> Held:
+    events = ag_ui_checker.read(frames)
+    ag_ui_checker.check(events)
+    last = events[-1]
+    return Held(ag_ui_checker.messages(events), last.get("outcome", last)["type"])
+
+
+def _task(frames: list[bytes]) -> Held:
+    events = _values(frames)
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == list(range(1, len(numbers) + 1)), "events are missing or repeated"
+    return Held(events, str(events[-1]["type"]))
+
+
+def _run(frames: list[bytes]) -> Held:
+    events = _values(frames)
+    names = [event.event for frame in frames for event in Parser().feed(frame)]
+    assert names == [event["type"] for event in events]
+    assert names[0] == "run.started"
+    assert sum(name in ("run.finished", "run.error") for name in names) <= 1
+    return Held(events, names[-1])
+
+
+def _agents(frames: list[bytes]) -> Held:
+    events = _values(frames)
+    assert all(event["event_type"] for event in events)
+    last = events[-1]
+    return Held(events, str(last.get("data", {}).get("type", last["event_type"])))
+
+
+def _values(frames: list[bytes]) -> list[Json]:
+    return [json.loads(event.data) for frame in frames for event in Parser().feed(frame)]
+
+
+_CLIENTS: dict[str, Callable[[list[bytes]], Held]] = {
+    "task": _task,
+    "run": _run,
+    "agents": _agents,
+    "openai-responses": _responses,
+    "openai-chat": _chat,
+    "anthropic-messages": _messages,
+    "vercel-ui": _ui,
+    "ag-ui": _ag_ui,
+}
