@@ -17,8 +17,10 @@ from starlette.websockets import WebSocketClose
 
 from tailrace.core.errors import NotFound, TailraceError
 from tailrace.core.ids import check_id
+from tailrace.runtime.blobs import BLOB_PATH
 from tailrace.runtime.store_retry import within
 from tailrace.server.guard import STORE_SECONDS, error_response, failure
+from tailrace.server.mount import prefixed
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Enter = Callable[[Request, str | None], Awaitable[None]]
@@ -40,6 +42,9 @@ class Router:
             await WebSocketClose()(scope, receive, send)
             return
         response = await self._response(scope, receive)
+        root = scope.get("root_path", "")
+        if root and not scope["path"].removeprefix(root).startswith(BLOB_PATH):
+            send = prefixed(root, send)
         await response(scope, receive, send)
 
     async def _response(self, scope: Scope, receive: Receive) -> ASGIApp:
