@@ -22,6 +22,7 @@ from tailrace.core.tool_output import OCTETS
 from tailrace.core.view import client_view
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
+from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
 from tailrace.server import request_fields
 from tailrace.server.access import visit
@@ -142,8 +143,14 @@ class NativeApi(HttpApi):
         return response
 
     async def agents(self, _request: Request) -> Response:
-        """The names of the agents, and the formats."""
-        return json_response({"agents": sorted(self.runs.agents), "formats": list(self.formats)})
+        """The names of the agents, the formats, and what each agent does with which tools."""
+        agents = self.runs.agents
+        found = {
+            "agents": sorted(agents),
+            "formats": list(self.formats),
+            "details": [agent_info(name, agents[name]) for name in sorted(agents)],
+        }
+        return json_response(found)
 
     async def threads(self, _request: Request) -> Response:
         """The newest threads."""
