@@ -64,6 +64,8 @@ lock: $(VENV)/.dev ## pin the dependencies again; UPGRADE=1 for the newest
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --group build --constraint requirements/dev.txt \
 		--output-file requirements/run.txt
+	$(COMPILE) pyproject.toml --extra all --group build --constraint requirements/dev.txt \
+		--output-file requirements/server.txt
 	$(COMPILE) --group agentscope --output-file requirements/agentscope.txt
 	$(COMPILE) --group install --output-file requirements/uv.txt
 	@scripts/node-env --lock clients/ts

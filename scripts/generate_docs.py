@@ -155,7 +155,7 @@ def settings() -> str:
         value = as_text(setting, setting.default)
         lines.append(f"| `{setting.name}` | `{value}` | {where} | {setting.help} |")
     lines.append("")
-    for cls, guide in ((Tailrace, "../how-to/postgres-redis.md"), (Agent, "../agents.md")):
+    for cls, guide in ((Tailrace, "../how-to/deploy.md"), (Agent, "../agents.md")):
         lines.append(f"## `{cls.__name__}(…)`\n")
         if cls is Tailrace:
             lines += ["Besides the settings above that are not of the command line alone:\n"]

@@ -1,0 +1,50 @@
+"""The files of a deployment agree with the settings and with each other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tailrace.settings import SETTINGS
+
+ROOT = Path(__file__).parents[1]
+FILES = {
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("Dockerfile", "compose.yaml", "deploy/nginx.conf", ".dockerignore")
+}
+
+
+def test_every_variable_of_the_files_is_a_setting() -> None:
+    known = {setting.variable for setting in SETTINGS.values()}
+    for name, text in FILES.items():
+        for variable in re.findall(r"\bTAILRACE_[A-Z_]+\b", text):
+            assert variable in known | {"TAILRACE_PUBLISH"}, f"{name}: {variable}"
+
+
+def test_the_image_runs_without_root_and_asks_whether_it_is_ready() -> None:
+    build, _, final = FILES["Dockerfile"].rpartition("\n\nFROM ")
+    assert "--require-hashes" in build
+    assert re.search(r"^USER [1-9]\d+$", final, re.MULTILINE)
+    assert "/ready" in final.partition("HEALTHCHECK")[2]
+    assert 'ENTRYPOINT ["tailrace"]' in final
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", FILES["Dockerfile"], re.MULTILINE):
+        for one in copied.split():
+            assert (ROOT / one).exists(), one
+            assert f"!{one}\n" in FILES[".dockerignore"], one
+
+
+def test_the_image_pins_the_drivers_that_the_compose_file_needs() -> None:
+    pins = (ROOT / "requirements" / "server.txt").read_text(encoding="utf-8")
+    for package in ("asyncpg", "redis", "openai", "anthropic", "mcp", "hatchling"):
+        assert re.search(rf"^{package}(\[\w+\])?==", pins, re.MULTILINE), package
+
+
+def test_nginx_names_every_server_of_the_compose_file() -> None:
+    compose, nginx = FILES["compose.yaml"], FILES["deploy/nginx.conf"]
+    servers = re.findall(r"^  (\S+): \*server$", compose, re.MULTILINE)
+    assert len(servers) == 2
+    assert re.findall(r"server (\S+):8000", nginx) == servers
+    assert len(re.findall(r"^  \S+: \*worker$", compose, re.MULTILINE)) == 2
+    [module] = set(re.findall(r"\b(examples\.\w+):app", compose))
+    assert (ROOT / f"{module.replace('.', '/')}.py").exists()
+    assert "proxy_buffering off" in nginx
