@@ -127,3 +127,10 @@ def test_a_transcript_shortens_long_entries_and_begins_with_the_summary() -> Non
     text = transcript(chain, longest=30)
     assert text.startswith("user: Summary of the conversat […]")
     assert text.endswith(f"user: {'x' * 24} […]")
+
+
+def test_a_summary_may_stand_for_the_input_of_its_own_run() -> None:
+    chain = states(turn(1), compacted(2, "run_2").end(), Run("Question 3?", 3))
+    text = json.dumps(history(chain, OPENAI).items)
+    assert text.index("It was about Paris.") < text.index("Question 3?")
+    assert not any(gone in text for gone in ("Question 1?", "Answer 1.", "Question 2?"))

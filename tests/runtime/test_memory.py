@@ -206,3 +206,27 @@ async def test_ten_turns_with_restarts_and_compaction_are_accepted_by_the_provid
     assert "Question 0?" not in str(provider.requests[-1])
     if mode != "stored" or api != "openai":
         assert "They spoke of the weather." in str(provider.requests[-1])
+
+
+async def test_a_run_may_compact_its_conversation_with_its_input_and_end(tmp_path: Path) -> None:
+    clerk = Clerk()
+    async with running(tmp_path, Agent("clerk", model=clerk)) as app:
+        await (await app.start("clerk", "Question 1?", thread="t")).result()
+        options = {"compact": True, "instructions": "Mind the names."}
+        run = await app.start("clerk", "Question 2?", thread="t", options=options)
+        result = await run.result()
+        assert (result.status, result.items) == ("completed", [])
+        assert result.object["compacted"]["run_id"] == run.id
+        assert "Question 1?" in clerk.asked_for[0]
+        assert "Question 2?" in clerk.asked_for[0]
+        await (await app.start("clerk", "Question 3?", thread="t")).result()
+        assert "They spoke of rivers." in clerk.sent[-1]
+        assert "Question 2?" not in clerk.sent[-1]
+
+
+async def test_a_conversation_that_cannot_be_compacted_fails_the_run(tmp_path: Path) -> None:
+    clerk = Agent("clerk", model=Clerk(fail("bad_request", "No.")), patience=HASTY)
+    async with running(tmp_path, clerk) as app:
+        result = await (await app.start("clerk", "?", options={"compact": True})).result()
+        assert result.error is not None
+        assert (result.status, result.error.message) == ("failed", "No.")

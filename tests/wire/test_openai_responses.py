@@ -37,7 +37,12 @@ from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import (
     DONE,
     FORMAT,
+    calls_of,
+    compaction_object,
+    compaction_run,
     input_items,
+    is_compaction,
+    outputs_of,
     own_id,
     references,
     resolved,
@@ -932,3 +937,41 @@ def test_the_id_of_an_image_names_the_item_that_holds_it() -> None:
     assert images
     assert state.root is not None
     assert {own_id(ident) for ident in shown} <= state.root.item_ids.keys()
+
+
+def compacted_run() -> Script:
+    script = Script().begin()
+    return script.add(ev.HistoryCompacted, summary="It was about Paris.", run_id=RUN)
+
+
+def test_a_compaction_refers_to_its_run() -> None:
+    found = compaction_object(compacted_run().add(ev.TaskCompleted).state)
+    assert (found["object"], found["usage"]["total_tokens"]) == ("response.compaction", 0)
+    (item,) = found["output"]
+    assert is_compaction(item)
+    assert compaction_run(item) == RUN
+    assert "Paris" not in str(found)
+
+
+@pytest.mark.parametrize("sealed", [None, 5, "gAAAAABpM0Yj-...=", "\u00e9", "aGVsbG8="])
+def test_a_compaction_of_another_server_refers_to_nothing(sealed: Any) -> None:
+    assert compaction_run({"type": "compaction", "encrypted_content": sealed}) is None
+
+
+def test_calls_and_outputs_of_an_input_are_found_by_id() -> None:
+    given = [
+        {"type": "function_call", "call_id": "call_1"},
+        {"type": "mcp_call", "id": "mcp_1"},
+        {"type": "custom_tool_call_output", "call_id": "call_2"},
+        {"role": "user", "content": "?"},
+        "text",
+    ]
+    assert calls_of(given) == {"call_1", "mcp_1"}
+    assert outputs_of(given) == {"call_2": "input[2].call_id"}
+    assert (calls_of("?"), outputs_of("?"), is_compaction("?")) == (set(), {}, False)
+    assert compaction_run("?") is None
+
+
+def test_a_response_that_continues_a_window_names_the_response() -> None:
+    script = Script(options={"previous_response_id": "resp_x"})
+    assert response_object(script.state)["previous_response_id"] == "resp_x"

@@ -32,7 +32,7 @@ from tailrace.ingest.base import Outcome
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime import handoff, takeover
 from tailrace.runtime.limits import named
-from tailrace.runtime.memory import compact
+from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
 from tailrace.runtime.output_types import InvalidOutput
 from tailrace.runtime.task import Task
@@ -110,6 +110,9 @@ class Loop:
         self.tools = await self.agent.open_tools(task)
         answered = self._is_resumed and takeover.has_answer(task.node)
         if not (self._is_resumed and task.node.items) and await self._refuses_input():
+            return
+        if task.task_id == task.run_id and task.options.get(COMPACT) is True:
+            await compact_all(self)
             return
         memory = self.agent.memory
         if memory is not None and task.task_id == task.run_id and not task.node.items:

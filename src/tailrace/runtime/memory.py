@@ -16,6 +16,7 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.errors import InvalidValue
+from tailrace.core.items import ErrorInfo
 from tailrace.history.compaction import compaction, transcript
 from tailrace.ports import Request
 from tailrace.runtime.model_call import call_model
@@ -55,6 +56,25 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidValue(f"Memory({name}={value!r}): write a number from 0 up.")
 
 
+COMPACT = "compact"
+"""The option of a run that compacts its conversation, its own input included, and ends."""
+
+
+async def compact_all(loop: Loop) -> None:
+    """Compact the whole conversation with the input of this run; the run ends without an answer."""
+    task, memory = loop.task, loop.agent.memory or Memory()
+    if task.node.compacted is not None:  # a worker was lost behind it
+        return
+    asked = task.options.get("instructions")
+    if isinstance(asked, str):
+        memory = msgspec.structs.replace(memory, instructions=f"{memory.instructions}\n\n{asked}")
+    made = await _summary(loop, memory, transcript(await task.chain(), longest=LONGEST))
+    if isinstance(made, str):
+        task.emit(ev.HistoryCompacted(task_id=task.task_id, summary=made, run_id=task.run_id))
+    else:
+        task.fail(made)
+
+
 async def compact(loop: Loop, memory: Memory) -> None:
     """Compact the older turns of the conversation, if it is too long."""
     task = loop.task
@@ -66,13 +86,16 @@ async def compact(loop: Loop, memory: Memory) -> None:
     if len(transcript(chain)) <= memory.max_tokens * CHARACTERS_PER_TOKEN:
         return
     last = chain[end - 1].root
-    summary = await _summary(loop, memory, transcript(chain, end, longest=LONGEST))
-    if summary is not None and last is not None:
-        task.emit(ev.HistoryCompacted(task_id=task.task_id, summary=summary, run_id=last.task_id))
+    made = await _summary(loop, memory, transcript(chain, end, longest=LONGEST))
+    if not isinstance(made, str):
+        message = f"The history could not be compacted: {made.message}"
+        task.notice(message, {"code": "not_compacted"})
+    elif last is not None:
+        task.emit(ev.HistoryCompacted(task_id=task.task_id, summary=made, run_id=last.task_id))
 
 
-async def _summary(loop: Loop, memory: Memory, text: str) -> str | None:
-    """What the model makes of a conversation; None, with a notice, if it makes nothing."""
+async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
+    """What the model makes of a conversation, or why it makes nothing."""
     task, agent = loop.task, loop.agent
     emitter = Unlogged(task.emitter, f"{task.run_id}_summary", agent.name, text)
     child = Task(emitter, emitter.run_id)
@@ -88,9 +111,4 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | None:
     made = "".join(message_texts(child.node)).strip()
     if outcome.status == "completed" and made:
         return made
-    error = outcome.error or no_answer(child.node)
-    task.notice(
-        f"The history could not be compacted: {error.message}",
-        {"code": "not_compacted"},
-    )
-    return None
+    return outcome.error or no_answer(child.node)

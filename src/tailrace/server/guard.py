@@ -77,7 +77,12 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "http":
+        if scope["type"] == "websocket":
+            refused = self._refusal(scope)
+            if refused is not None:
+                await deny(refused, scope, receive, send)
+                return
+        elif scope["type"] == "http":
             origin = _values(scope, b"origin")
             if len(origin) == 1 and origin[0].lower() in self._origins:
                 send = allowing(origin[0], send)
@@ -104,7 +109,7 @@ class Guard:
         for origin in _values(scope, b"origin"):
             if origin.lower() not in self._origins and origin_host(origin) not in self._hosts:
                 return error_response(403, "wrong_origin", _WRONG_ORIGIN)
-        if scope["method"] == "POST" and not self._any_body and _has_body(scope):
+        if scope.get("method") == "POST" and not self._any_body and _has_body(scope):
             kind = "".join(_values(scope, b"content-type")).partition(";")[0].strip()
             if kind.lower() != "application/json":
                 message = "Send the body as JSON, with content-type: application/json."
@@ -189,6 +194,9 @@ class ErrorResponse(Response):
             await super().__call__(scope, receive, send)
 
 
+INTERNAL = "The server made a mistake. Its log has the details."
+
+
 def error_response(status: int, code: str, message: str, param: str | None = None) -> Response:
     """An error as PROTOCOL.md, section 10, has it; OpenAI's clients read it too."""
     return ErrorResponse(status, code, message, param)
@@ -199,13 +207,26 @@ def json_response(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
+def status_of(error: TailraceError) -> int:
+    """The status of a request that raised this error."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
 def failure(error: TailraceError) -> Response:
     """The response to a request that raised this error."""
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-    response = error_response(status, error.code, str(error), getattr(error, "param", None))
+    status, param = status_of(error), getattr(error, "param", None)
+    response = error_response(status, error.code, str(error), param)
     if isinstance(error, LimitReached):
         response.headers["retry-after"] = str(error.retry_after)
     return response
+
+
+async def deny(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a WebSocket's handshake. Not every server can send the response: then it is 403."""
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        await response(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008})
 
 
 def truthy(value: Any) -> bool:

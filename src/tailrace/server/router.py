@@ -7,23 +7,22 @@ chunk would pass through them. Here a response is sent after its handler has ret
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocketClose
 
 from tailrace.core.errors import NotFound, TailraceError
 from tailrace.core.ids import check_id
 from tailrace.runtime.blobs import BLOB_PATH
 from tailrace.runtime.store_retry import within
-from tailrace.server.guard import STORE_SECONDS, error_response, failure
+from tailrace.server.guard import INTERNAL, STORE_SECONDS, deny, error_response, failure
 from tailrace.server.mount import prefixed
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
-Enter = Callable[[Request, str | None], Awaitable[None]]
+Enter = Callable[[HTTPConnection, str | None], Awaitable[None]]
 
 logger = logging.getLogger("tailrace")
 
@@ -31,21 +30,47 @@ logger = logging.getLogger("tailrace")
 class Router:
     """Sends each request to the handler of its path and method. `/runs/` is the same as `/runs`."""
 
-    def __init__(self, routes: Sequence[Route], enter: Enter | None = None) -> None:
-        """`enter` is awaited before a request is answered, and raises an error to refuse it."""
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        enter: Enter | None = None,
+        sockets: Mapping[str, Callable[[], ASGIApp]] | None = None,
+    ) -> None:
+        """`enter` is awaited before a request is answered, and raises an error to refuse it.
+
+        `sockets` make the handler of each WebSocket, by path.
+        """
         self._routes = routes
+        self._sockets = sockets or {}
         self._enter = enter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "websocket":
-            await WebSocketClose()(scope, receive, send)
+            await self._connect(scope, receive, send)
             return
         response = await self._response(scope, receive)
         root = scope.get("root_path", "")
         if root and not scope["path"].removeprefix(root).startswith(BLOB_PATH):
             send = prefixed(root, send)
         await response(scope, receive, send)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a WebSocket to its handler, after the same checks as for a request."""
+        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        connect = self._sockets.get(path)
+        answer = await self._admitted(HTTPConnection(scope), path if connect else None)
+        if answer is None and connect is None:
+            answer = error_response(404, NotFound.code, f"There is no WebSocket at {path}.")
+        elif answer is None and connect is not None:
+            try:
+                handler = connect()
+            except TailraceError as error:
+                answer = failure(error)
+            else:
+                await handler(scope, receive, send)
+        if answer is not None:
+            await deny(answer, scope, receive, send)
 
     async def _response(self, scope: Scope, receive: Receive) -> ASGIApp:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -56,7 +81,8 @@ class Router:
             match, found = route.matches(scope)
             if match is Match.FULL:
                 request = Request({**scope, **found}, receive)
-                return await self._admitted(request, route) or await _call(route.endpoint, request)
+                refused = await self._admitted(request, route.path)
+                return refused or await _call(route.endpoint, request)
             if match is Match.PARTIAL:
                 allowed |= route.methods or set()
         if (refused := await self._admitted(Request(scope), None)) is not None:
@@ -69,11 +95,11 @@ class Router:
         response.headers["allow"] = methods
         return response
 
-    async def _admitted(self, request: Request, route: Route | None) -> Response | None:
+    async def _admitted(self, request: HTTPConnection, route: str | None) -> Response | None:
         """None for a request that may pass, else its answer."""
         if self._enter is not None:
             try:
-                await self._enter(request, route.path if route is not None else None)
+                await self._enter(request, route)
             except TailraceError as error:
                 return failure(error)
         return None
@@ -92,5 +118,4 @@ async def _call(handler: Handler, request: Request) -> ASGIApp:
         return Response(status_code=400)  # the client left while it sent the request
     except Exception:
         logger.exception("%s %s failed", request.method, request.url.path)
-        message = "The server made a mistake. Its log has the details."
-        return error_response(500, "internal", message)
+        return error_response(500, "internal", INTERNAL)

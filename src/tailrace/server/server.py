@@ -60,7 +60,9 @@ class Server:
                 api.tickets = tickets
         self.routes = [route for api in apis for route in api.routes()]
         access = Access(runs, auth, limits, tickets)
-        self.app = AccessLog(Guard(Router(self.routes, access.enter), hosts, origins=origins))
+        sockets = {path: make for api in apis for path, make in api.sockets().items()}
+        router = Router(self.routes, access.enter, sockets)
+        self.app = AccessLog(Guard(router, hosts, origins=origins))
 
     def stop(self) -> None:
         """End all streams, and leave the runs to other servers."""

@@ -71,7 +71,7 @@ class Connections:
     """The streams that a server has open."""
 
     def __init__(self) -> None:
-        self._open: set[SseResponse] = set()
+        self._open: set[Connection] = set()
         self._stopping = False
         self._none_open = asyncio.Event()
         self._none_open.set()
@@ -81,10 +81,14 @@ class Connections:
 
     def response(self, source: StreamSource) -> SseResponse:
         """A response that sends this source; `LimitReached` if the sender has too many."""
-        sender = visit.get(None)
-        if sender is not None and sender.allowance is not None and not sender.runs.started:
-            sender.allowance.check_stream()
-        return SseResponse(source, self, sender)
+        return SseResponse(source, self, self.sender())
+
+    def sender(self) -> Visit | None:
+        """The sender of the current request; `LimitReached` if it has too many streams open."""
+        found = visit.get(None)
+        if found is not None and found.allowance is not None and not found.runs.started:
+            found.allowance.check_stream()
+        return found
 
     def stop(self) -> None:
         """End all streams, and each later stream as soon as it begins. Clients connect again."""
@@ -98,7 +102,7 @@ class Connections:
             async with asyncio.timeout(SETTLE_SECONDS):
                 await self._none_open.wait()
 
-    def enter(self, stream: SseResponse) -> None:
+    def enter(self, stream: Connection) -> None:
         """Register a stream that begins."""
         self._open.add(stream)
         self._none_open.clear()
@@ -108,7 +112,7 @@ class Connections:
         if self._check is None:
             self._check_later()
 
-    def leave(self, stream: SseResponse) -> None:
+    def leave(self, stream: Connection) -> None:
         """Remove a stream that has ended."""
         self._open.discard(stream)
         stream.count(-1)
@@ -143,20 +147,20 @@ class Connections:
             self._recheck = None
 
 
-class SseResponse:
-    """Sends a stream until it ends, the client leaves or the server stops."""
+Reason = Literal["left", "slow", "stopping", "refused", "expired", "over"]
+"""Why a connection ends before its stream does; `over` if it does not."""
 
-    __slots__ = ("_begun", "_connections", "_sender", "_source", "_task", "_why", "writing_since")
 
-    def __init__(
-        self, source: StreamSource, connections: Connections, sender: Visit | None = None
-    ) -> None:
-        self._source = source
+class Connection:
+    """An open connection: it counts for its sender, and can be cut from outside of its task."""
+
+    __slots__ = ("_connections", "_sender", "_task", "_why", "writing_since")
+
+    def __init__(self, connections: Connections, sender: Visit | None) -> None:
         self._sender = sender
         self._connections = connections
-        self._begun = False
         self._task: asyncio.Task[Any] | None = None
-        self._why: Literal["left", "slow", "stopping", "refused", "over"] | None = None
+        self._why: Reason | None = None
         self.writing_since: float | None = None
 
     def count(self, change: int) -> None:
@@ -173,11 +177,24 @@ class SseResponse:
         except TailraceError:
             return True
 
-    def cut(self, why: Literal["left", "slow", "stopping", "refused"]) -> None:
+    def cut(self, why: Reason) -> None:
         """End the stream early. The first reason counts."""
         if self._why is None and self._task is not None:
             self._why = why
             self._task.cancel()
+
+
+class SseResponse(Connection):
+    """Sends a stream until it ends, the client leaves or the server stops."""
+
+    __slots__ = ("_begun", "_source")
+
+    def __init__(
+        self, source: StreamSource, connections: Connections, sender: Visit | None = None
+    ) -> None:
+        super().__init__(connections, sender)
+        self._source = source
+        self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request; a HEAD request with the headers alone.
@@ -202,7 +219,7 @@ class SseResponse:
             if self._why is None or self._task is None or self._task.uncancel() > 0:
                 raise  # not by `cut`
             if self._why == "slow":
-                await _reset(send)
+                await reset(send)
             if self._why not in ("stopping", "refused"):
                 return
             reason = "The server is stopping; connect again."
@@ -285,12 +302,12 @@ class LargeJsonResponse:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await asyncio.sleep(0)  # `send` waits only for a client that does not read
         except TimeoutError:
-            await _reset(send)
+            await reset(send)
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _reset(send: Send) -> None:
+async def reset(send: Send) -> None:
     """Reset the connection of a client that refuses to read.
 
     ASGI has no message for this. A server that closes the connection keeps the unread bytes until

@@ -49,6 +49,10 @@ class HttpApi:
         """The routes of this API."""
         raise NotImplementedError
 
+    def sockets(self) -> dict[str, Callable[[], ASGIApp]]:
+        """The WebSockets of this API: what makes the handler of each, by path."""
+        return {}
+
     async def object(self, run_id: str, view: Callable[[State], dict[str, Any]]) -> ASGIApp:
         """The run as one object. Requests at the same time share the bytes of a large run."""
         look = await self.runs.look(run_id)

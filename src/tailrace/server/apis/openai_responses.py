@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -10,16 +12,28 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
+from tailrace.history.compaction import SUMMARY
+from tailrace.runtime.agent import Agent
+from tailrace.runtime.memory import COMPACT
 from tailrace.runtime.task import runs_of_item
 from tailrace.server import request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response, truthy
 from tailrace.server.request_body import read_json
+from tailrace.server.responses_socket import ResponsesSocket, Window
 from tailrace.server.resume_point import resume_point
 from tailrace.wire import openai_responses
 
+Json = dict[str, Any]
+
 MAX_ITEMS = 100
 """How many input items an answer holds."""
+
+
+class PreviousResponseNotFound(NotFound):
+    """The response that a request continues is not stored, or belongs to another owner."""
+
+    code = "previous_response_not_found"
 
 
 class ResponsesApi(HttpApi):
@@ -30,6 +44,7 @@ class ResponsesApi(HttpApi):
         one = "/v1/responses/{response_id}"
         return [
             Route("/v1/responses", self.create_response, methods=["POST"]),
+            Route("/v1/responses/compact", self.compact, methods=["POST"]),
             Route(one, self.get_response, methods=["GET"]),
             Route(one, self.delete_response, methods=["DELETE"]),
             Route(f"{one}/cancel", self.cancel_response, methods=["POST"]),
@@ -38,29 +53,107 @@ class ResponsesApi(HttpApi):
             Route("/v1/models/{agent}", self.get_model, methods=["GET"]),
         ]
 
+    def sockets(self) -> dict[str, Callable[[], ASGIApp]]:
+        """`/v1/responses` takes a WebSocket, too."""
+        return {"/v1/responses": partial(ResponsesSocket, self.begin, self.connections)}
+
     async def create_response(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
         body = await read_json(request)
-        model = request_fields.text(body, "model", "name one of GET /agents")
-        asked = request_fields.response_input(body)
         stream = request_fields.optional(body, "stream", bool)
-        previous = request_fields.optional_id(body, "previous_response_id")
-        run_id = await self.runs.start(
-            model,
-            await self._resolved(asked),
-            previous_run_id=_run_id_of(previous) if previous is not None else None,
-            options=request_fields.response_options(body),
-            metadata=request_fields.response_metadata(body),
-            forget=body.get("store") is False,
-        )
+        run_id = await self.begin(body)
         if stream:
             return self.stream(openai_responses.FORMAT, run_id)
         if body.get("background") is not True:
             await self.ended(run_id)
         return await self.object(run_id, openai_responses.response_object)
 
+    async def begin(self, body: Json, window: Window | None = None) -> str:
+        """Start the run of a request, which may continue the window of its connection."""
+        model = request_fields.text(body, "model", "name one of GET /agents")
+        given = await self._resolved(request_fields.response_input(body))
+        options = request_fields.response_options(body)
+        previous = request_fields.optional_id(body, "previous_response_id")
+        earlier: list[Json] = []
+        if window is not None and window.response_id == previous:
+            earlier, continued = window.items, None
+            options["previous_response_id"] = previous
+        else:
+            continued = await self._previous(previous)
+        await self._check_outputs(given, earlier, continued)
+        if earlier:
+            new = given if isinstance(given, list) else [{"role": "user", "content": given}]
+            given = [*earlier, *new]
+        return await self.runs.start(
+            model,
+            given,
+            previous_run_id=continued,
+            options=options,
+            metadata=request_fields.response_metadata(body),
+            forget=body.get("store") is False,
+        )
+
+    async def _previous(self, response_id: str | None) -> str | None:
+        """The run that a request continues. A response with `store: false` is not stored."""
+        if response_id is None:
+            return None
+        run_id = _run_id_of(response_id)
+        found = await self.runs.find(run_id)
+        if found is not None:
+            root = (await self.runs.look(run_id)).state.root
+            options = root.facts.get("options") if root is not None else None
+            if not isinstance(options, dict) or options.get("store") is not False:
+                return run_id
+        raise PreviousResponseNotFound(
+            f"Response {response_id} is not stored here. Send the whole conversation in `input`.",
+            param="previous_response_id",
+        )
+
+    async def _check_outputs(self, given: Any, earlier: list[Json], previous: str | None) -> None:
+        """Refuse the output of a call that the conversation does not have."""
+        left = openai_responses.outputs_of(given)
+        known = openai_responses.calls_of(given) | openai_responses.calls_of(earlier)
+        seen: set[str] = set()
+        while left.keys() - known and previous is not None and previous not in seen:
+            seen.add(previous)  # a deleted run's id can be used again, further down
+            if await self.runs.find(previous) is None:
+                break
+            root = (await self.runs.look(previous)).state.root
+            assert root is not None
+            known |= root.calls.keys() | openai_responses.calls_of(root.facts.get("input"))
+            previous = root.facts.get("previous_run_id")
+        for call_id, param in left.items():
+            if call_id not in known:
+                raise CallerError(
+                    f"The conversation has no call {call_id[:80]}; send its `function_call` before "
+                    "its output, or the `previous_response_id` of the response with the call.",
+                    param=param,
+                )
+
+    async def compact(self, request: Request) -> ASGIApp:
+        """Compact a conversation: `output` is the `input` of the response that continues it."""
+        body = await read_json(request)
+        model = request_fields.text(body, "model", "name one of GET /agents")
+        self.runs.check_agent(model)
+        if not isinstance(self.runs.agents[model], Agent):
+            message = f"Agent {model!r} is a function without a model, so it compacts nothing."
+            raise CallerError(message, param="model")
+        previous = await self._previous(request_fields.optional_id(body, "previous_response_id"))
+        given = None
+        if body.get("input") is not None or previous is None:
+            given = await self._resolved(request_fields.response_input(body))
+        options = {COMPACT: True, **request_fields.response_options(body)}
+        run_id = await self.runs.start(model, given, previous_run_id=previous, options=options)
+        await self.ended(run_id)
+        state = (await self.runs.look(run_id)).state
+        if state.root is not None and state.root.compacted is not None:
+            return json_response(openai_responses.compaction_object(state))
+        failed = json_response({"error": openai_responses.response_object(state)["error"]}, 500)
+        failed.headers["x-should-retry"] = "false"
+        return failed
+
     async def _resolved(self, given: Any) -> Any:
-        """The input, with each item reference replaced by its item.
+        """The input, with each reference replaced: an item by itself, a compaction by its summary.
 
         The items are stored with the new run, so deleting the other run loses nothing.
         """
@@ -74,7 +167,24 @@ class ResponsesApi(HttpApi):
                         items |= {item["id"]: item for item in output}
             if ident not in items:
                 raise NotFound(f"Item {ident[:80]} is not stored here; send the item itself.")
-        return openai_responses.resolved(given, items)
+        found = openai_responses.resolved(given, items)
+        if not isinstance(found, list):
+            return found
+        return [
+            await self._summary(item, f"input[{index}]")
+            if openai_responses.is_compaction(item)
+            else item
+            for index, item in enumerate(found)
+        ]
+
+    async def _summary(self, item: Json, param: str) -> Json:
+        """The message that a compaction item stands for."""
+        run_id = openai_responses.compaction_run(item)
+        if run_id is not None and await self.runs.exists(run_id):
+            root = (await self.runs.look(run_id)).state.root
+            if root is not None and root.compacted is not None:
+                return {"role": "user", "content": SUMMARY + root.compacted["summary"]}
+        raise NotFound("This compaction is not stored here; compact again.", param=param)
 
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -89,6 +90,73 @@ def response_object(state: State) -> Json:
         shown["usage"] = usage_json(state)
         _end(shown, root)
     return shown
+
+
+def compaction_object(state: State) -> Json:
+    """A run that compacted its conversation, as `POST /responses/compact` returns it."""
+    root = state.root
+    assert root is not None
+    item = {"type": "compaction", "id": f"cmp_{root.task_id}", "encrypted_content": _sealed(root)}
+    return {
+        "id": response_id(root.task_id),
+        "object": "response.compaction",
+        "created_at": int(root.facts.get("created_at", 0)),
+        "output": [item],
+        "usage": usage_json(state),
+    }
+
+
+_SEAL = b"tailrace compaction "
+
+
+def _sealed(root: TaskNode) -> str:
+    """An opaque reference to the run: the summary stays in the log."""
+    return urlsafe_b64encode(_SEAL + root.task_id.encode()).decode()
+
+
+def compaction_run(item: Any) -> str | None:
+    """The run that a compaction item refers to; None for an item that is not of ours."""
+    sealed = item.get("encrypted_content") if isinstance(item, dict) else None
+    if not isinstance(sealed, str):
+        return None
+    try:
+        found = urlsafe_b64decode(sealed.encode()).decode()
+    except ValueError:
+        return None
+    return found.removeprefix(_SEAL.decode()) if found.startswith(_SEAL.decode()) else None
+
+
+def is_compaction(item: Any) -> bool:
+    """Whether an input item stands for a compacted conversation."""
+    return isinstance(item, dict) and item.get("type") == "compaction"
+
+
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_CALLS = ("function_call", "custom_tool_call", "mcp_call")
+
+
+def calls_of(given: Any) -> set[str]:
+    """The ids of the calls that an `input` contains."""
+    items = given if isinstance(given, list) else []
+    return {_call_id(item) for item in items if _kind(item) in _CALLS}
+
+
+def outputs_of(given: Any) -> dict[str, str]:
+    """The outputs of client functions in an `input`: their call ids, each with its field."""
+    items = given if isinstance(given, list) else []
+    return {
+        _call_id(item): f"input[{index}].call_id"
+        for index, item in enumerate(items)
+        if _kind(item) in _OUTPUTS
+    }
+
+
+def _kind(item: Any) -> Any:
+    return item.get("type") if isinstance(item, dict) else None
+
+
+def _call_id(item: Json) -> str:
+    return str(item.get("call_id") or item.get("id"))
 
 
 def input_items(state: State) -> list[Json]:
@@ -233,6 +301,8 @@ def begun_response(state: State) -> Json:
     options = facts.get("options")
     if isinstance(options, dict):
         shown |= _whole(echoed(options))
+        if not previous and isinstance(options.get("previous_response_id"), str):
+            shown["previous_response_id"] = options["previous_response_id"]
     return shown
 
 

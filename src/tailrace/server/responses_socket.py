@@ -1,0 +1,223 @@
+"""OpenAI's Responses API over a WebSocket: each `response.create` message is a run.
+
+The events are those of the HTTP stream, a JSON text each. A connection has one response at a time;
+later messages wait. A client that closes the connection leaves its run as a client of the HTTP
+stream does: the run goes on, and can be retrieved by its id.
+
+A response with `store: false` can be continued on its own connection only. The connection keeps its
+conversation in memory, because the run is deleted soon after its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from tailrace.core.errors import CallerError, Stopping, TailraceError
+from tailrace.runtime.runs import Runs
+from tailrace.runtime.store_retry import within
+from tailrace.server.access import visit
+from tailrace.server.auth import Unauthorized
+from tailrace.server.guard import INTERNAL, STORE_SECONDS, status_of
+from tailrace.server.request_body import MAX_BODY_BYTES, decode_json, too_large
+from tailrace.server.run_stream import RunStream
+from tailrace.server.sse_response import Connection, Connections, reset
+from tailrace.wire import openai_responses
+
+Json = dict[str, Any]
+
+OPEN_SECONDS = 3600.0
+"""How long a connection may be open (Open Responses, "WebSocket Reconnects")."""
+
+WAITING = 16
+"""How many messages may wait for the end of a response. Then the client has to wait, too."""
+
+logger = logging.getLogger("tailrace")
+
+
+class ConnectionExpired(CallerError):
+    """A WebSocket was open for an hour; open another."""
+
+    code = "websocket_connection_limit_reached"
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The conversation up to a response that is not stored: its items, as an `input` has them."""
+
+    response_id: str
+    items: list[Json]
+
+
+Begin = Callable[[Json, Window | None], Awaitable[str]]
+"""Starts the run of a request, which may continue a window; returns the run's id."""
+
+_CLOSE: dict[type[TailraceError], int] = {
+    Stopping: 1012,  # service restart
+    ConnectionExpired: 1001,  # going away
+    Unauthorized: 1008,  # policy violation
+}
+
+
+class ResponsesSocket(Connection):
+    """One client at `/v1/responses`, from the handshake to the end of its connection."""
+
+    def __init__(self, begin: Begin, connections: Connections) -> None:
+        super().__init__(connections, connections.sender())
+        self._begin = begin
+        self._window: Window | None = None
+        self._messages: asyncio.Queue[Message] = asyncio.Queue(WAITING)
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the client until it leaves or the server ends the connection."""
+        await receive()  # websocket.connect
+        await send({"type": "websocket.accept"})
+        self._task = asyncio.current_task()
+        reader = asyncio.ensure_future(self._read(receive))
+        expiry = asyncio.get_running_loop().call_later(OPEN_SECONDS, self.cut, "expired")
+        self._connections.enter(self)
+        try:
+            while True:
+                await self._answer(await self._messages.get(), send)
+        except asyncio.CancelledError:
+            if self._why is None or self._task is None or self._task.uncancel() > 0:
+                raise  # not by `cut`
+            if self._why == "slow":
+                await reset(send)
+        except OSError:
+            return  # the client is gone
+        finally:
+            reader.cancel()
+            expiry.cancel()
+            self._connections.leave(self)
+        if (last := _LAST.get(self._why)) is not None:
+            await _send(send, _error(last))
+            await send({"type": "websocket.close", "code": _CLOSE[type(last)]})
+
+    async def _read(self, receive: Receive) -> None:
+        while (message := await receive())["type"] != "websocket.disconnect":
+            await self._messages.put(message)
+        self.cut("left")
+
+    async def _answer(self, message: Message, send: Send) -> None:
+        """Answer one message: the events of its response, or an error."""
+        window, body = self._window, {}
+        try:
+            body = _object(message)
+            _check(body)
+            run_id = await self._start(body, window)
+            await self._stream(run_id, send)
+            if body.get("store") is False:
+                self._window = await _window(self._runs, run_id)
+        except TailraceError as error:
+            if window is not None and body.get("previous_response_id") == window.response_id:
+                self._window = None  # Open Responses: a failed turn evicts what it continues
+            await _send(send, _error(error))
+        except (OSError, asyncio.CancelledError):
+            raise
+        except Exception:
+            logger.exception("a message at /v1/responses failed")
+            about = {"type": "internal", "code": "internal", "message": INTERNAL, "param": None}
+            await _send(send, {"type": "error", "status": 500, "error": about})
+
+    async def _start(self, body: Json, window: Window | None) -> str:
+        """Begin the run of a message. It counts as a request of its own."""
+        sender = self._sender
+        assert sender is not None
+        if not await self.is_allowed():
+            raise Unauthorized("The API key is no longer valid.")
+        quota = None
+        if sender.allowance is not None:
+            sender.allowance.request()
+            quota = sender.allowance.runs
+        visit.set(replace(sender, runs=sender.runs.of(sender.runs.owner or "", quota)))
+        # This connection is the stream of the run, so it must not count against its own limit.
+        self.count(-1)
+        try:
+            with within(STORE_SECONDS):
+                return await self._begin(body, window)
+        finally:
+            self.count(1)
+
+    @property
+    def _runs(self) -> Runs:
+        return visit.get().runs
+
+    async def _stream(self, run_id: str, send: Send) -> None:
+        source = RunStream(self._runs, openai_responses.FORMAT, run_id)
+        rest = b""
+        try:
+            while (chunk := await source.next()) is not None:
+                *frames, rest = (rest + chunk).split(b"\n\n")
+                for frame in frames:
+                    await self._write(send, frame)
+                if source.over:
+                    return
+        finally:
+            await source.close()
+
+    async def _write(self, send: Send, frame: bytes) -> None:
+        """Send the data of a frame. Heartbeats and `[DONE]` belong to the HTTP stream."""
+        _, _, data = frame.partition(b"data: ")
+        if data.startswith(b"{"):
+            self.writing_since = time.monotonic()
+            await send({"type": "websocket.send", "text": data.decode()})
+            self.writing_since = None
+
+
+_LAST: dict[str, TailraceError] = {
+    "stopping": Stopping("The server is stopping; connect again."),
+    "refused": Unauthorized("The API key is no longer valid."),
+    "expired": ConnectionExpired("The connection was open for an hour; connect again."),
+}
+"""The last error of a connection that the server ends."""
+
+
+def _object(message: Message) -> Json:
+    """The JSON object in a message."""
+    sent = message.get("text")
+    raw = sent.encode() if sent is not None else message.get("bytes") or b""
+    if len(raw) > MAX_BODY_BYTES:
+        raise too_large()
+    body = decode_json(raw)
+    if not isinstance(body, dict):
+        raise CallerError("The message must be a JSON object.")
+    return body
+
+
+def _check(body: Json) -> None:
+    """Refuse what a WebSocket cannot do. `stream` is ignored: there is always a stream."""
+    if body.get("type") != "response.create":
+        raise CallerError('`type` must be "response.create".', param="type")
+    if body.get("background") is True:
+        advice = "`background` does not work over a WebSocket; use POST /v1/responses."
+        raise CallerError(advice, param="background")
+    if body.get("generate") is False:
+        raise CallerError("`generate: false` is not supported; leave it out.", param="generate")
+
+
+async def _window(runs: Runs, run_id: str) -> Window | None:
+    """The conversation up to a run's end; None if it is too large to be kept."""
+    state = (await runs.look(run_id)).state
+    response = openai_responses.response_object(state)
+    items = [*openai_responses.input_items(state), *response["output"]]
+    if len(msgspec.json.encode(items)) > MAX_BODY_BYTES:
+        return None
+    return Window(response["id"], items)
+
+
+def _error(error: TailraceError) -> Json:
+    """An error as an event, with the status that a request would get."""
+    param = getattr(error, "param", None)
+    about = {"type": error.code, "code": error.code, "message": str(error), "param": param}
+    return {"type": "error", "status": status_of(error), "error": about}
+
+
+async def _send(send: Send, event: Json) -> None:
+    await send({"type": "websocket.send", "text": msgspec.json.encode(event).decode()})

@@ -1,0 +1,73 @@
+"""The application of the Responses tests: agents whose answer is what their model was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tailrace import Agent, Tailrace, Task, tool
+from tailrace.history import history
+from tailrace.models import Scripted, call, say, think
+from tailrace.ports import Request, ToolSpec
+from tailrace.runtime.agent_functions import AgentFunction
+
+
+class Reader(Scripted):
+    """Calls the first tool that it has, then says as JSON what it reads; it also summarizes."""
+
+    def __init__(self) -> None:
+        super().__init__([say("-")], name="reader")
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        return Scripted(self._answer(request), name=self.name).stream(request)
+
+    def _answer(self, request: Request) -> list[Any]:
+        read = history(request.chain, "openai_chat", task_id=request.task_id).items
+        tools = [one.name for one in request.tools if isinstance(one, ToolSpec)]
+        if (request.instructions or "").startswith("Summarize"):
+            return [say(f"They said: {read[-1]['content']}")]
+        if tools and request.tool_choice != "none" and read[-1]["role"] != "tool":
+            chosen = request.tool_choice if request.tool_choice in tools else tools[0]
+            return [think("Which city?"), call(str(chosen), location="San Francisco")]
+        known = ("instructions", "temperature", "top_p", "max_output_tokens", "effort", "summary")
+        asked: dict[str, Any] = {name: getattr(request, name) for name in known}
+        asked |= {"tool_choice": request.tool_choice, "parallel_calls": request.parallel_calls}
+        asked |= {"tools": tools, "read": [one["content"] for one in read]}
+        asked["output"] = None
+        if request.output is not None:
+            asked["output"] = [request.output.name, request.output.schema, request.output.strict]
+        return [think("Hm."), say(json.dumps(asked))]
+
+
+@tool
+async def look_up(location: str) -> str:
+    """Looks a place up."""
+    return f"{location} is foggy."
+
+
+async def hello(task: Task) -> str:
+    return json.dumps(task.options)
+
+
+async def endless(task: Task) -> None:
+    with task.message() as message:
+        while True:
+            message.text("tick ")
+            await asyncio.sleep(0.02)
+
+
+async def broken(_task: Task) -> None:
+    raise RuntimeError("broken")
+
+
+agents: dict[str, AgentFunction] = {
+    "reader": Agent("reader", model=Reader(), instructions="Be brief."),
+    "tooled": Agent("tooled", model=Reader(), tools=[look_up]),
+    "hello": hello,
+    "endless": endless,
+    "broken": broken,
+}
+app = Tailrace(agents, os.environ.get("TAILRACE_TEST_DB", ":memory:"))
