@@ -65,6 +65,25 @@ async def broken(_task: Task) -> None:
 
 agents: dict[str, AgentFunction] = {
     "reader": Agent("reader", model=Reader(), instructions="Be brief."),
+    "fixed": Agent(
+        "fixed",
+        model=Reader(),
+        temperature=0.2,
+        top_p=0.9,
+        max_output_tokens=100,
+        effort="low",
+        parallel_calls=False,
+        output={"type": "object", "title": "mine"},
+    ),
+    "closed": Agent("closed", model=Reader(), client_options=()),
+    "listed": Agent(
+        "listed",
+        model=Reader(),
+        temperature=0.2,
+        top_p=0.9,
+        effort="low",
+        client_options=["temperature", "reasoning"],
+    ),
     "tooled": Agent("tooled", model=Reader(), tools=[look_up]),
     "hello": hello,
     "endless": endless,

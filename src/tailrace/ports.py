@@ -453,6 +453,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """How reasoning is summarized; None leaves it to the provider."""
     max_output_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
     history: Mode = "drop"
     store: bool | None = None
     """Whether the provider stores the response; None: unless `history` is `encrypted`."""

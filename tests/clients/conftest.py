@@ -15,3 +15,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server = Served(tmp_path_factory.mktemp("served") / "runs.db")
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Agents that say what their model was asked: one process for all tests of the session."""
+    database = tmp_path_factory.mktemp("reading") / "runs.db"
+    server = Served(database, "tests.responses_app:app")
+    yield server
+    server.kill()

@@ -64,12 +64,9 @@ REQUIRED: dict[str, tuple[type, ...]] = {
 """The fields that the specification requires of every response object."""
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    database = tmp_path_factory.mktemp("served") / "runs.db"
-    server = Served(database, "tests.responses_app:app")
-    yield server
-    server.kill()
+@pytest.fixture
+def served(reading: Served) -> Served:
+    return reading
 
 
 def checked(response: Json) -> Json:

@@ -100,7 +100,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     config: Json = {}
     if request.output is not None:
         config["format"] = {"type": "json_schema", "schema": request.output.schema}
-    # Thinking excludes a forced tool and a temperature. The caller's demands on the answer win.
+    # Thinking excludes a forced tool, a temperature and `top_p`. The caller's demands win.
     forced = request.tools and request.tool_choice not in (None, "auto", "none")
     if "claude" in model and not _BY_BUDGET.search(model):
         _adapt(body, config, request, forced=bool(forced))
@@ -111,6 +111,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     body["output_config"] = config or None
     if "thinking" not in body:
         body["temperature"] = request.temperature
+        body["top_p"] = request.top_p
     return with_options(body, request.options)
 
 

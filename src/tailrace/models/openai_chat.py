@@ -65,6 +65,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     if host == OPENAI:
         body["store"] = request.store
     body["temperature"] = request.temperature
+    body["top_p"] = request.top_p
     return with_options(body, request.options)
 
 

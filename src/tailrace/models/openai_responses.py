@@ -82,6 +82,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
     body["reasoning"] = {key: value for key, value in reasoning.items() if value} or None
     body["max_output_tokens"] = request.max_output_tokens
     body["temperature"] = request.temperature
+    body["top_p"] = request.top_p
     return with_options(body, request.options)
 
 

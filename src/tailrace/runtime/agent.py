@@ -17,6 +17,7 @@ from typing import Any, get_args
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
 from tailrace.ports import Effort, Model, Summary
+from tailrace.runtime.client_options import CLIENT_OPTIONS, allowed_options
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.loop import Loop
@@ -67,9 +68,12 @@ class Agent:
 
     `limits` bound turns, tokens, cost and time. `patience` has the timeouts and retries of a model
     call. `effort` is how much the model thinks, and `summary` how much of that clients read.
-    `temperature` and `max_output_tokens` go to the model as they are. `tool_choice` is `auto`,
-    `none`, `required` or a tool's name. `parallel_calls` says whether a turn may have several
-    calls. `options` are further fields for the provider.
+    `temperature`, `top_p` and `max_output_tokens` go to the model as they are. `tool_choice` is
+    `auto`, `none`, `required` or a tool's name. `parallel_calls` says whether a turn may have
+    several calls. `options` are further fields for the provider.
+
+    `client_options` names what the client of a run may set, such as `temperature`; None: what the
+    agent leaves open.
 
     `input_guardrails` and `output_guardrails` may stop a run. `citations` is the sentence that
     tells the model how to cite results; False leaves it out.
@@ -98,10 +102,12 @@ class Agent:
         effort: Effort | None = None,
         summary: Summary | None = None,
         temperature: float | None = None,
+        top_p: float | None = None,
         max_output_tokens: int | None = None,
         tool_choice: str | None = None,
         parallel_calls: bool | None = None,
         options: Mapping[str, Any] | None = None,
+        client_options: Iterable[str] | None = None,
         patience: Patience = PATIENT,
     ) -> None:
         check_name("An agent", name)
@@ -124,11 +130,13 @@ class Agent:
             "effort": effort,
             "summary": summary,
             "temperature": temperature,
+            "top_p": top_p,
             "max_output_tokens": max_output_tokens,
             "tool_choice": tool_choice,
             "parallel_calls": parallel_calls,
             "options": dict(options or {}),
         }
+        self.client_options = _client_options(client_options, name)
         self.model_name = model if isinstance(model, str) else None
         """What the app opens the model by; None if a model was given."""
         self.opened = None if isinstance(model, str) else model
@@ -137,6 +145,10 @@ class Agent:
         self.handlers = {kind: _tool(one, name) for kind, one in (handlers or {}).items()}
         self.add_tools(*tools)
         self.add_handoffs(*handoffs)
+
+    def allowed_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a run, without those that the client may not set."""
+        return allowed_options(self, options)
 
     def add_tools(self, *tools: Any) -> None:
         """Give the agent more tools: those that need the agent itself, such as its `as_tool()`."""
@@ -260,6 +272,15 @@ class Agent:
     def begin_again(self, task: Task) -> None:
         """Make a run whose worker was lost ready to go on."""
         begin_again(task)
+
+
+def _client_options(names: Iterable[str] | None, agent: str) -> frozenset[str] | None:
+    found = None if names is None else frozenset([names] if isinstance(names, str) else names)
+    for name in sorted(found or ()):
+        if name not in CLIENT_OPTIONS:
+            known = ", ".join(CLIENT_OPTIONS)
+            raise CallerError(f"Agent {agent!r}: client_options has {name!r}; known are {known}.")
+    return found
 
 
 def _tool(one: Any, agent: str) -> Tool:

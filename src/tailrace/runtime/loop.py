@@ -31,10 +31,11 @@ from tailrace.core.state import ItemNode, TextNode
 from tailrace.ingest.base import Outcome
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime import handoff, takeover
+from tailrace.runtime.client_options import ClientRequest, client_request
 from tailrace.runtime.limits import named
 from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
-from tailrace.runtime.output_types import InvalidOutput
+from tailrace.runtime.output_types import InvalidOutput, OutputType
 from tailrace.runtime.task import Task
 from tailrace.runtime.telemetry import operation
 from tailrace.runtime.tool_calls import CANCELLED, close_calls, settle
@@ -64,11 +65,22 @@ class Loop:
         self._correction: str | None = None
         """Why the last structured output was refused."""
         self._clock: asyncio.Timeout | None = None
-        self._client_tools = {} if above is not None else declared_tools(task.options)
+        self._client = self._declared()
         self.tools: dict[str, Tool] = {}
         """The tools by name, those of MCP servers included; known once the loop runs."""
         self._waiting = 0
         self._left: float | None = None
+
+    def _declared(self) -> ClientRequest:
+        """What the client of the run adds to the requests of this agent; nothing for sub-agents."""
+        if self.above is not None:
+            return ClientRequest()
+        return client_request(self.agent, self.task.options)
+
+    async def _open_tools(self) -> None:
+        """Open the tools of the agent that speaks, as far as the client allows them."""
+        found, only = await self.agent.open_tools(self.task), self._client.only
+        self.tools = {name: one for name, one in found.items() if only is None or name in only}
 
     async def run(self) -> None:
         """Work until the task has ended, or is to be completed."""
@@ -107,7 +119,7 @@ class Loop:
         task = self.task
         if task.node.switches and not self._goes_on_with_speaker():
             return
-        self.tools = await self.agent.open_tools(task)
+        await self._open_tools()
         answered = self._is_resumed and takeover.has_answer(task.node)
         if not (self._is_resumed and task.node.items) and await self._refuses_input():
             return
@@ -148,6 +160,7 @@ class Loop:
             )
             return False
         self.agent = found
+        self._client = self._declared()
         return True
 
     async def _hand_over(self, to: handoff.Handoff, call: ItemNode) -> None:
@@ -157,7 +170,8 @@ class Loop:
             ev.AgentSwitched(task_id=self.task.task_id, agent=to.agent.name, reason=reason)
         )
         self.agent, self._correction = to.agent, None
-        self.tools = await self.agent.open_tools(self.task)
+        self._client = self._declared()
+        await self._open_tools()
 
     def _calls(self) -> list[Any]:
         """The calls that wait for us: all but those that the client of the run carries out.
@@ -172,7 +186,7 @@ class Loop:
 
     def is_for_client(self, name: str, executor: Executor) -> bool:
         """Whether the client of the run declared this function, and so carries it out."""
-        return executor == "client" and name in self._client_tools
+        return executor == "client" and name in self._client.tools
 
     def _is_left_to_client(self) -> bool:
         return any(
@@ -231,12 +245,17 @@ class Loop:
         is_root = task.task_id == task.run_id
         chain = await task.chain() if is_root else [task.emitter.state]
         instructions = await agent.instruct(self.context, citable=_is_citable(task))
-        if self._correction is not None:
-            instructions = "\n\n".join(filter(None, (instructions, self._correction)))
-        own = [one.spec() for name, one in self.tools.items() if name not in self._client_tools]
-        tools: list[ToolSpec | dict[str, Any]] = [*own, *self._client_tools.values()]
-        tools += agent.provider_tools
-        settings = dict(agent.settings)
+        client = self._client
+        added = (instructions, client.instructions, self._correction)
+        instructions = "\n\n".join(filter(None, added)) or None
+        own = [one.spec() for name, one in self.tools.items() if name not in client.tools]
+        tools: list[ToolSpec | dict[str, Any]] = [*own, *client.tools.values()]
+        tools += [
+            one for one in agent.provider_tools if client.only is None or one["type"] in client.only
+        ]
+        settings = agent.settings | client.settings
+        if task.node.calls:  # a client's choice is for its question: repeated, it would never end
+            settings["tool_choice"] = agent.settings["tool_choice"]
         if not tools:
             settings["tool_choice"] = None
         return Request(
@@ -244,14 +263,19 @@ class Loop:
             task_id=None if is_root else task.task_id,
             instructions=instructions,
             tools=tools,
-            output=agent.output.schema if agent.output is not None else None,
+            output=self._output.schema if self._output is not None else None,
             history=agent.history,
             attempt=1 + self._mistakes if self._correction is not None else 1,
             **settings,
         )
 
+    @property
+    def _output(self) -> OutputType | None:
+        """The type of the answer."""
+        return self._client.output or self.agent.output
+
     def _executor(self, name: str) -> Executor:
-        if name in self._client_tools:
+        if name in self._client.tools:
             return "client"
         found = self.tools.get(name)
         return found.executor if found is not None else "server"
@@ -308,13 +332,14 @@ class Loop:
                 self._supersede(last_turn(task), "output_guardrail")
                 task.fail("output_guardrail", _reason(reason))
                 return True
-        if agent.output is None or text is None or task.node.structured_output is not None:
+        output = self._output
+        if output is None or text is None or task.node.structured_output is not None:
             return True
         try:
-            value = agent.output.read(text)
+            value = output.read(text)
         except InvalidOutput as error:
             return self._refuse_output(str(error))
-        task.output(value, agent.output.schema.name)
+        task.output(value, output.schema.name)
         return True
 
     def _refuse_output(self, why: str) -> bool:
@@ -397,25 +422,6 @@ class Loop:
             task.fail(reason.partition("=")[0], f"The task was stopped: {reason}.")
         else:
             task.incomplete(reason)
-
-
-def declared_tools(options: dict[str, Any]) -> dict[str, ToolSpec]:
-    """The functions that the client of the run declared and carries out, by name."""
-    found: dict[str, ToolSpec] = {}
-    tools = options.get("tools")
-    for one in tools if isinstance(tools, list) else ():
-        if isinstance(one, dict) and one.get("type") == "function":
-            facts = one["function"] if isinstance(one.get("function"), dict) else one
-            name, schema = facts.get("name"), facts.get("parameters")
-            if isinstance(name, str):
-                described = facts.get("description")
-                found[name] = ToolSpec(
-                    name=name,
-                    description=described if isinstance(described, str) else "",
-                    parameters=schema if isinstance(schema, dict) else {"type": "object"},
-                    strict=facts.get("strict") is True,
-                )
-    return found
 
 
 def mcp_requests(task: Task) -> list[InputRequest]:

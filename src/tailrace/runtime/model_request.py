@@ -42,6 +42,8 @@ def _errors(request: Request) -> Iterator[str]:
         yield f"max_output_tokens is {limit!r}: write a whole number from 1 up, or None."
     if warmth is not None and not _is_between(warmth, 0, 2):
         yield f"temperature is {warmth!r}: write a number from 0 to 2, or None."
+    if request.top_p is not None and not _is_between(request.top_p, 0, 1):
+        yield f"top_p is {request.top_p!r}: write a number from 0 to 1, or None."
     names: list[str] = []
     tools: Sequence[Any] = request.tools  # whatever was given
     for index, tool in enumerate(tools):

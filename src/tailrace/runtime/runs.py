@@ -165,6 +165,9 @@ class Runs:
         if self._draining.is_set():
             raise Stopping("This server is stopping and accepts no new runs. Try again.")
         self.check_agent(agent)
+        allowed = getattr(self.agents[agent], "allowed_options", None)
+        if allowed is not None and isinstance(options, dict):
+            options = allowed(options)
         for param, value in (
             *(("run_id", run_id), ("thread_id", thread_id), ("owner", owner or None)),
             ("previous_run_id", previous_run_id),

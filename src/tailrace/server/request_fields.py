@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from tailrace.core.errors import CallerError
 from tailrace.core.ids import check_id
+from tailrace.ports import Effort, Summary
+from tailrace.runtime.client_options import is_text_format, is_tool_choice
 from tailrace.wire import openai_responses
 
 T = TypeVar("T")
@@ -80,7 +82,39 @@ def response_options(body: Body) -> Body:
     for name in openai_responses.ECHOED:
         if body.get(name) is not None and name not in kept:
             raise CallerError(f"`{name}` has a value of the wrong type.", param=name)
+    _check_options(kept)
     return kept
+
+
+def _check_options(options: Body) -> None:
+    """Refuse values that no model takes; an agent may still ignore the others."""
+    for name, least, most in (("temperature", 0, 2), ("top_p", 0, 1)):
+        if not least <= options.get(name, least) <= most:
+            raise CallerError(f"`{name}` must be from {least} to {most}.", param=name)
+    if options.get("max_output_tokens", 1) < 1:
+        raise CallerError("`max_output_tokens` must be at least 1.", param="max_output_tokens")
+    reasoning = options.get("reasoning", {})
+    for name, words in (("effort", get_args(Effort)), ("summary", get_args(Summary))):
+        if reasoning.get(name) not in (None, *words):
+            field = f"reasoning.{name}"
+            raise CallerError(f"`{field}` must be {', '.join(words)} or null.", param=field)
+    form = options.get("text", {}).get("format")
+    if form is not None and not is_text_format(form):
+        message = "`text.format` must be text, json_object, or json_schema with a `schema`."
+        raise CallerError(message, param="text.format")
+    if options.get("truncation", "auto") not in ("auto", "disabled"):
+        raise CallerError("`truncation` must be auto or disabled.", param="truncation")
+    for index, tool in enumerate(options.get("tools", ())):
+        _check_object(tool, f"tools[{index}]")
+        if tool.get("type") == "function" and not isinstance(tool.get("name"), str):
+            field = f"tools[{index}].name"
+            raise CallerError(f"`{field}` must be a string.", param=field)
+    choice = options.get("tool_choice")
+    # Other objects choose a tool of the provider: an agent ignores them.
+    is_named = not isinstance(choice, dict) or choice.get("type") in ("function", "allowed_tools")
+    if choice is not None and is_named and not is_tool_choice(choice):
+        message = '`tool_choice` must be auto, none, required or {"type": "function", "name": …}.'
+        raise CallerError(message, param="tool_choice")
 
 
 def response_metadata(body: Body) -> dict[str, str] | None:

@@ -89,6 +89,8 @@ def options(body: Json) -> Json:
     about = request_fields.optional(body, "output_config", dict) or {}
     if isinstance(about.get("effort"), str):
         named["reasoning"] = {"effort": about["effort"]}
+    if about.get("format") is not None:
+        named["text"] = {"format": about["format"]}
     named["user"] = (request_fields.optional(body, "metadata", dict) or {}).get("user_id")
     return request_fields.response_options(named)
 

@@ -1,0 +1,202 @@
+"""What clients declare reaches the model, as far as the agent allows it; by the real SDKs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from anthropic import Anthropic
+from openai import BadRequestError, OpenAI
+
+from tests.serving import Served
+
+Json = dict[str, Any]
+
+SCHEMA = {"type": "object", "properties": {"read": {"type": "array"}}, "required": ["read"]}
+FORM = {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True}
+PICK = {"type": "function", "name": "pick", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.fixture
+def client(reading: Served) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{reading.url}/v1", api_key="test", max_retries=0) as client:
+        yield client
+
+
+def asked(client: OpenAI, model: str = "reader", **options: Any) -> tuple[Any, Json]:
+    """The response, and what the model was asked."""
+    given: Any = {"model": model, "input": "?", **options}
+    response = client.responses.create(**given)
+    return response, json.loads(response.output_text)
+
+
+def test_what_the_agent_leaves_open_is_applied_and_shown(client: OpenAI) -> None:
+    response, sent = asked(
+        client,
+        instructions="Speak like a pirate.",
+        temperature=0.3,
+        top_p=0.5,
+        max_output_tokens=77,
+        reasoning={"effort": "high", "summary": "concise"},
+        text={"format": FORM},
+        parallel_tool_calls=False,
+    )
+    assert sent["instructions"] == "Be brief.\n\nSpeak like a pirate."
+    assert (sent["temperature"], sent["top_p"], sent["max_output_tokens"]) == (0.3, 0.5, 77)
+    assert (sent["effort"], sent["summary"], sent["parallel_calls"]) == ("high", "concise", False)
+    assert sent["output"] == ["place", SCHEMA, True]
+    assert response.instructions == "Speak like a pirate."
+    assert (response.temperature, response.top_p, response.max_output_tokens) == (0.3, 0.5, 77)
+    assert (response.reasoning.effort, response.parallel_tool_calls) == ("high", False)
+    assert response.text.format.name == "place"
+
+
+def test_what_the_agent_sets_itself_stays(client: OpenAI) -> None:
+    response, sent = asked(
+        client,
+        "fixed",
+        temperature=1.5,
+        top_p=0.1,
+        max_output_tokens=1000,
+        reasoning={"effort": "high", "summary": "auto"},
+        text={"format": FORM},
+        parallel_tool_calls=True,
+    )
+    assert (sent["temperature"], sent["top_p"], sent["max_output_tokens"]) == (0.2, 0.9, 100)
+    assert (sent["effort"], sent["summary"], sent["parallel_calls"]) == ("low", "auto", False)
+    assert sent["output"][0] == "mine"
+    assert (response.temperature, response.top_p, response.max_output_tokens) == (0.2, 0.9, 100)
+    assert (response.reasoning.effort, response.parallel_tool_calls) == ("low", False)
+    assert response.text.format.name == "mine"
+    assert asked(client, "fixed", max_output_tokens=50)[1]["max_output_tokens"] == 50
+
+
+def test_an_agent_may_allow_nothing_or_name_what_it_allows(client: OpenAI) -> None:
+    options: Any = {
+        "instructions": "Speak like a pirate.",
+        "temperature": 1.5,
+        "top_p": 0.1,
+        "max_output_tokens": 50,
+        "reasoning": {"effort": "high"},
+        "text": {"format": FORM},
+        "tools": [PICK],
+        "tool_choice": "required",
+    }
+    response, sent = asked(client, "closed", **options)
+    assert sent["instructions"] is None
+    assert {sent[name] for name in ("temperature", "top_p", "effort", "output")} == {None}
+    assert sent["tools"] == []
+    assert (response.instructions, response.temperature, response.tools) == (None, 1.0, [])
+    response, sent = asked(client, "listed", **options)
+    assert (sent["temperature"], sent["top_p"], sent["effort"]) == (1.5, 0.9, "high")
+    assert (sent["instructions"], sent["tools"]) == (None, [])
+    assert (response.temperature, response.top_p) == (1.5, 0.9)
+
+
+def test_what_no_agent_applies_is_not_shown_as_applied(client: OpenAI) -> None:
+    response, _ = asked(client, service_tier="flex", max_tool_calls=3, top_logprobs=2)
+    assert (response.service_tier, response.max_tool_calls) == ("default", None)
+    assert response.top_logprobs == 0
+
+
+def test_a_function_gets_all_options(client: OpenAI) -> None:
+    _, options = asked(client, "hello", temperature=1.5, top_logprobs=2)
+    assert options == {"temperature": 1.5, "top_logprobs": 2}
+
+
+def test_a_tool_is_chosen_once_and_tools_may_be_forbidden(client: OpenAI) -> None:
+    body: Any = {"model": "tooled", "input": "?", "tools": [PICK]}
+    response = client.responses.create(**body, tool_choice={"type": "function", "name": "pick"})
+    assert [item.type for item in response.output] == ["reasoning", "function_call"]
+    _, sent = asked(client, "tooled", tool_choice="none")
+    assert (sent["tool_choice"], sent["tools"]) == ("none", ["look_up"])
+    # A choice that was repeated would have the tool called for ever.
+    _, sent = asked(client, "tooled", tool_choice={"type": "function", "name": "look_up"})
+    assert sent["tool_choice"] is None
+    only = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "x"}]}
+    _, sent = asked(client, "tooled", tools=[PICK], tool_choice=only)
+    assert sent["tools"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "param"),
+    [
+        ("temperature", 2.5, "temperature"),
+        ("top_p", -1, "top_p"),
+        ("max_output_tokens", 0, "max_output_tokens"),
+        ("reasoning", {"effort": "huge"}, "reasoning.effort"),
+        ("reasoning", {"summary": "long"}, "reasoning.summary"),
+        ("text", {"format": {"type": "xml"}}, "text.format"),
+        ("text", {"format": {"type": "json_schema", "name": "x"}}, "text.format"),
+        ("tool_choice", "always", "tool_choice"),
+        ("tool_choice", {"type": "function"}, "tool_choice"),
+        ("tools", ["pick"], "tools[0]"),
+        ("tools", [{"type": "function"}], "tools[0].name"),
+        ("truncation", "often", "truncation"),
+    ],
+)
+def test_an_impossible_value_is_refused_with_its_name(
+    client: OpenAI, name: str, value: Any, param: str
+) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        asked(client, **{name: value})
+    assert refused.value.param == param
+
+
+def test_chat_completions_have_other_names_for_the_same(client: OpenAI) -> None:
+    given: Any = {
+        "model": "reader",
+        "messages": [{"role": "system", "content": "Arr."}, {"role": "user", "content": "?"}],
+        "temperature": 0.3,
+        "top_p": 0.5,
+        "max_completion_tokens": 77,
+        "reasoning_effort": "high",
+        "parallel_tool_calls": False,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "place", "schema": SCHEMA},
+        },
+    }
+    found = client.chat.completions.create(**given).choices[0].message.content
+    sent = json.loads(found or "")
+    assert (sent["temperature"], sent["top_p"], sent["max_output_tokens"]) == (0.3, 0.5, 77)
+    assert (sent["effort"], sent["parallel_calls"]) == ("high", False)
+    assert sent["output"] == ["place", SCHEMA, False]
+    assert sent["read"] == ["Arr.", "?"]
+    given |= {"response_format": {"type": "json_object"}}
+    found = client.chat.completions.create(**given).choices[0].message.content
+    assert json.loads(found or "")["output"][1] == {"type": "object"}
+
+
+def test_so_does_anthropics_api(reading: Served) -> None:
+    with Anthropic(base_url=reading.url, api_key="test", max_retries=0) as client:
+        given: Any = {
+            "model": "reader",
+            "max_tokens": 77,
+            "system": "Arr.",
+            "messages": [{"role": "user", "content": "?"}],
+            "extra_body": {"temperature": 0.3},  # the SDK's own models take none
+            "output_config": {
+                "effort": "high",
+                "format": {"type": "json_schema", "schema": SCHEMA},
+            },
+            "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+        }
+        found = client.messages.create(**given)
+        sent = json.loads(found.content[-1].text)
+        assert (sent["temperature"], sent["max_output_tokens"]) == (0.3, 77)
+        assert (sent["effort"], sent["parallel_calls"]) == ("high", False)
+        assert sent["output"] == ["answer", SCHEMA, False]
+        assert sent["read"] == ["Arr.", "?"]
+
+
+def test_so_do_runs_by_their_options(reading: Served) -> None:
+    body = {"agent": "fixed", "input": "?", "options": {"temperature": 2, "top_p": "x", "mine": 1}}
+    answer = httpx.post(f"{reading.url}/runs", json=body).json()
+    with httpx.stream("GET", f"{reading.url}/runs/{answer['run_id']}/events", timeout=30) as stream:
+        stream.read()
+    run = httpx.get(f"{reading.url}/runs/{answer['run_id']}").json()
+    assert run["options"] == {"temperature": 0.2, "top_p": 0.9, "mine": 1}
