@@ -24,6 +24,10 @@ async def hello(task: Task) -> None:
     task.say("Hello")
 
 
+async def linking(task: Task) -> None:
+    task.say(f"[a picture](/blobs/{'a' * 64})")
+
+
 async def asking(task: Task) -> str:
     return str(await task.ask("Which city?"))
 
@@ -95,7 +99,7 @@ async def connected(
 
 @asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[Tailrace]:
-    app = Tailrace({"hello": hello, "asking": asking}, ":memory:", **options)
+    app = Tailrace({"hello": hello, "asking": asking, "linking": linking}, ":memory:", **options)
     async with app.running():
         yield app
 
@@ -289,9 +293,11 @@ async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatc
                 await asyncio.sleep(0.01)
 
 
-async def test_it_works_when_mounted() -> None:
+async def test_it_works_when_mounted_and_links_carry_the_prefix() -> None:
     async with serving() as app:
         host = Starlette()
         host.mount("/ai", app)
         async with connected(host, path="/ai/v1/responses/") as socket:
-            assert (await (await accepted(socket)).ask())["type"] == "response.completed"
+            last = await (await accepted(socket)).ask(model="linking")
+            text = last["response"]["output"][0]["content"][0]["text"]
+            assert text == f"[a picture](/ai/blobs/{'a' * 64})"

@@ -51,7 +51,7 @@ def _whole(body: bytes) -> int:
 
 
 def prefixed(prefix: str, send: Send) -> Send:
-    """A `send` that puts the prefix before the blobs of JSON answers and streams."""
+    """A `send` that puts the prefix before the blobs of JSON answers, streams and WebSockets."""
     body: _Prefixed | None = None
     waiting: Message | None = None  # a start whose length depends on the body
 
@@ -73,6 +73,9 @@ def prefixed(prefix: str, send: Send) -> Send:
                 start, waiting = _measured(waiting, length), None
                 await send(start)
             message = {**message, "body": made}
+        elif message["type"] == "websocket.send" and "text" in message:
+            text = _BLOB.sub(prefix.encode() + _PATH, message["text"].encode())
+            message = {**message, "text": text.decode()}
         await send(message)
 
     return send_prefixed

@@ -46,11 +46,11 @@ class Router:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        root = scope.get("root_path", "")
         if scope["type"] == "websocket":
-            await self._connect(scope, receive, send)
+            await self._connect(scope, receive, prefixed(root, send) if root else send)
             return
         response = await self._response(scope, receive)
-        root = scope.get("root_path", "")
         if root and not scope["path"].removeprefix(root).startswith(BLOB_PATH):
             send = prefixed(root, send)
         await response(scope, receive, send)
