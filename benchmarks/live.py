@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import socket
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from benchmarks import live_peers
-from benchmarks.client import Server, latencies, read_all, server
+from benchmarks import live_paced, live_peers
+from benchmarks.client import Server, read_all, server
 from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress, short
 
 EVENTS = 20_000
-RUNS, RATE = 50, 100
 PEOPLE, SHOWN = 1_000, 2_000
 ROUNDS = 7
 
@@ -30,16 +28,25 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         limits = started.enter_context(server("limits", folder))
         ours = started.enter_context(_sqlite(folder))
         both = started.enter_context(_shared(folder))
+        with live_peers.frameworks(folder) as peers:
+            first, wanted = _end_to_end(limits, ours, both, peers, rounds)
+            contenders = {
+                live_paced.LIMIT: limits,
+                live_paced.OURS: ours,
+                live_paced.SHARED: both,
+                **peers,
+            }
+            paced, paced_wanted = live_paced.run(
+                contenders, 1 if quick else 3, 3.0 if quick else 10.0
+            )
         parts = [
-            _end_to_end(folder, limits, ours, both, rounds),
-            _latency(limits, ours, both, 2 if quick else 3, 3.0 if quick else 10.0),
             _late_join(limits, ours, (1_000, 20_000) if quick else (1_000, 20_000, 1_000_000)),
             _snapshot_join(limits, ours, rounds),
             _fan_out(limits, ours, rounds),
         ]
         parts.append(_idle(folder))
-    tables = [table for table, _ in parts]
-    targets = [target for _, found in parts for target in found]
+    tables = [first, *paced, *(table for table, _ in parts)]
+    targets = [*wanted, *paced_wanted, *(target for _, found in parts for target in found)]
     return tables, targets
 
 
@@ -58,9 +65,10 @@ def _shared(folder: str) -> Iterator[Server]:
     places = ("--database", postgres.url, "--bus", redis.url)
     try:
         with (
-            server("worker", folder, *places),
+            server("worker", folder, *places) as worker,
             server("tailrace", folder, *places, "--no-worker") as found,
         ):
+            found.helpers.append(worker)
             yield found
     finally:
         redis.close()
@@ -99,26 +107,23 @@ def _followed(one: Server, count: int, rate: float = 0) -> None:
 
 
 def _end_to_end(
-    folder: str, limits: Server, ours: Server, both: Server, rounds: int
+    limits: Server, ours: Server, both: Server, peers: Mapping[str, Server], rounds: int
 ) -> tuple[Table, list[Target]]:
     title = "live: one run, one reader, unpaced"
     query = f"count={EVENTS}&rate=0"
-    with live_peers.frameworks(folder, EVENTS) as peers:
-        times = _raced(
-            title,
-            EVENTS,
-            rounds,
-            {
-                "hand-written": _timed(lambda: limits.read(f"/durable?{query}")),
-                "tailrace": _timed(lambda: _followed(ours, EVENTS)),
-                "tailrace, Postgres + Redis": _timed(lambda: _followed(both, EVENTS)),
-                "hand-written, rests 4 ms": _timed(
-                    lambda: limits.read(f"/durable?{query}&rest=0.004")
-                ),
-                "bare uvicorn, nothing kept": _timed(lambda: limits.read(f"/stream?{query}")),
-                **{name: _timed(work) for name, work in peers.items()},
-            },
-        )
+    times = _raced(
+        title,
+        EVENTS,
+        rounds,
+        {
+            "hand-written": _timed(lambda: limits.read(f"/durable?{query}")),
+            "tailrace": _timed(lambda: _followed(ours, EVENTS)),
+            "tailrace, Postgres + Redis": _timed(lambda: _followed(both, EVENTS)),
+            "hand-written, rests 4 ms": _timed(lambda: limits.read(f"/durable?{query}&rest=0.004")),
+            "bare uvicorn, nothing kept": _timed(lambda: limits.read(f"/stream?{query}")),
+            **{name: _timed(work) for name, work in live_peers.unpaced(peers, EVENTS).items()},
+        },
+    )
     table = Table(
         title,
         {EVENTS: times},
@@ -148,65 +153,6 @@ def _end_to_end(
 def _share(table: Table, name: str) -> float:
     """How much of the limit's speed a contender has."""
     return 1 / table.worst(name, table.limit)
-
-
-# --- latency -------------------------------------------------------------------------------------
-
-
-def _latency(
-    limits: Server, ours: Server, both: Server, rounds: int, seconds: float
-) -> tuple[Table, list[Target]]:
-    """From the model to the client's socket, many runs at the pace of people's models."""
-    title = f"live: added latency, {RUNS} runs at {RATE} events/s"
-    count = int(seconds * RATE)
-    names = ("bare uvicorn", "tailrace", "tailrace, Postgres + Redis")
-    times: dict[int, dict[str, list[float]]] = {
-        part: {name: [] for name in names} for part in (50, 90, 99)
-    }
-    for turn in range(rounds):
-        for name in names:
-            progress(f"{title}: round {turn + 1}, {name}")
-            found = _paced(name, limits, ours if name == "tailrace" else both, count)
-            for part in times:
-                times[part][name].append(found[len(found) * part // 100])
-    table = Table(
-        title,
-        times,
-        "tailrace",
-        "bare uvicorn",
-        unit="event",
-        scale=1e3,
-        per=lambda _: 1.0,
-        column=lambda part: f"p{part}",
-        remark=(
-            "Each delta carries the time at which the model made it; the client looks at its clock "
-            "when the bytes are there. The first half second, in which the streams are opened, is "
-            f"left out. Each round lasts {seconds:g} s; checkpoints happen within it. The growth "
-            "column is that from p50 to p99."
-        ),
-    )
-
-    def added(part: int) -> float:
-        pairs = zip(times[part]["tailrace"], times[part]["bare uvicorn"], strict=True)
-        return statistics.median(one - two for one, two in pairs) * 1e3
-
-    return table, [
-        at_most(f"{title}, p50 above bare uvicorn", 1.0, added(50), "ms"),
-        at_most(f"{title}, p99 above bare uvicorn", 5.0, added(99), "ms"),
-    ]
-
-
-def _paced(name: str, limits: Server, one: Server, count: int) -> list[float]:
-    if name == "bare uvicorn":
-        streams = [limits.open(f"/stream?count={count}&rate={RATE}") for _ in range(RUNS)]
-    else:
-        runs = [one.start(count=count, rate=RATE) for _ in range(RUNS)]
-        streams = [one.open(f"/runs/{run_id}/events") for run_id in runs]
-    opened = time.monotonic() + 0.5
-    found = sorted(took for made, took in latencies(streams) if made > opened)
-    for stream in streams:
-        stream.close()
-    return found
 
 
 # --- late join -----------------------------------------------------------------------------------

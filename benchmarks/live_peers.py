@@ -1,8 +1,8 @@
-"""Agent frameworks in the race for events a second, and how far ahead of them we want to be."""
+"""Agent frameworks in the races over HTTP, and how far ahead of them we want to be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,32 +12,36 @@ from benchmarks.harness import Table, Target, at_least
 
 LANGGRAPH = "LangGraph, custom stream"
 OPENAI_AGENTS = "openai-agents"
+PYDANTIC_AI = "pydantic-ai"
 AI_SDK = "AI SDK"
 SCRIPT = Path(__file__).parent / "servers" / "ai_sdk.mjs"
 
 REMARK = (
     "The frameworks keep nothing. Their models yield to the loop likewise, and their users' "
-    "endpoints send nothing but the delta: LangGraph's and openai-agents' with Starlette on the "
-    "same uvicorn, the AI SDK's as a UI message stream on Node's own server."
+    "endpoints send nothing but the delta: LangGraph's, openai-agents' and pydantic-ai's with "
+    "Starlette on the same uvicorn, the AI SDK's as a UI message stream on Node's own server."
 )
 
 
 @contextmanager
-def frameworks(folder: str, count: int) -> Iterator[dict[str, Callable[[], object]]]:
-    """One run of so many deltas on each of them, in processes that last as long as the block."""
+def frameworks(folder: str) -> Iterator[dict[str, Server]]:
+    """Each of them in a process that lasts as long as the block."""
     with ExitStack() as started:
-        langgraph = started.enter_context(server("langgraph", folder))
-        agents = started.enter_context(server("openai-agents", folder))
-        ai_sdk = started.enter_context(node_server(SCRIPT))
         yield {
-            LANGGRAPH: partial(_read, langgraph, count, b'data: {"delta": '),
-            OPENAI_AGENTS: partial(_read, agents, count, b'data: {"delta": '),
-            AI_SDK: partial(_read, ai_sdk, count, b'data: {"type":"text-delta"'),
+            LANGGRAPH: started.enter_context(server("langgraph", folder)),
+            OPENAI_AGENTS: started.enter_context(server("openai-agents", folder)),
+            PYDANTIC_AI: started.enter_context(server("pydantic-ai", folder)),
+            AI_SDK: started.enter_context(node_server(SCRIPT)),
         }
 
 
-def _read(one: Server, count: int, delta: bytes) -> None:
-    found = one.read(f"/stream?count={count}").count(delta)
+def unpaced(peers: Mapping[str, Server], count: int) -> dict[str, Callable[[], object]]:
+    """One run of so many deltas on each of them."""
+    return {name: partial(_read, one, count) for name, one in peers.items()}
+
+
+def _read(one: Server, count: int) -> None:
+    found = one.read(f"/stream?count={count}&rate=0").count(b'"delta":')
     if found != count:
         raise AssertionError(f"{found} of {count} events came")
 

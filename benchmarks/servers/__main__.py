@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-PEERS = ("langgraph", "openai-agents")
+PEERS = ("langgraph", "openai-agents", "pydantic-ai")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Agent frameworks over HTTP, each as its documentation has one write a streaming endpoint.
 
-    GET /stream?count=N    the deltas of the model that the limits have, as SSE
+    GET /stream?count=N&rate=R    the deltas of the model that the limits have, as SSE
 
 They keep nothing: what is measured is their own way from a delta to a frame. Each sends no more
 than the delta, which is the least that a user of theirs would send, and reports to nobody.
@@ -20,16 +20,21 @@ from starlette.routing import Route
 
 from benchmarks.servers.limits import model
 
-Stream = Callable[[int], AsyncIterator[str]]
+Stream = Callable[[int, float], AsyncIterator[str]]
 
 
 def application(name: str) -> Starlette:
     """The endpoint of one framework."""
-    stream = {"langgraph": langgraph, "openai-agents": openai_agents}[name]()
+    frameworks = {
+        "langgraph": langgraph,
+        "openai-agents": openai_agents,
+        "pydantic-ai": pydantic_ai,
+    }
+    stream = frameworks[name]()
 
     async def endpoint(request: Request) -> StreamingResponse:
-        count = int(request.query_params["count"])
-        return StreamingResponse(stream(count), media_type="text/event-stream")
+        count, rate = request.query_params["count"], request.query_params["rate"]
+        return StreamingResponse(stream(int(count), float(rate)), media_type="text/event-stream")
 
     return Starlette(routes=[Route("/stream", endpoint)])
 
@@ -49,10 +54,11 @@ def langgraph() -> Stream:
 
     class State(TypedDict):
         count: int
+        rate: float
 
     async def talk(state: State) -> dict[str, Any]:
         write = get_stream_writer()
-        async for delta in model(state["count"], 0.0):
+        async for delta in model(state["count"], state["rate"]):
             write({"delta": delta})
         return {}
 
@@ -64,8 +70,9 @@ def langgraph() -> Stream:
     graph.add_edge("talk", END)
     compiled = graph.compile()
 
-    async def stream(count: int) -> AsyncIterator[str]:
-        async for chunk in compiled.astream({"count": count}, stream_mode="custom"):
+    async def stream(count: int, rate: float) -> AsyncIterator[str]:
+        asked = State(count=count, rate=rate)
+        async for chunk in compiled.astream(asked, stream_mode="custom"):
             yield _sse(chunk["delta"])
 
     return stream
@@ -79,12 +86,26 @@ def openai_agents() -> Stream:
 
     from benchmarks.servers.peers_model import Talker
 
-    async def stream(count: int) -> AsyncIterator[str]:
-        result = Runner.run_streamed(Agent(name="talker", model=Talker(count)), "Talk.")
+    async def stream(count: int, rate: float) -> AsyncIterator[str]:
+        result = Runner.run_streamed(Agent(name="talker", model=Talker(count, rate)), "Talk.")
         async for event in result.stream_events():
             if event.type == "raw_response_event" and isinstance(
                 event.data, ResponseTextDeltaEvent
             ):
                 yield _sse(event.data.delta)
+
+    return stream
+
+
+def pydantic_ai() -> Stream:
+    """An agent whose model is the limits', as a function; its text is streamed in deltas."""
+    from pydantic_ai import Agent
+    from pydantic_ai.models.function import FunctionModel
+
+    async def stream(count: int, rate: float) -> AsyncIterator[str]:
+        agent = Agent(FunctionModel(stream_function=lambda *_: model(count, rate)))
+        async with agent.run_stream("Talk.") as result:
+            async for delta in result.stream_text(delta=True, debounce_by=None):
+                yield _sse(delta)
 
     return stream

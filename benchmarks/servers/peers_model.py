@@ -21,8 +21,9 @@ from benchmarks.servers.limits import model
 class Talker(Model):
     """Says so many deltas, yielding to the loop after each, then the whole response."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, rate: float) -> None:
         self._count = count
+        self._rate = rate
 
     async def get_response(self, *_: Any, **__: Any) -> ModelResponse:
         """Nobody asks for an answer that does not stream."""
@@ -31,7 +32,7 @@ class Talker(Model):
     async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[TResponseStreamEvent]:
         """The deltas of one message."""
         said: list[str] = []
-        async for delta in model(self._count, 0.0):
+        async for delta in model(self._count, self._rate):
             said.append(delta)
             # Not `construct`, as the SDK does: it takes longer than all the rest of the way.
             yield ResponseTextDeltaEvent(

@@ -1,0 +1,91 @@
+"""Many runs at the pace of people's models: latency, and CPU for each delivered event."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from benchmarks.client import Server, latencies
+from benchmarks.harness import Table, Target, at_most, progress
+
+RUNS, RATE = 50, 100
+LIMIT, OURS, SHARED = "bare uvicorn", "tailrace", "tailrace, Postgres + Redis"
+PARTS = (50, 90, 99)
+
+
+def run(
+    contenders: dict[str, Server], rounds: int, seconds: float
+) -> tuple[list[Table], list[Target]]:
+    """Two tables of the same rounds: milliseconds to the client, and CPU."""
+    title = f"live: {RUNS} runs at {RATE} events/s"
+    count = int(seconds * RATE)
+    waits: dict[int, dict[str, list[float]]] = {part: {} for part in PARTS}
+    worked: dict[str, list[float]] = {}
+    for turn in range(rounds):
+        for name in contenders if turn % 2 == 0 else reversed(contenders):
+            progress(f"{title}: round {turn + 1}, {name}")
+            one = contenders[name]
+            before = one.cpu()
+            found = _followed(one, count, durable=name in (OURS, SHARED))
+            one.settle()  # what it does after the end of the runs is part of their cost
+            worked.setdefault(name, []).append(one.cpu() - before)
+            for part in PARTS:
+                waits[part].setdefault(name, []).append(found[len(found) * part // 100])
+    latency = Table(
+        f"{title}, latency",
+        {part: {name: waits[part][name] for name in contenders} for part in PARTS},
+        OURS,
+        LIMIT,
+        scale=1e3,
+        per=lambda _: 1.0,
+        column=lambda part: f"p{part}",
+        remark=(
+            "Each delta carries the time at which the model made it; the client looks at its clock "
+            "when the bytes are there. The first half second, in which the streams are opened, is "
+            f"left out. Each round lasts {seconds:g} s; checkpoints happen within it. The growth "
+            "column is that from p50 to p99. The frameworks keep nothing."
+        ),
+    )
+    cpu = Table(
+        f"{title}, CPU",
+        {RUNS * count: {name: worked[name] for name in contenders}},
+        OURS,
+        LIMIT,
+        remark=(
+            "Of the contender's own processes, for each delta that its client received: from the "
+            "first request until the server rests again, so starting the runs and joining their "
+            "rows count. Postgres' and Redis' processes are not ours and do not count."
+        ),
+    )
+
+    def middle(name: str, part: int) -> float:
+        return statistics.median(waits[part][name]) * 1e3
+
+    return [latency, cpu], [
+        at_most(f"{title}, p50", 1.5, middle(OURS, 50), "ms"),
+        at_most(f"{title}, p99", 4.0, middle(OURS, 99), "ms"),
+        at_most(f"{title}, p50, Postgres + Redis", 3.0, middle(SHARED, 50), "ms"),
+        at_most(f"{title}, p99, Postgres + Redis", 12.0, middle(SHARED, 99), "ms"),
+        at_most(
+            f"{title}, CPU for each delivered event",
+            65.0,
+            statistics.median(worked[OURS]) / (RUNS * count) * 1e6,
+            "µs",
+        ),
+    ]
+
+
+def _followed(one: Server, count: int, *, durable: bool) -> list[float]:
+    """How long the deltas of all runs took to their clients, ascending; seconds."""
+    if durable:
+        runs = [one.start(count=count, rate=RATE) for _ in range(RUNS)]
+        streams = [one.open(f"/runs/{run_id}/events") for run_id in runs]
+    else:
+        streams = [one.open(f"/stream?count={count}&rate={RATE}") for _ in range(RUNS)]
+    opened = time.monotonic() + 0.5
+    found = latencies(streams)
+    for stream in streams:
+        stream.close()
+    if len(found) != RUNS * count:
+        raise AssertionError(f"{len(found)} of {RUNS * count} events came")
+    return sorted(took for made, took in found if made > opened)
