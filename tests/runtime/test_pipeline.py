@@ -133,8 +133,47 @@ async def test_a_fast_run_rests_so_that_more_share_a_transaction(
     assert len(counted.sizes) <= 4
 
 
+async def test_many_runs_at_human_pace_share_transactions(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.WINDOW_SECONDS", 0.2)
+    appended: list[int] = []
+
+    class Counted:
+        async def append(self, batches: list[Batch]) -> list[Exception | None]:
+            appended.append(len(batches))
+            return await log.append(batches)
+
+    counted: Any = Counted()
+    pipeline = Pipeline(counted, LocalBus())
+    emitters = []
+    for number in range(4):
+        first = recorded(TaskCreated(task_id=f"run_{number}x"), 1)
+        run = NewRun(
+            run_id=first.task_id,
+            agent="a",
+            thread_id=first.task_id,
+            public=encode_event(first),
+        )
+        await log.create(run)
+        state = State()
+        state.apply(first)
+        emitters.append(pipeline.writer(first.task_id, state=state))
+    for emitter in emitters:
+        emitter.emit(TaskInProgress(task_id=emitter.run_id))
+    await flushed(emitters[0], 2)
+    assert appended == [4]
+    for emitter in emitters:
+        emitter.emit(Notice(task_id=emitter.run_id, message="within the window"))
+        await asyncio.sleep(0)
+    await asyncio.gather(*(emitter.drain() for emitter in emitters))
+    assert appended == [4, 4]
+    await pipeline.close()
+
+
 async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.runtime.pipeline.REST_SECONDS", 3600)
+    monkeypatch.setattr("tailrace.runtime.pipeline.WINDOW_SECONDS", 3600)
     emitter = writer(Pipeline(log, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
     for number in range(20):

@@ -51,6 +51,33 @@ async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sen
     await store.close()
 
 
+async def test_a_run_that_writes_during_each_read_is_soon_followed_without_the_log() -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    write(emitter, 5)
+    await emitter.drain()
+    reads: list[int] = []
+
+    class Slow(Counting):
+        """A log that is read more slowly than the run writes."""
+
+        async def read_lines(self, run_id: str, after: int, limit: int) -> Any:
+            reads.append(after)
+            write(emitter, 1)
+            await emitter.drain()
+            return await store.read_lines(run_id, after, limit)
+
+    slow: Any = Slow(store)
+    stream = Streams(Reader(slow, bus)).stream(task.FORMAT, "run_1", task.FORMAT.at(State()), 0)
+    for _ in range(20):
+        await stream.next()
+        write(emitter, 1)
+        await emitter.drain()
+    assert len(reads) < 3
+    stream.close()
+    await store.close()
+
+
 async def say(emitter: Emitter) -> None:
     """A message of 100,000 bytes: the text as a delta, and once more at its end."""
     with Task(emitter, "run_1").message() as message:

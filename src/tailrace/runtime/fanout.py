@@ -250,11 +250,15 @@ class Stream:
     async def _history(self, tail: Tail) -> FrameRange | None:
         """The next frames that the ring no longer has; None if the ring has them."""
         wire = self._wire
-        if not self._fetched and isinstance(wire, FramesLines) and tail.since(self.seen) is None:
+        if not self._fetched and tail.since(self.seen) is None and isinstance(wire, FramesLines):
             found = await self._lines()
             if found:
                 last = Recorded(decode_event(found[-1].last_public()), b"")
                 self._ended = is_end(last, self._run_id)
+                if tail.last < 0 and not self._ended:
+                    # From now on the tail collects events. Else a run that writes faster than the
+                    # log is read would be read from the log to its end, which slows all runs.
+                    await tail.find_end()
                 self._held = found
                 frames = found.frames.get(wire.name)
                 if frames is None:

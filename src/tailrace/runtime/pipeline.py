@@ -46,6 +46,11 @@ REST_SECONDS = 0.004
 that more events share a transaction, a wake-up and a socket write. A model at human pace never
 rests, and `drain()` ends the rest."""
 
+CROWDED_RUNS = 3
+WINDOW_SECONDS = 0.002
+"""After a flush of so many runs, the next flush begins this long after it began. Many runs that
+each write at human pace then share transactions and wake-ups. A single run, and the first event
+after a silence, do not wait."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """How many bytes of a run may wait to be stored. Above it `emit` raises `NotDrained`."""
@@ -269,8 +274,12 @@ class Pipeline:
     async def _flush(self) -> None:
         try:
             while self._dirty:
+                begun = time.monotonic()
                 dirty, self._dirty = self._dirty, {}
                 await self._write(list(dirty))
+                left = begun + WINDOW_SECONDS - time.monotonic()
+                if len(dirty) >= CROWDED_RUNS and left > 0:
+                    await asyncio.sleep(left)
         finally:
             self._flushing = None
 

@@ -62,37 +62,50 @@ def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Except
 def _append_all(db: apsw.Connection, batches: list[Batch], now: float) -> None:
     """Write batches of different runs, or raise `StorageError` if any of them does not fit."""
     rows = [_row_of(batch) for batch in batches]
-    insert, update = _statements(len(rows))
+    insert, move = _statements(len(rows))
     db.execute(insert, [value for row in rows for value in row])
     if db.changes() != len(rows) or len({row.run_id for row in rows}) != len(rows):
         raise SeqConflict("A batch does not fit.")
-    ends = [now if batch.ended else None for batch in batches]
-    pairs = zip(rows, ends, strict=True)
-    db.execute(update, [value for row, end in pairs for value in (row.run_id, row.last_seq, end)])
-    for batch, row in zip(batches, rows, strict=True):
-        if batch.snapshot is not None:
-            _keep_snapshot(db, batch, row.last_seq)
+    db.execute(move, [value for row in rows for value in (row.run_id, row.last_seq)])
+    for batch in batches:
+        _finish(db, batch, now)
 
 
 @cache
 def _statements(count: int) -> tuple[str, str]:
-    """SQL that inserts the batches that follow their run's last event, and updates the runs."""
+    """SQL that inserts the batches that follow their run's last event, and moves the runs on.
+
+    The second statement names no column of an index. SQLite would rewrite the index for each event,
+    even if the value stays the same.
+    """
     rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count)
-    ends = ", ".join(["(?, ?, ?)"] * count)
+    ends = ", ".join(["(?, ?)"] * count)
     insert = (
         f"insert into batches select new.* from (values {rows}) new"  # noqa: S608
         " cross join runs on runs.run_id = new.column1 and runs.last_seq + 1 = new.column2"
         " and runs.epoch = new.column4 and runs.ended_at is null"
     )
-    # An ended run has no worker and no lease. For other runs `ended_at` stays null.
-    update = (
-        f"update runs set last_seq = new.column2, ended_at = new.column3,"  # noqa: S608
-        " worker = iif(new.column3 is null, worker, null),"
-        " lease_boot = iif(new.column3 is null, lease_boot, null),"
-        " lease_until = iif(new.column3 is null, lease_until, null)"
-        f" from (values {ends}) new where runs.run_id = new.column1"
+    move = (
+        f"update runs set last_seq = new.column2 from (values {ends}) new"  # noqa: S608
+        " where runs.run_id = new.column1"
     )
-    return insert, update
+    return insert, move
+
+
+def _finish(db: apsw.Connection, batch: Batch, now: float) -> None:
+    """Write what few batches have: a snapshot, or the end of the run."""
+    if batch.snapshot is not None:
+        db.execute(
+            "insert or replace into snapshots values (?, ?, ?)",
+            (batch.run_id, batch.last_seq, batch.snapshot),
+        )
+    if batch.ended:
+        # An ended run has no worker and no lease.
+        db.execute(
+            "update runs set ended_at = ?, worker = null, lease_boot = null, lease_until = null"
+            " where run_id = ?",
+            (now, batch.run_id),
+        )
 
 
 def _one_by_one(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
@@ -120,17 +133,10 @@ def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
             f"{batch.first_seq} in epoch {batch.epoch}. Another worker writes the run."
         )
     _insert(db, row)
-    _, update = _statements(1)
-    db.execute(update, (row.run_id, row.last_seq, now if batch.ended else None))
-    if batch.snapshot is not None:
-        _keep_snapshot(db, batch, row.last_seq)
+    _, move = _statements(1)
+    db.execute(move, (row.run_id, row.last_seq))
+    _finish(db, batch, now)
     return None
-
-
-def _keep_snapshot(db: apsw.Connection, batch: Batch, seq: int) -> None:
-    db.execute(
-        "insert or replace into snapshots values (?, ?, ?)", (batch.run_id, seq, batch.snapshot)
-    )
 
 
 def _is_there(db: apsw.Connection, row: Row) -> bool:
