@@ -23,6 +23,7 @@ SUBJECTS = {
     "snapshot": "a state into bytes and back",
     "typescript": "the TypeScript reducer and the npm clients",
     "live": "over HTTP: events a second, latency, late join, many readers",
+    "stored": "bytes that the log of an ended run takes",
     "memory": "a server whose readers of a large run stop reading",
     "imports": "how long an import takes, and the start of a server",
 }

@@ -252,7 +252,10 @@ class EventLog(Protocol):
         """
 
     async def repack(self, run_id: str) -> None:
-        """Join a run's batches into larger rows with the same bytes; at any time."""
+        """Join a run's batches into larger rows that read the same; at any time.
+
+        A store may compress them if the run has ended, and delete snapshots except the newest.
+        """
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Delete the events of an ended run and keep this final snapshot."""

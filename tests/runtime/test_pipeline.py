@@ -342,7 +342,7 @@ async def test_the_snapshot_of_a_large_state_is_encoded_beside_the_event_loop(
     assert threads == ["tailrace-build_0"]
     found = await log.snapshot(RUN)
     assert found is not None
-    state = snapshot.restore(found.state)
+    state = snapshot.restored(found.state)
     assert state.sequence_number == found.seq == emitter.state.sequence_number - 1
     assert state.root is not None
     assert state.root.private == {"provider": {"id": "1"}}

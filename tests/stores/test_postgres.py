@@ -677,6 +677,28 @@ async def test_a_damaged_row_is_noticed_and_never_packed(
         await store.read_private("r")
 
 
+async def test_the_rows_of_an_ended_run_are_compressed_and_read_in_pieces(
+    store: PostgresStore, outsider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.stores.rows.JOINED_BYTES", 5_000)
+    monkeypatch.setattr("tailrace.stores.postgres.log.READ_BYTES", 5_000)
+    await made(store, new("r"))
+    for seq in range(2, 200):
+        await store.append([batch("r", seq, ended=seq == 199, snapshot=b"%d" % seq)])
+    size = "select sum(length(public)) from batches"
+    before = await outsider.fetchval(size)
+    events = await store.read("r", 0)
+    await store.repack("r")
+    assert await outsider.fetchval(size) < before / 3
+    assert await outsider.fetchval("select count(*) from batches where unpacked is null") == 0
+    found = await store.read("r", 0)
+    assert sum(len(one.public) for one in found) < 11_000
+    while len(found) < 199:
+        found += await store.read("r", len(found))
+    assert found[: len(events)] == events
+    assert await outsider.fetch("select seq, state from snapshots") == [(199, b"199")]
+
+
 async def test_a_blob_that_gets_a_user_while_its_last_one_goes_is_kept(
     store: PostgresStore, outsider: Any
 ) -> None:

@@ -110,6 +110,44 @@ async def test_repacking_makes_few_rows(store: SqliteLog, path: Path) -> None:
     ]
 
 
+async def test_the_rows_of_an_ended_run_are_compressed_once(store: SqliteLog, path: Path) -> None:
+    await created(store, "r")
+    await written(store, batch("r", 2, 500))
+    size = "select sum(length(public)), count(*), count(unpacked) from batches"
+    before = execute(path, size)[0][0]
+    await store.repack("r")
+    assert execute(path, size)[0][2] == 0  # it goes on
+    await written(store, batch("r", 502, 500, ended=True))
+    await store.repack("r")
+    after, rows, packed = execute(path, size)[0]
+    assert (rows, packed) == (1, 1)
+    assert after < before / 5
+    assert await store._reader.call(lambda db: plan(db, "r")) == []
+
+
+async def test_within_so_many_events_only_the_last_snapshot_is_kept(store: SqliteLog) -> None:
+    await created(store, "r")
+    await written(store, batch("r", 2, 2, snapshot=b"3"), batch("r", 4, 2, snapshot=b"5"))
+    await written(store, batch("r", 6, 4_090, snapshot=b"4095"))
+    await written(store, batch("r", 4_096, 1, snapshot=b"4096"), batch("r", 4_097, snapshot=b"x"))
+    await store.repack("r")
+    kept = [await store.snapshot("r", at) for at in (4_094, 4_095, 4_096, None)]
+    assert [one and one.seq for one in kept] == [None, 4_095, 4_095, 4_097]
+
+
+async def test_a_compressed_row_counts_with_the_bytes_that_a_reader_holds(
+    store: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.stores.rows.JOINED_BYTES", 5_000)
+    monkeypatch.setattr("tailrace.stores.sqlite.batches.READ_BYTES", 5_000)
+    await created(store, "r")
+    for seq in range(2, 12):
+        await written(store, batch("r", seq, text="x" * 2_000, ended=seq == 11))
+    await store.repack("r")
+    assert len(await store.read("r", 1)) < 5
+    assert await numbers(store, "r") == list(range(1, 12))
+
+
 async def test_rows_that_another_process_has_joined_further_are_left_alone(
     store: SqliteLog, path: Path
 ) -> None:

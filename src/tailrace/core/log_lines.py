@@ -79,6 +79,13 @@ def framed(where: bytes, first_seq: int, publics: list[bytes]) -> bytes:
     return b"".join(chain.from_iterable(zip(begin, wanted, publics, repeat(_END))))
 
 
+def frames_of(lines: Lines) -> bytes:
+    """The frames of a run's events."""
+    if lines.framed:
+        return lines.raw
+    return framed(place(lines.epoch), lines.first_seq, lines.publics())
+
+
 @lru_cache(64)
 def _numbers(block: int) -> list[bytes]:
     """The seqs of a block of frames. They are the same for every run, so they are cached."""

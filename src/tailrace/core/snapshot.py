@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import zstandard
 
 from tailrace.core import json_pieces
 from tailrace.core.errors import MalformedEvent
@@ -42,6 +43,8 @@ from tailrace.core.state import (
 from tailrace.core.view import Json, show_own, show_task
 
 VERSION = 1
+_ZSTD_LEVEL = 1
+_PACKED = b"\x28\xb5\x2f\xfd"  # every zstd frame begins like this, and no JSON does
 _FACTS = tuple(
     name for name in TaskCreated.__struct_fields__ if name not in ("task_id", "sequence_number")
 )
@@ -171,14 +174,29 @@ def restore(raw: bytes) -> State:
         raise MalformedEvent(f"Not a saved state: {type(error).__name__}.") from error
 
 
+def packed(raw: bytes) -> bytes:
+    """A saved state as stores hold it: compressed."""
+    return zstandard.compress(raw, _ZSTD_LEVEL)
+
+
+def unpacked_size(raw: bytes) -> int:
+    """How many bytes of JSON a stored state has. States of older versions are not compressed."""
+    try:
+        return zstandard.frame_content_size(raw) if raw.startswith(_PACKED) else len(raw)
+    except zstandard.ZstdError:  # damaged: `restored` finds no state in it
+        return 0
+
+
 def restored(raw: bytes | None) -> State:
-    """The saved state, or an empty state to fold from the start.
+    """The state that a store holds, or an empty state to fold from the start.
 
     A newer version may have saved a state that this version cannot restore. It can read the events.
     """
+    if raw is None:
+        return State()
     try:
-        return restore(raw) if raw is not None else State()
-    except MalformedEvent:
+        return restore(zstandard.decompress(raw) if raw.startswith(_PACKED) else raw)
+    except (MalformedEvent, zstandard.ZstdError):
         return State()
 
 

@@ -17,7 +17,7 @@ from tailrace.core.errors import NotFound
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.log_lines import Lines
-from tailrace.core.snapshot import restored
+from tailrace.core.snapshot import restored, unpacked_size
 from tailrace.ports import Bus, EventLog, RunInfo
 from tailrace.runtime import wakeups
 from tailrace.runtime.offload import BuildCache, LogRead, build
@@ -189,7 +189,7 @@ async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:
     info = basis.info
     target = info.last_seq if seq is None else min(seq, info.last_seq)
     saved = basis.snapshot.state if basis.snapshot is not None else None
-    weight = len(saved or b"")
+    weight = 0 if saved is None else unpacked_size(saved)
     state = await build(weight, partial(restored, saved))
     # The events after the snapshot, unless the snapshot could not be restored.
     events = basis.events if saved is None or state.root is not None else []

@@ -152,8 +152,8 @@ class Emitter:
         if self._tail_bytes > (LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes):
             weight, self._tail_bytes = self._snapshot_bytes + self._tail_bytes, 0
             value = snapshot.saved(self.state, private=True)
-            saved = await build(weight, lambda: snapshot.encode_saved(value))
-            self._snapshot_bytes = max(len(saved), MIN_SNAPSHOT_BYTES)
+            saved = await build(weight, lambda: snapshot.packed(snapshot.encode_saved(value)))
+            self._snapshot_bytes = max(snapshot.unpacked_size(saved), MIN_SNAPSHOT_BYTES)
         batch = Batch(
             run_id=self.run_id,
             epoch=self.epoch,

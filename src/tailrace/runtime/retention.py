@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tailrace.core.errors import StorageBusy, StorageError, TailraceError
-from tailrace.core.snapshot import save
+from tailrace.core.snapshot import packed, save
 from tailrace.ports import FORGET_SECONDS, Store, Trimmed
 from tailrace.runtime.recovery import read_whole
 
@@ -121,5 +121,5 @@ class Retention:
             return
         # The state may be incomplete if another process deleted the run meanwhile.
         if state.root is not None and state.root.ended:
-            final = await asyncio.to_thread(save, state, private=True)
+            final = await asyncio.to_thread(lambda: packed(save(state, private=True)))
             await self._store.trim(run_id, final)

@@ -2,18 +2,22 @@
 
 A flush writes one row per run, because a row costs the same with one event or a hundred. Events and
 private parts are JSON lines. Rows that are joined later hold frames of the native stream instead
-(`tailrace.core.log_lines`).
+(`tailrace.core.log_lines`). When a run has ended its rows are also compressed with zstd: events
+repeat the same names, so they shrink to a twentieth, and unpacking costs less than reading the
+pages that are saved.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import zstandard
 
 from tailrace.core.errors import StorageError
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.core.log_lines import Lines, framed, place
+from tailrace.core.log_lines import Lines, frames_of
 from tailrace.ports import Trimmed
 
 READ_BYTES = PIECE_BYTES
@@ -22,12 +26,26 @@ READ_BYTES = PIECE_BYTES
 EVENTS_AT_ONCE = 10_000
 """Most events that `basis` returns."""
 
-PACKED_BYTES = 256 * 1024
+JOINED_BYTES = 256 * 1024
 """Size of joined rows: few rows for a replay, little to skip for a cursor inside a row."""
+
+SNAPSHOT_EVENTS = 4096
+"""Of the snapshots within so many events only the last is kept when rows are joined. The others
+together may be larger than the log, and so few events are folded quickly."""
+
+ZSTD_LEVEL = 1
+"""Higher levels take up to ten times as long, and save nothing on events."""
+
+LONE_BYTES = 4096
+"""A row without neighbours to join is compressed from this size on: a page of the database."""
 
 
 class Row(NamedTuple):
-    """A row, columns in this order. `private` is null if no event has a private part."""
+    """A row, columns in this order. `private` is null if no event has a private part.
+
+    `unpacked` is the size of `public` before both parts were compressed; null if they are not. The
+    checksums are those of the stored bytes.
+    """
 
     run_id: str
     first_seq: int
@@ -37,6 +55,7 @@ class Row(NamedTuple):
     private: bytes | None
     public_checksum: int
     private_checksum: int | None
+    unpacked: int | None = None
 
     def verify(self) -> None:
         """Raise `StorageError` if a checksum is wrong."""
@@ -44,15 +63,20 @@ class Row(NamedTuple):
         if self.private is not None:
             verify(self.run_id, self.first_seq, self.private, self.private_checksum)
 
+    def lines(self) -> Lines:
+        """The public JSON of all events."""
+        raw = plain(self.public, self.unpacked)
+        return Lines(self.first_seq, self.last_seq, self.epoch, raw)
+
     def publics(self) -> list[bytes]:
         """The public JSON of each event."""
-        return Lines(self.first_seq, self.last_seq, self.epoch, self.public).publics()
+        return self.lines().publics()
 
     def privates(self) -> list[bytes]:
         """The private part of each event."""
         if self.private is None:
             return [b""] * (self.last_seq - self.first_seq + 1)
-        return self.private.split(b"\n")
+        return plain(self.private, self.unpacked).split(b"\n")
 
 
 def verify(run_id: str, first_seq: int, stored: bytes, checksum: int | None) -> None:
@@ -64,11 +88,24 @@ def verify(run_id: str, first_seq: int, stored: bytes, checksum: int | None) -> 
         )
 
 
-def lines_in(run_id: str, after: int, *columns: Any) -> Lines:
-    """The events after `after` of a row: first_seq, last_seq, epoch, public, checksum."""
-    lines = Lines(*columns[:-1])
-    verify(run_id, lines.first_seq, lines.raw, columns[-1])
-    return lines.after(after)
+def plain(part: bytes, unpacked: int | None) -> bytes:
+    """A row's part as it was before it was compressed."""
+    return part if unpacked is None else zstandard.decompress(part)
+
+
+def lines_in(
+    run_id: str,
+    after: int,
+    first_seq: int,
+    last_seq: int,
+    epoch: int,
+    public: bytes,
+    checksum: int,
+    unpacked: int | None,
+) -> Lines:
+    """The events after `after` of a row, from some of its columns."""
+    verify(run_id, first_seq, public, checksum)
+    return Lines(first_seq, last_seq, epoch, plain(public, unpacked)).after(after)
 
 
 def trimmed(run_id: str, up_to: int) -> Trimmed:
@@ -98,15 +135,30 @@ def row_of(
     return row
 
 
-def joined(rows: list[Row]) -> Row:
-    """Adjacent rows as one. Verifies them: damaged bytes must not get a valid checksum."""
+def joined(rows: list[Row], *, ended: bool) -> Row:
+    """Adjacent rows as one, compressed if the run has ended.
+
+    Verifies them: damaged bytes must not get a valid checksum.
+    """
     for row in rows:
         row.verify()
     first = rows[0]
-    publics = [line for row in rows for line in row.publics()]
+    frames = b"".join([frames_of(row.lines()) for row in rows])
     privates = [line for row in rows for line in row.privates()]
-    frames = framed(place(first.epoch), first.first_seq, publics)
-    return _row(first.run_id, first.first_seq, first.epoch, frames, privates)
+    whole = _row(first.run_id, first.first_seq, first.epoch, frames, privates)
+    return _packed(whole) if ended else whole
+
+
+def _packed(row: Row) -> Row:
+    public = zstandard.compress(row.public, ZSTD_LEVEL)
+    private = zstandard.compress(row.private, ZSTD_LEVEL) if row.private is not None else None
+    return row._replace(
+        public=public,
+        private=private,
+        public_checksum=zlib.crc32(public),
+        private_checksum=zlib.crc32(private) if private is not None else None,
+        unpacked=len(row.public),
+    )
 
 
 def _row(run_id: str, first_seq: int, epoch: int, public: bytes, privates: list[bytes]) -> Row:
@@ -123,18 +175,25 @@ def _row(run_id: str, first_seq: int, epoch: int, public: bytes, privates: list[
     )
 
 
-def packs(sizes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+def packs(sizes: Iterable[tuple[int, int, int | None]], *, ended: bool) -> list[tuple[int, int]]:
     """Which adjacent rows to join: (first_seq of the first row, first_seq of the last row).
 
-    `sizes` has (first_seq, epoch, bytes) of each row, in order.
+    `sizes` has (first_seq, epoch, bytes) of each row, in order; the bytes are None for a compressed
+    row, which stays as it is. If the run has ended, a large row is taken alone as well.
     """
     found: list[list[int]] = []
-    known = room = 0
+    large: set[int] = set()
+    known, room = -1, 0
     for first_seq, epoch, size in sizes:
+        if size is None:
+            known = -1
+            continue
+        if size >= LONE_BYTES:
+            large.add(first_seq)
         room -= size
-        if found and epoch == known and room >= 0:
+        if epoch == known and room >= 0:
             found[-1].append(first_seq)
         else:
             found.append([first_seq])
-            known, room = epoch, PACKED_BYTES - size
-    return [(pack[0], pack[-1]) for pack in found if len(pack) > 1]
+            known, room = epoch, JOINED_BYTES - size
+    return [(pack[0], pack[-1]) for pack in found if len(pack) > 1 or (ended and pack[0] in large)]

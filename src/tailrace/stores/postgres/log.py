@@ -22,10 +22,12 @@ from tailrace.stores.postgres.statements import Statements
 from tailrace.stores.rows import (
     EVENTS_AT_ONCE,
     READ_BYTES,
+    SNAPSHOT_EVENTS,
     Row,
     joined,
     lines_in,
     packs,
+    plain,
     row_of,
     trimmed,
     verify,
@@ -186,12 +188,12 @@ class PostgresLog(Statements):
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
         rows = await self._fetch(sql.READ_PRIVATE, run_id, min(after, _HUGE))
-        for first_seq, private, checksum in rows:
+        for first_seq, private, checksum, _ in rows:
             verify(run_id, first_seq, private, checksum)
         return {
             seq: line
-            for first_seq, private, _ in rows
-            for seq, line in enumerate(private.split(b"\n"), first_seq)
+            for first_seq, private, _, unpacked in rows
+            for seq, line in enumerate(plain(private, unpacked).split(b"\n"), first_seq)
             if line and seq > after
         }
 
@@ -293,10 +295,14 @@ class PostgresLog(Statements):
             run = await db.fetchrow(self._sql(sql.LOCK_RUN), run_id)
             if run is None:
                 return
-            for first, last in packs(await db.fetch(self._sql(sql.SIZES), run_id)):
+            await db.execute(self._sql(sql.THIN_SNAPSHOTS), run_id, SNAPSHOT_EVENTS)
+            sizes = await db.fetch(self._sql(sql.SIZES), run_id)
+            for first, last in packs(sizes, ended=run["ended"]):
                 found = await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, first, last)
                 rows = sorted(Row(run_id, *row) for row in found)
-                await db.execute(self._sql(sql.PUT_BATCH), *joined(rows))
+                # In a thread: compressing takes milliseconds.
+                row = await asyncio.to_thread(joined, rows, ended=run["ended"])
+                await db.execute(self._sql(sql.PUT_BATCH), *row)
 
         await self._transaction(work)
 

@@ -144,7 +144,10 @@ create index runs_woken on @runs (worker) where ended_at is null and parked = 2;
 # Workers claim no run of a protocol that is newer than their own.
 SIXTH = "alter table @runs add column protocol integer not null default 1"
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
+# The rows of ended runs are compressed from now on; see `tailrace.stores.rows`.
+SEVENTH = "alter table @batches add column unpacked bigint"
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
 
 
 def in_schema(statement: str, schema: str) -> str:

@@ -75,20 +75,22 @@ from locked left join fitting using (run_id)
 
 # $1 run_id, $2 first, $3 last: the rows that hold these events.
 OVERLAP = """
-select first_seq, last_seq, epoch, public, private, public_checksum, private_checksum from @batches
+select first_seq, last_seq, epoch, public, private, public_checksum, private_checksum, unpacked
+from @batches
 where run_id = $1 and last_seq >= $2 and first_seq <= $3
     and first_seq >= coalesce(
         (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2), 0)
 order by first_seq
 """
 
-# $1 run_id, $2 after, $3 most events, $4 most bytes (plus one row). Starts at the row that holds
-# the cursor; the index has the first event of each row.
+# $1 run_id, $2 after, $3 most events, $4 most bytes (plus one row), as they are when they are not
+# compressed. Starts at the row that holds the cursor; the index has the first event of each row.
 READ = """
-select first_seq, last_seq, epoch, public, public_checksum
+select first_seq, last_seq, epoch, public, public_checksum, unpacked
 from (
-    select first_seq, last_seq, epoch, public, public_checksum,
-        sum(length(public)) over (order by first_seq) - length(public) as before
+    select first_seq, last_seq, epoch, public, public_checksum, unpacked,
+        sum(coalesce(unpacked, length(public))) over (order by first_seq)
+            - coalesce(unpacked, length(public)) as before
     from @batches
     where run_id = $1 and last_seq > $2 and first_seq <= $2 + $3
         and first_seq >= coalesce(
@@ -98,7 +100,7 @@ where before < $4 order by first_seq
 """
 
 READ_PRIVATE = """
-select first_seq, private, private_checksum from @batches
+select first_seq, private, private_checksum, unpacked from @batches
 where run_id = $1 and last_seq > $2 and private is not null order by first_seq
 """
 
@@ -169,20 +171,28 @@ select last_seq, ended_at is not null as ended from @runs where run_id = $1 for 
 """
 
 SIZES = """
-select first_seq, epoch, length(public) + coalesce(length(private), 0) as size from @batches
-where run_id = $1 order by first_seq
+select first_seq, epoch,
+    case when unpacked is null then length(public) + coalesce(length(private), 0) end as size
+from @batches where run_id = $1 order by first_seq
 """
 
 # $1 run_id, $2 first_seq of the first row, $3 of the last
 TAKE_BATCHES = """
 delete from @batches where run_id = $1 and first_seq between $2 and $3
-returning first_seq, last_seq, epoch, public, private, public_checksum, private_checksum
+returning first_seq, last_seq, epoch, public, private, public_checksum, private_checksum, unpacked
 """
 
 PUT_BATCH = """
 insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
-                      private_checksum)
-values ($1, $2, $3, $4, $5, $6, $7, $8)
+                      private_checksum, unpacked)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+
+# $1 run_id, $2 of how many events to keep only the last snapshot
+THIN_SNAPSHOTS = """
+delete from @snapshots as s where run_id = $1 and exists (
+    select from @snapshots as later
+    where later.run_id = $1 and later.seq > s.seq and later.seq / $2 = s.seq / $2)
 """
 
 FORGET = (

@@ -17,10 +17,12 @@ from tailrace.core.log_lines import Lines
 from tailrace.ports import Batch, NewRun
 from tailrace.stores.rows import (
     READ_BYTES,
+    SNAPSHOT_EVENTS,
     Row,
     joined,
     lines_in,
     packs,
+    plain,
     row_of,
     trimmed,
     verify,
@@ -37,7 +39,7 @@ def _row_of(batch: Batch) -> Row:
 
 
 def _insert(db: apsw.Connection, row: Row) -> None:
-    db.execute("insert into batches values (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute("insert into batches values (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def first(db: apsw.Connection, run: NewRun) -> None:
@@ -78,7 +80,7 @@ def _statements(count: int) -> tuple[str, str]:
     The second statement names no column of an index. SQLite would rewrite the index for each event,
     even if the value stays the same.
     """
-    rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count)
+    rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count)
     ends = ", ".join(["(?, ?)"] * count)
     insert = (
         f"insert into batches select new.* from (values {rows}) new"  # noqa: S608
@@ -177,13 +179,14 @@ def read_lines(db: apsw.Connection, run_id: str, after: int, limit: int) -> list
         raise trimmed(run_id, known[0])
     found: list[Lines] = []
     count = size = 0
-    columns = "first_seq, last_seq, epoch, public, checksum"
+    columns = "first_seq, last_seq, epoch, public, checksum, unpacked"
     with closing(_rows(db, columns, run_id, after)) as rows:
         for row in rows:
             lines = lines_in(run_id, after, *row)
             found.append(lines)
             count += lines.last_seq - lines.first_seq + 1
-            size += len(row[3])  # the whole row was read, although the cursor may skip a part
+            # The whole row was read, although the cursor may skip a part.
+            size += row[5] or len(row[3])
             if count >= limit or size >= READ_BYTES:
                 break
     return found
@@ -202,24 +205,29 @@ def epoch_of(db: apsw.Connection, run_id: str, seq: int) -> int | None:
 def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, bytes]:
     """The private parts after `after`, by seq."""
     hidden: dict[int, bytes] = {}
-    columns = "first_seq, private, private_checksum"
-    for first_seq, private, checksum in _rows(db, columns, run_id, after):
+    columns = "first_seq, private, private_checksum, unpacked"
+    for first_seq, private, checksum, unpacked in _rows(db, columns, run_id, after):
         if private is not None:
             verify(run_id, first_seq, private, checksum)
-            lines = enumerate(private.split(b"\n"), first_seq)
+            lines = enumerate(plain(private, unpacked).split(b"\n"), first_seq)
             hidden |= {number: line for number, line in lines if line and number > after}
     return hidden
 
 
 def plan(db: apsw.Connection, run_id: str) -> list[tuple[int, int]]:
     """Which rows of a run to join."""
-    return packs(
-        db.execute(
-            "select first_seq, epoch, length(public) + coalesce(length(private), 0) from batches"
-            " where run_id = ? order by first_seq",
-            (run_id,),
-        )
+    sizes = db.execute(
+        "select first_seq, epoch, iif(unpacked is null,"
+        " length(public) + coalesce(length(private), 0), null)"
+        " from batches where run_id = ? order by first_seq",
+        (run_id,),
     )
+    return packs(sizes, ended=_has_ended(db, run_id))
+
+
+def _has_ended(db: apsw.Connection, run_id: str) -> bool:
+    query = "select 1 from runs where run_id = ? and ended_at is not null"
+    return db.execute(query, (run_id,)).fetchone() is not None
 
 
 def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int) -> Row | None:
@@ -231,7 +239,9 @@ def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int) -> Row | N
         "select * from batches where run_id = ? and first_seq between ? and ? order by first_seq",
         (run_id, first_seq, last),
     ).fetchall()
-    return joined([Row(*row) for row in found]) if found else None
+    if not found:
+        return None
+    return joined([Row(*row) for row in found], ended=_has_ended(db, run_id))
 
 
 def put_pack(db: apsw.Connection, row: Row) -> None:
@@ -245,6 +255,15 @@ def put_pack(db: apsw.Connection, row: Row) -> None:
     if ends == place[1:]:
         db.execute(f"delete {where}", place)
         _insert(db, row)
+
+
+def thin_snapshots(db: apsw.Connection, run_id: str) -> None:
+    """Delete the snapshots that a later one makes dispensable."""
+    db.execute(
+        "delete from snapshots as s where run_id = ?1 and exists (select 1 from snapshots"
+        " where run_id = ?1 and seq > s.seq and seq / ?2 = s.seq / ?2)",
+        (run_id, SNAPSHOT_EVENTS),
+    )
 
 
 def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:

@@ -157,7 +157,10 @@ create index runs_woken on runs (worker) where ended_at is null and parked = 2;
 # Workers claim no run of a protocol that is newer than their own.
 SEVENTH = "alter table runs add column protocol integer not null default 1"
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
+# The rows of ended runs are compressed from now on; see `tailrace.stores.rows`.
+EIGHTH = "alter table batches add column unpacked integer"
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
 VERSION = len(MIGRATIONS)
 
 

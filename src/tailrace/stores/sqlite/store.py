@@ -239,6 +239,7 @@ class SqliteLog:
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait."""
+        await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
             job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
             row = await self._reader.call(job)

@@ -34,6 +34,7 @@ class ExpectedRun:
     first_go: float = 0.0
     ended: bool = False
     trimmed: bool = False
+    repacked: bool = False
     deleted: bool = False
     snapshots: dict[int, bytes] = field(default_factory=dict)
     letters: list[Letter] = field(default_factory=list)

@@ -282,6 +282,33 @@ class ReadTests(StoreTests):
         assert await store.read_private("r", after=4) == {5: PRIVATE}
         assert not any(PRIVATE in one.public for one in await store.read("r", 0))
 
+    async def test_an_ended_run_that_is_packed_reads_as_before(self, store: Store) -> None:
+        await created(store, "r")
+        for seq in range(2, 40):
+            await written(store, batch("r", seq, private=PRIVATE if seq % 2 else b""))
+        await store.repack("r")
+        for seq in range(40, 50):
+            await written(store, batch("r", seq, ended=seq == 49))
+        events, privates = await store.read("r", 0), await store.read_private("r")
+        for _ in range(2):
+            await store.repack("r")
+            for after in (0, 1, 20, 39, 48, 49):
+                assert await store.read("r", after) == events[after:]
+            assert await store.read_private("r") == privates
+            assert await store.read_private("r", 20) == {n: privates[n] for n in range(21, 40, 2)}
+
+    async def test_of_the_snapshots_of_a_packed_run_the_last_is_there(self, store: Store) -> None:
+        await created(store, "r")
+        for seq in range(2, 12):
+            await written(store, batch("r", seq, snapshot=b"%d" % seq))
+        await store.repack("r")
+        found = await store.snapshot("r")
+        assert found is not None
+        assert (found.seq, found.state) == (11, b"11")
+        basis = await store.basis("r", 10)
+        assert basis is not None
+        assert len(basis.events) >= 10 - (basis.snapshot.seq if basis.snapshot is not None else 0)
+
     async def test_a_listing_knows_the_head_and_the_end(self, store: Store) -> None:
         await created(store, "live")
         await ended(store, "over")
