@@ -178,6 +178,7 @@ class Tailrace:
         *,
         thread: str | None = None,
         previous_run: str | msgspec.UnsetType | None = msgspec.UNSET,
+        previous_seq: int | None = None,
         run_id: str | None = None,
         options: Any = None,
         metadata: Any = None,
@@ -187,7 +188,8 @@ class Tailrace:
         """Start a run; it is stored before this returns.
 
         The run continues `previous_run`, and so is in its thread. With `thread` alone it continues
-        the newest run of that thread; `previous_run=None` begins a conversation. With
+        the newest run of that thread; `previous_run=None` begins a conversation. `previous_seq`
+        forks the previous run: the new run continues it as it was after this event. With
         `store=False` the run is deleted a minute after its end. `owner` is the id of the principal
         that sees it; without `auth` leave it empty.
         """
@@ -196,6 +198,7 @@ class Tailrace:
             input,
             thread_id=thread,
             previous_run_id=previous_run,
+            previous_seq=previous_seq,
             run_id=run_id,
             options=options,
             metadata=metadata,

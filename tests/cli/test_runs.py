@@ -191,12 +191,14 @@ def test_a_run_is_replayed_exported_and_forked(folder: Path) -> None:
         assert forked.returncode == 0, forked.stderr
         assert lines(forked.stdout)[0]["previous_run_id"] == run_id
         middle = tailrace("fork", run_id, "Other?", "--at", "3", "--url", url, cwd=folder)
-        assert middle.returncode == 2
-        assert "not possible yet" in middle.stderr
+        assert middle.returncode == 0, middle.stderr
+        assert f"continues {run_id} after event 3." in middle.stderr
+        behind = tailrace("fork", run_id, "Other?", "--at", "9999", "--url", url, cwd=folder)
+        assert (behind.returncode, "has the events 1 to" in behind.stderr) == (2, True)
 
         listed = tailrace("threads", "--url", url, "--json", cwd=folder)
         [thread] = lines(listed.stdout)
-        assert thread["runs"] == 2
+        assert thread["runs"] == 3
         of_thread = tailrace("runs", thread["thread_id"], "--url", url, cwd=folder)
         assert next(line.split("\t")[0] for line in of_thread.stdout.splitlines()) == run_id
 

@@ -98,6 +98,7 @@ SHAPES: dict[str, Dict] = {
         "agent": None,
         "thread_id": None,
         "previous_run_id": None,
+        "previous_seq": None,
         "created_at": None,
         "model": None,
         "input": None,

@@ -156,6 +156,25 @@ async def test_the_scrubber_shows_the_run_at_any_event(page: Page) -> None:
     await expect(page.locator("details.call").first).to_be_visible()
 
 
+async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page) -> None:
+    await ask(page, "assistant", "Is it sunny?")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await page.locator("#seq").fill("10")
+    await page.get_by_role("button", name="Fork here").click()
+    await expect(page.locator("#stream-text")).to_have_text("fork · seq 10 · 0 missed")
+    await expect(page.locator("details.call")).to_have_count(0)
+    await page.select_option("#agent", "careful")
+    await page.fill("#message", "Another way")
+    await page.press("#message", "Enter")
+    await page.get_by_role("button", name="Deny").click()
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await expect(page.locator(".asked")).to_have_text(["Is it sunny?", "Another way"])
+    await expect(page.locator(".run").first).to_contain_text("after event 10")
+    await page.reload()
+    await expect(page.locator(".run").first).to_contain_text("after event 10")
+    await expect(page.locator(".run").first.locator("details.call")).to_have_count(0)
+
+
 async def test_hostile_content_is_inert_and_no_request_leaves_the_page(
     page: Page, served: Served
 ) -> None:

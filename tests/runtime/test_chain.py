@@ -12,8 +12,8 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.errors import NotFound
-from tailrace.core.events import Private
-from tailrace.core.items import ReferenceToBlock, TextPart
+from tailrace.core.events import OutputItemDone, Private
+from tailrace.core.items import ReferenceToBlock, TextPart, ToolResult
 from tailrace.core.snapshot import save
 from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.writers import ResultWriter
@@ -242,6 +242,86 @@ async def test_reference_numbers_continue_along_the_conversation_and_not_across_
     assert two == {"start": 2, "numbers": {"rain": 2, "sun": 1}, "cited": [1, 2]}
     assert branch == {"start": 2, "numbers": {"snow": 2, "rain": 3}, "cited": [1, 2, 3]}
     assert third == {"start": 3, "numbers": {"sun": 1, "wind": 3, "rain": 2}, "cited": [1, 2, 3]}
+
+
+# --- forks ---------------------------------------------------------------------------------------
+
+
+async def looks_and_reads(task: Task) -> None:
+    """Call a tool, then say what a model would read."""
+    read = history(await task.chain(), "openai_chat").items
+    with task.call("look_up") as call:
+        call.arguments("{}")
+    call.result("15 C")
+    with task.message() as message:
+        message.text(json.dumps([one.get("content") for one in read]))
+
+
+async def forked(runs: Runs, previous: str, at: int, **options: Any) -> tuple[str, Any]:
+    options = {"previous_run_id": previous, "previous_seq": at, **options}
+    run_id = await runs.start("agent", "two", **options)
+    return run_id, (await finished(runs, run_id))["said"]
+
+
+async def test_a_fork_remembers_a_run_as_if_it_had_been_cancelled_after_an_event() -> None:
+    async with serving(looks_and_reads) as (runs, _):
+        first = await runs.start("agent", "one")
+        await ended(runs, first)
+        events = [one.event async for batch in runs.follow(first) for one in batch]
+        seqs = {event.type: event.sequence_number for event in events}
+        remembered = [(await forked(runs, first, seq))[1] for seq in range(1, len(events) + 1)]
+        second, _ = await forked(runs, first, 1)
+        third = await runs.start("agent", "three", previous_run_id=second)
+        chained = (await finished(runs, third))["said"]
+    [result] = [
+        event.sequence_number
+        for event in events
+        if isinstance(event, OutputItemDone) and isinstance(event.item, ToolResult)
+    ]
+    texts = [str(one) for one in remembered]
+    assert all("one" in text and "two" in text for text in texts)
+    assert [("15 C" in text) for text in texts] == [n >= result for n in range(1, len(texts) + 1)]
+    said = seqs["task.text.delta"]  # the text counts from here on, if not yet complete
+    assert [(text == texts[-1]) for text in texts[result - 1 :]] == [
+        n >= said for n in range(result, len(texts) + 1)
+    ]
+    assert "one" in str(chained), "a run that continues a fork remembers what the fork does"
+    assert "15 C" not in str(chained[0])
+
+
+async def test_a_fork_says_where_it_began_and_does_not_change_the_run() -> None:
+    async with serving() as (runs, client):
+        first = await runs.start("agent", "one")
+        await ended(runs, first)
+        before = save(await whole_state(runs.store, first))
+        body = {"agent": "agent", "input": "two", "previous_run_id": first, "previous_seq": 2}
+        made = (await client.post("/runs", json=body)).json()
+        assert (await finished(runs, made["run_id"]))["previous_seq"] == 2
+        assert save(await whole_state(runs.store, first)) == before
+        listed = (await client.get(f"/threads/{made['thread_id']}")).json()["runs"]
+        assert [run["previous_seq"] for run in listed] == [None, 2]
+        for wrong in (0, 99, True, "2"):
+            answer = await client.post("/runs", json={**body, "previous_seq": wrong})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "previous_seq")
+        del body["previous_run_id"]
+        answer = await client.post("/runs", json=body)
+        assert "name the run in `previous_run_id`" in answer.json()["error"]["message"]
+
+
+async def test_a_fork_of_events_that_are_gone_is_refused_and_an_older_fork_forgets_the_run() -> (
+    None
+):
+    async with serving() as (runs, client):
+        first = await runs.start("agent", "one")
+        await ended(runs, first)
+        second, said = await forked(runs, first, 2)
+        assert said == ["one", "two"]
+        await runs.store.trim(first, save(await whole_state(runs.store, first), private=True))
+        third = await runs.start("agent", "three", previous_run_id=second)
+        assert (await finished(runs, third))["said"] == ["two", "three"]
+        body = {"agent": "agent", "input": "?", "previous_run_id": first, "previous_seq": 2}
+        answer = await client.post("/runs", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "previous_seq")
 
 
 # --- calls ---------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ export interface StartOptions {
   readonly thread_id?: string;
   /** The run that this run continues; null begins a conversation. */
   readonly previous_run_id?: string | null;
+  /** A fork: the previous run counts up to this event. */
+  readonly previous_seq?: number;
   readonly metadata?: { readonly [key: string]: unknown };
 }
 

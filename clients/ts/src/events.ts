@@ -5,7 +5,8 @@ import type { Annotation, Data, ErrorInfo, File, Image, InputRequest, Item, Refu
 /**
  * A task exists. The first event of a run creates its root, whose `task_id` is the run's id.
  *
- * A child names its parent and the call that it answers. `reference_start` is the first number
+ * A child names its parent and the call that it answers. The run continues `previous_run_id`; with
+ * `previous_seq`, as that run was after this event. `reference_start` is the first number
  * of the task's reference pool; earlier turns issued the numbers below it.
  */
 export interface TaskCreated {
@@ -17,6 +18,7 @@ export interface TaskCreated {
   readonly call_id?: string;
   readonly thread_id?: string;
   readonly previous_run_id?: string;
+  readonly previous_seq?: number;
   readonly created_at?: number;
   readonly model?: string;
   readonly input?: unknown;

@@ -9,6 +9,7 @@ const TaskCreated = event("task.created", {
   call_id: optional(string),
   thread_id: optional(string),
   previous_run_id: optional(string),
+  previous_seq: optional(integer),
   created_at: optional(number),
   model: optional(string),
   input: optional(json),

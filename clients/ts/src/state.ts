@@ -63,6 +63,7 @@ export interface TaskInfo {
   readonly call_id?: string;
   readonly thread_id?: string;
   readonly previous_run_id?: string;
+  readonly previous_seq?: number;
   readonly created_at?: number;
   readonly model?: string;
   readonly input?: unknown;

@@ -110,26 +110,22 @@ def fork(
 ) -> None:
     """Continue a run as a new run with another input; the run itself stays.
 
-    The new run remembers the run and what came before it. A fork begins after the
-    run's last event; a fork in the middle of a run is refused.
+    The new run remembers the run and what came before it. With --at it remembers
+    the run as it was after that event, as if it had been cancelled there.
 
-    Example: tailrace fork run_5f0c9a1d3b7e2468 "And on Sunday?"
+    Example: tailrace fork run_5f0c9a1d3b7e2468 "And on Sunday?" --at 40
     """
     url, run_id = address(run, url)
     server = ServerClient(url, key)
     view = server.ask(f"/runs/{run_id}")
-    if view.get("status") not in ENDED:
-        fail(f"Run {run_id} has not ended; a run can be forked after its last event.")
-    if at is not None:
-        last = len(server.so_far(run_id))
-        if at != last:
-            fail(
-                f"Run {run_id} ends with event {last}. A fork in the middle of a run is not "
-                f"possible yet; leave --at out, or write --at {last}."
-            )
+    if at is None and view.get("status") not in ENDED:
+        fail(f"Run {run_id} has not ended; wait for its end, or fork it after an event with --at.")
     body = {"agent": agent or view["agent"], "input": question, "previous_run_id": run_id}
+    if at is not None:
+        body["previous_seq"] = at
     started = server.ask("/runs", body)
-    say_aside(f"Run {started['run_id']} continues {run_id}.")
+    place = "" if at is None else f" after event {at}"
+    say_aside(f"Run {started['run_id']} continues {run_id}{place}.")
     raise typer.Exit(_follow(server, started["run_id"], as_json=as_json))
 
 

@@ -46,7 +46,8 @@ class Event(Fact, frozen=True, kw_only=True, tag_field="type"):
 class TaskCreated(Event, frozen=True, kw_only=True, tag="task.created"):
     """A task exists. The first event of a run creates its root, whose `task_id` is the run's id.
 
-    A child names its parent and the call that it answers. `reference_start` is the first number
+    A child names its parent and the call that it answers. The run continues `previous_run_id`; with
+    `previous_seq`, as that run was after this event. `reference_start` is the first number
     of the task's reference pool; earlier turns issued the numbers below it.
     """
 
@@ -55,6 +56,7 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task.created"):
     call_id: str | None = None
     thread_id: str | None = None
     previous_run_id: str | None = None
+    previous_seq: int | None = None
     created_at: float | None = None
     model: str | None = None
     input: Any = None

@@ -33,7 +33,7 @@ let chain = []; // the run ids that are shown, oldest first
 let threadRuns = [];
 let selected; // the run that the right pane shows
 let scrub; // how many events of it are shown; undefined follows the run
-let edits; // {previous_run_id} of a message that is being edited
+let edits; // what the next message continues, if not the last run: an edit or a fork
 let tab = "timeline";
 const dirty = new Set();
 let scheduled = false;
@@ -44,14 +44,15 @@ const eventsPane = new EventsPane(byId("pane-events"), client, ["task"], (seq) =
 });
 
 const actions = {
-  regenerate: (root) => start(root.input, { previous_run_id: root.previous_run_id ?? null }),
+  regenerate: (root) => start(root.input, previousOf(root)),
   edit: (root) => {
-    edits = { previous_run_id: root.previous_run_id ?? null };
+    edits = previousOf(root);
     byId("message").value = inputText(root.input);
     byId("message").focus();
   },
-  fork: (root) => {
-    openThread(newThread(), [root.task_id]);
+  fork: (root, seq) => {
+    openThread(newThread(), [root.task_id], new Map([[root.task_id, seq]]));
+    if (seq !== undefined) edits = { previous_run_id: root.task_id, previous_seq: seq };
     byId("message").focus();
   },
   stop: (runId) => guarded(() => client.cancel(runId)),
@@ -78,6 +79,11 @@ const actions = {
     byId("popover").hidden = true;
   },
 };
+
+/** What a run continued, for a run that takes its place. */
+function previousOf(root) {
+  return { previous_run_id: root.previous_run_id ?? null, ...(root.previous_seq === undefined ? {} : { previous_seq: root.previous_seq }) };
+}
 
 /** The block that a number of a task cites: its own result, an imported source, or an earlier run's. */
 function sourceOf(number, taskId) {
@@ -138,13 +144,14 @@ async function start(input, options = {}) {
 }
 
 /** Show a thread: the chain of runs that its newest run continues. */
-async function openThread(id, startFrom = undefined) {
+async function openThread(id, startFrom = undefined, untils = new Map()) {
   threadId = id;
+  edits = undefined;
   location.hash = encodeURIComponent(id);
   chain = [];
   scrub = undefined;
   if (startFrom === undefined) await loadThread();
-  else showChain(startFrom);
+  else showChain(startFrom, untils);
   loadThreads();
 }
 
@@ -153,22 +160,29 @@ async function loadThread(newest) {
   threadRuns = found?.runs ?? [];
   const byRun = new Map(threadRuns.map((run) => [run.run_id, run]));
   const shown = [];
-  for (let at = newest ?? threadRuns.at(-1)?.run_id; at && !shown.includes(at); at = byRun.get(at)?.previous_run_id) shown.unshift(at);
-  showChain(shown);
+  const untils = new Map(); // a run that was forked counts up to an event
+  for (let at = newest ?? threadRuns.at(-1)?.run_id; at && !shown.includes(at); at = byRun.get(at)?.previous_run_id) {
+    shown.unshift(at);
+    const run = byRun.get(at);
+    if (typeof run?.previous_seq === "number") untils.set(run.previous_run_id, run.previous_seq);
+  }
+  showChain(shown, untils);
 }
 
-function showChain(runIds) {
+function showChain(runIds, untils = new Map()) {
   chain = runIds;
   for (const [runId, { session }] of sessions) {
-    if (!chain.includes(runId)) {
+    if (!chain.includes(runId) || session.until !== untils.get(runId)) {
       session.stop();
       sessions.delete(runId);
     }
   }
   const nodes = chain.map((runId) => {
     if (!sessions.has(runId)) {
+      const until = untils.get(runId);
       const view = new RunView(runId, actions);
-      sessions.set(runId, { view, session: new RunSession(client, runId, changed) });
+      view.past = until;
+      sessions.set(runId, { view, session: new RunSession(client, runId, changed, until) });
     }
     return sessions.get(runId).view.node;
   });
@@ -244,12 +258,13 @@ function showStream() {
     waiting: `reconnecting in ${Math.ceil((session.status.delay ?? 0) / 1000)} s`,
     cut: `cut · ${session.waiting} waiting`,
     ended: session.root?.status ?? "ended",
+    forked: "fork",
     failed: session.status.message,
   }[kind];
   const resumed = session.resumedFrom !== undefined && kind !== "cut" ? ` · resumed after ${session.resumedFrom}` : "";
   setText(byId("stream-text"), `${words} · seq ${session.seq} · ${session.missed} missed${resumed}`);
   dot.dataset.kind = kind;
-  cut.disabled = kind === "ended" || kind === "failed";
+  cut.disabled = kind === "ended" || kind === "forked" || kind === "failed";
   setText(cut, kind === "cut" ? "Resume" : "Cut");
 }
 
@@ -306,6 +321,7 @@ function moveTo(count) {
   const total = entry.session.events.length;
   scrub = count >= total ? undefined : Math.max(0, count);
   const events = entry.session.events.slice(0, scrub ?? total);
+  entry.view.past = scrub === undefined ? entry.session.until : events.at(-1)?.seq;
   entry.view.rebuild(scrub === undefined ? entry.session.state : entry.session.at(scrub), events);
   dirty.add("panes");
   schedule();

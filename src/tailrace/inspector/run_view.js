@@ -16,6 +16,7 @@ export class RunView {
   constructor(runId, actions) {
     this.runId = runId;
     this.actions = actions;
+    this.past = undefined; // the event at which the run is shown, if not now
     this.node = el("article", { class: "run", "aria-label": "Run" });
     this.asked = el("p", { class: "asked" });
     this.items = el("div");
@@ -210,7 +211,7 @@ export class RunView {
     for (const view of this.views.values()) {
       if (view instanceof MessageView && output !== undefined) view.node.hidden = canonical(view.text) === output;
     }
-    const shown = JSON.stringify([root.status, root.error, root.reason, words, root.structured_output]);
+    const shown = JSON.stringify([this.past, root.status, root.error, root.reason, words, root.structured_output]);
     if (shown === this.shown) return;
     this.shown = shown;
     const parts = [];
@@ -223,11 +224,13 @@ export class RunView {
     }
     const button = (label, action) => el("button", { type: "button", class: "link", onclick: action }, label);
     const tools = el("div", { class: "tools" });
-    if (root.status in ENDED) {
+    if (this.past !== undefined) {
+      tools.append(button("⑂ Fork here", () => this.actions.fork(root, this.past)), el("span", { class: "usage" }, `after event ${this.past}`));
+    } else if (root.status in ENDED) {
       tools.append(
         button("⟳ Regenerate", () => this.actions.regenerate(root)),
         button("✎ Edit", () => this.actions.edit(root)),
-        button("⇗ Fork here", () => this.actions.fork(root)),
+        button("⑂ Fork here", () => this.actions.fork(root)),
       );
     } else tools.append(button("■ Stop", () => this.actions.stop(this.runId)));
     if (words.length > 0) tools.append(el("span", { class: "usage" }, words.join(" · ")));

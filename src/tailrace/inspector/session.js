@@ -5,7 +5,9 @@ import { RunState } from "./client/index.js";
 const CHECKPOINT = 1000;
 
 export class RunSession {
-  constructor(client, runId, changed) {
+  /** With `until`, the run up to this event: what a fork of it remembers. */
+  constructor(client, runId, changed, until = undefined) {
+    this.until = until;
     this.client = client;
     this.runId = runId;
     this.changed = changed;
@@ -63,9 +65,15 @@ export class RunSession {
       this.checkpoints.push({ count: this.events.length, saved: this.state.save() });
     }
     this.changed(this, { event: frame });
+    if (seq === this.until) {
+      this.status = { kind: "forked" };
+      this.follower.stop();
+      this.changed(this, {});
+    }
   }
 
   #changedTo(status) {
+    if (this.status.kind === "forked") return;
     // The last request of a run that has ended is not a resume.
     const broken = this.status.kind === "cut" || (this.status.kind === "waiting" && this.status.delay > 0);
     if (status.kind === "connecting" && broken) this.resumedFrom = this.seq;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.core.fold import State
-from tailrace.ports import Store
+from tailrace.ports import Store, Trimmed
 from tailrace.runtime.recovery import read_whole
 from tailrace.runtime.store_retry import patiently
 
@@ -11,9 +11,10 @@ from tailrace.runtime.store_retry import patiently
 class Chain:
     """The runs that one run continues. They are read when an agent first asks for them."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, run_id: str, state: State) -> None:
         self._store = store
         self._run_id = run_id
+        self._state = state
         self._states: list[State] | None = None
 
     async def earlier(self) -> list[State]:
@@ -23,8 +24,13 @@ class Chain:
         return self._states
 
     async def _read(self) -> list[State]:
-        """Follow `previous_run_id`. A deleted run, or a run of another owner, ends the chain."""
+        """Follow `previous_run_id`, at `previous_seq` if the run is a fork.
+
+        A deleted run, or a run of another owner, ends the chain; so does a fork of events that
+        retention has removed.
+        """
         states: list[State] = []
+        state = self._state
         seen: set[str] = set()
         info = await self._store.info(self._run_id)
         owner = info.owner if info is not None else ""
@@ -33,5 +39,14 @@ class Chain:
             info = await self._store.info(info.previous_run_id)
             if info is None or info.owner != owner or info.run_id in seen:
                 break
-            states.append(await read_whole(self._store, info.run_id))
+            try:
+                state = await read_whole(self._store, info.run_id, forked_at(state))
+            except Trimmed:
+                break
+            states.append(state)
         return states[::-1]
+
+
+def forked_at(state: State) -> int | None:
+    """The event of its previous run after which a run was forked; None if it was not."""
+    return state.root.facts.get("previous_seq") if state.root is not None else None

@@ -58,13 +58,25 @@ async def closable_state(store: Store, claim: Claim) -> State:
         return state
 
 
-async def read_whole(store: Store, run_id: str) -> State:
-    """Fold the run's log, with its private parts; raises at once if the store is away."""
-    found = await store.snapshot(run_id)
+async def read_whole(store: Store, run_id: str, at: int | None = None) -> State:
+    """Fold the run's log, with its private parts; raises at once if the store is away.
+
+    With `at`, up to this event: as if the run had been cancelled after it.
+    """
+    found = await store.snapshot(run_id, at)
     state = await asyncio.to_thread(restored, found.state if found is not None else None)
     privates = await store.read_private(run_id, state.sequence_number)
-    while events := await store.read(run_id, state.sequence_number):
+    while at is None or state.sequence_number < at:
+        events = await store.read(run_id, state.sequence_number)
+        if at is not None:
+            events = [one for one in events if one.event.sequence_number <= at]
+        if not events:
+            break
         await asyncio.to_thread(_absorb, state, events, privates)
+    if at is not None and state.root is not None and not state.root.ended:
+        last = ev.TaskCancelled(task_id=run_id, reason=f"It was forked after event {at}.")
+        for event in closing.ending(state.root, last):
+            state.absorb(ev.recorded(event, state.sequence_number + 1))
     return state
 
 

@@ -148,6 +148,7 @@ class Runs:
         *,
         thread_id: str | None = None,
         previous_run_id: str | msgspec.UnsetType | None = msgspec.UNSET,
+        previous_seq: int | None = None,
         run_id: str | None = None,
         options: Any = None,
         metadata: Any = None,
@@ -158,7 +159,8 @@ class Runs:
 
         It waits from then on for a worker, here or elsewhere. One to `forget` is deleted shortly
         after its end. The run continues `previous_run_id`, whose thread is the default. None
-        begins a conversation. Without it, the run continues the newest run of its thread.
+        begins a conversation. Without it, the run continues the newest run of its thread. With
+        `previous_seq` it is a fork: it continues that run as it was after this event.
         """
         if self.owner is not None or owner is None:
             owner = self.owner or ""
@@ -180,17 +182,20 @@ class Runs:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
         await self._settle_thread(thread_id, owner)
         previous = earlier.run_id if earlier is not None else None
+        if previous_seq is not None:
+            _check_fork(earlier, previous_seq)
         created = recorded(
             TaskCreated(
                 task_id=run_id,
                 agent=agent,
                 thread_id=thread_id,
                 previous_run_id=previous,
+                previous_seq=previous_seq,
                 created_at=self._now(),
                 input=input,
                 options=options,
                 metadata=metadata,
-                reference_start=await self._reference_start(previous),
+                reference_start=await self._reference_start(previous, previous_seq),
             ),
             1,
         )
@@ -261,9 +266,9 @@ class Runs:
             )
         await self.cancel(newest.run_id, "The next run of the thread has begun.")
 
-    async def _reference_start(self, previous: str | None) -> int:
+    async def _reference_start(self, previous: str | None, at: int | None) -> int:
         """The first number of a new run's pool: numbers continue along the conversation."""
-        root = (await recovery.read_whole(self.store, previous)).root if previous else None
+        root = (await recovery.read_whole(self.store, previous, at)).root if previous else None
         return root.next_reference if root is not None else 1
 
     async def find(self, run_id: str) -> RunInfo | None:
@@ -461,3 +466,23 @@ class Runs:
         await self.reader.close()
         await self.bus.close()
         await self.store.close()
+
+
+def _check_fork(earlier: RunInfo | None, seq: int) -> None:
+    if earlier is None:
+        raise CallerError(
+            "`previous_seq` is an event of the run to fork; name the run in `previous_run_id`.",
+            param="previous_seq",
+        )
+    if not 1 <= seq <= earlier.last_seq:
+        raise CallerError(
+            f"`previous_seq` is {seq}; run {earlier.run_id} has the events 1 to "
+            f"{earlier.last_seq}.",
+            param="previous_seq",
+        )
+    if earlier.trimmed_to and seq < earlier.last_seq:
+        raise NotFound(
+            f"The events of run {earlier.run_id} are no longer kept; leave `previous_seq` out to "
+            "fork it at its end.",
+            param="previous_seq",
+        )

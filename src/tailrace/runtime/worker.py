@@ -386,7 +386,7 @@ class Worker:
             state = await recovery.whole_state(store, claim.run_id)
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         emitter.crumbled = self._crumbled.put_nowait
-        emitter.earlier = Chain(store, claim.run_id).earlier
+        emitter.earlier = Chain(store, claim.run_id, state).earlier
         emitter.blobs = store
         emitter.inputs = Inputs(
             lambda number: self._acknowledge(claim.run_id, number),

@@ -38,6 +38,8 @@ def check_same(state: State, body: dict[str, Any], thread_id: str | None) -> Non
         asked["thread_id"] = thread_id
     if body.get("previous_run_id") is not None:
         asked["previous_run_id"] = body["previous_run_id"]
+    if body.get("previous_seq") is not None:
+        asked["previous_seq"] = body["previous_seq"]
     if _plain({name: facts.get(name) for name in asked}) != _plain(asked):
         raise KeyReused("`Idempotency-Key` was used with another body; send a new key.")
 

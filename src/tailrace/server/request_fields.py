@@ -41,7 +41,8 @@ def text(body: Body, name: str, advice: str) -> str:
 def optional(body: Body, name: str, kind: type[T], inside: str = "") -> T | None:
     """A value of this type, or None. `inside` is where the body is in the request."""
     value = body.get(name)
-    if value is not None and not isinstance(value, kind):
+    wrong = isinstance(value, bool) and kind is int  # a bool is an int in Python
+    if value is not None and (wrong or not isinstance(value, kind)):
         field = f"{inside}.{name}" if inside else name
         raise CallerError(f"`{field}` must be {_NAMES[kind]}.", param=field)
     return value

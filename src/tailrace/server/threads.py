@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+import msgspec
+
+from tailrace.core.codec import decode_event
 from tailrace.core.errors import NotFound
+from tailrace.core.events import TaskCreated, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
-from tailrace.core.view import client_view
-from tailrace.ports import RunInfo
+from tailrace.ports import RunInfo, Trimmed
+from tailrace.runtime.chain import forked_at
 from tailrace.runtime.runs import Runs
 
 RECENT_RUNS = 200
@@ -18,11 +22,24 @@ TITLE_CHARACTERS = 80
 _CACHED = 1000
 
 
+class _Listed(msgspec.Struct):
+    """What the lists show of a run. Only the events after `seen` are read again."""
+
+    status: str = "queued"
+    title: str = ""
+    previous_seq: int | None = None
+    seen: int = 0
+    asked: set[str] = msgspec.field(default_factory=set)
+
+
+_REQUESTS = (b'"task.input_required"', b'"task.input_received"')
+
+
 class ThreadList:
     """The newest threads, each with its title and the status of its last run."""
 
     def __init__(self) -> None:
-        self._facts: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()
+        self._listed: OrderedDict[str, _Listed] = OrderedDict()
 
     async def threads(self, runs: Runs) -> list[dict[str, Any]]:
         """Newest first, by their last run."""
@@ -35,9 +52,9 @@ class ThreadList:
             listed.append(
                 {
                     "thread_id": thread_id,
-                    "title": (await self._look(runs, oldest))[1],
+                    "title": (await self._look(runs, oldest)).title,
                     "agent": newest.agent,
-                    "status": (await self._look(runs, newest))[0],
+                    "status": (await self._look(runs, newest)).status,
                     "runs": newest.ordinal,
                     "last_run_id": newest.run_id,
                     "created_at": oldest.created_at,
@@ -58,48 +75,97 @@ class ThreadList:
                 {
                     "run_id": info.run_id,
                     "agent": info.agent,
-                    "status": (await self._look(runs, info))[0],
+                    "status": listed.status,
                     "previous_run_id": info.previous_run_id,
+                    "previous_seq": listed.previous_seq,
                     "created_at": info.created_at,
                     "ended_at": info.ended_at,
                     "last_seq": info.last_seq,
                 }
                 for info in infos
+                for listed in (await self._look(runs, info),)
             ],
         }
 
     async def conversation(self, runs: Runs, thread_id: str) -> tuple[list[State], int]:
         """The newest run of a thread after the runs that it continues, and their size in bytes.
 
-        A deleted run ends it, and so does a run of another owner.
+        A run that was forked counts up to that event. A deleted run ends it, and so does a run of
+        another owner.
         """
         info = await runs.latest(thread_id)
         if info is None:
             raise NotFound(f"Thread {thread_id} has no runs.", param="thread_id")
         chain: list[State] = []
         seen: set[str] = set()
-        weight = 0
+        weight, until = 0, None
         while info is not None and info.run_id not in seen:
             seen.add(info.run_id)  # a deleted run's id can be used again, further down
-            look = await runs.look(info.run_id)
+            try:
+                look = await runs.look(info.run_id, until)
+            except Trimmed:
+                break
+            until = forked_at(look.state)
             chain.append(look.state)
             weight += look.weight
             info = await runs.find(info.previous_run_id) if info.previous_run_id else None
         return chain[::-1], weight
 
-    async def _look(self, runs: Runs, info: RunInfo) -> tuple[str, str]:
-        """A run's status and title; kept until the run has more events."""
-        key = (info.run_id, info.last_seq)
-        if key not in self._facts:
-            try:
-                view = client_view((await runs.look(info.run_id)).state)
-            except NotFound:  # deleted meanwhile
-                return "completed", ""
-            title = " ".join(_text(view.get("input")).split())[:TITLE_CHARACTERS]
-            self._facts[key] = (str(view.get("status", "queued")), title)
-            while len(self._facts) > _CACHED:
-                self._facts.popitem(last=False)
-        return self._facts[key]
+    async def _look(self, runs: Runs, info: RunInfo) -> _Listed:
+        """A run's status and title, from its new events. They are searched, not folded."""
+        listed = self._listed.setdefault(info.run_id, _Listed())
+        self._listed.move_to_end(info.run_id)
+        while len(self._listed) > _CACHED:
+            self._listed.popitem(last=False)
+        if listed.seen == info.last_seq:
+            return listed
+        if info.ended_at is not None:
+            await self._look_at_end(runs, info, listed)
+            return listed
+        while listed.seen < info.last_seq:
+            found = await runs.reader.read_lines(info.run_id, listed.seen)
+            if not found:
+                break
+            for lines in found:
+                if not listed.seen or any(mark in lines.raw for mark in _REQUESTS):
+                    for line in lines.publics():
+                        _read(listed, line)
+                listed.seen = lines.last_seq
+        working = "in_progress" if info.attempts else "queued"
+        listed.status = "input_required" if listed.asked else working
+        return listed
+
+    async def _look_at_end(self, runs: Runs, info: RunInfo, listed: _Listed) -> None:
+        """An ended run is folded once: a snapshot may be all that is left of it."""
+        try:
+            root = (await runs.look(info.run_id)).state.root
+        except (NotFound, Trimmed):  # deleted meanwhile
+            listed.status = "completed"
+            return
+        facts = root.facts if root is not None else {}
+        listed.status = str((root.status if root is not None else None) or "completed")
+        listed.title = _title(facts.get("input"))
+        listed.previous_seq = facts.get("previous_seq")
+        listed.seen = info.last_seq
+
+
+def _read(listed: _Listed, line: bytes) -> None:
+    """Take from an event what the lists show."""
+    if not (listed.seen == 0 or any(mark in line for mark in _REQUESTS)):
+        return
+    event = decode_event(line)
+    if isinstance(event, TaskCreated) and event.parent_task_id is None:
+        listed.title = _title(event.input)
+        listed.previous_seq = event.previous_seq
+        listed.seen = 1
+    elif isinstance(event, TaskInputRequired):
+        listed.asked.update(request.id for request in event.requests)
+    elif isinstance(event, TaskInputReceived):
+        listed.asked.discard(event.request_id)
+
+
+def _title(given: Any) -> str:
+    return " ".join(_text(given).split())[:TITLE_CHARACTERS]
 
 
 def _text(given: Any) -> str:

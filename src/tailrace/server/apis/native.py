@@ -44,7 +44,10 @@ _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
 _MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
 
-RUN_FIELDS = ("agent", "input", "thread_id", "previous_run_id", "options", "metadata", "store")
+RUN_FIELDS = (
+    *("agent", "input", "thread_id", "previous_run_id", "previous_seq"),
+    *("options", "metadata", "store"),
+)
 """The fields of `POST /runs`."""
 
 ANSWER_FIELDS = ("request_id", "approved", "value", "reason")
@@ -221,6 +224,7 @@ class NativeApi(HttpApi):
                 body.get("input"),
                 thread_id=thread_id,
                 previous_run_id=previous if "previous_run_id" in body else UNSET,
+                previous_seq=request_fields.optional(body, "previous_seq", int),
                 run_id=run_id,
                 options=request_fields.optional(body, "options", dict),
                 metadata=request_fields.optional(body, "metadata", dict),
