@@ -10,7 +10,7 @@ from typing import Any
 
 from tailrace import Agent, Tailrace, Task, tool
 from tailrace.history import history
-from tailrace.models import Scripted, call, say, think
+from tailrace.models import Scripted, call, fail, say, think
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime.agent_functions import AgentFunction
 
@@ -85,6 +85,7 @@ agents: dict[str, AgentFunction] = {
         client_options=["temperature", "reasoning"],
     ),
     "tooled": Agent("tooled", model=Reader(), tools=[look_up]),
+    "failing": Agent("failing", model=Scripted([fail("bad_request", "No.")])),
     "hello": hello,
     "endless": endless,
     "broken": broken,

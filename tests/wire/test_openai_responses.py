@@ -975,3 +975,22 @@ def test_calls_and_outputs_of_an_input_are_found_by_id() -> None:
 def test_a_response_that_continues_a_window_names_the_response() -> None:
     script = Script(options={"previous_response_id": "resp_x"})
     assert response_object(script.state)["previous_response_id"] == "resp_x"
+
+
+@pytest.mark.parametrize(
+    ("options", "is_sealed"),
+    [({"include": ["reasoning.encrypted_content"]}, True), ({"include": ["x"]}, False), (5, False)],
+)
+def test_reasoning_has_an_opaque_reference_if_the_client_asks_for_it(
+    options: Any, is_sealed: bool
+) -> None:
+    script = Script(options=options).begin()
+    script.add(ev.OutputItemAdded, output_index=0, item=Reasoning(id="rs_1"))
+    assert "encrypted_content" not in response_object(script.state)["output"][0]
+    done = Reasoning(id="rs_1", status="completed")
+    script.add(ev.OutputItemDone, output_index=0, item=done).add(ev.TaskCompleted)
+    (item,) = response_object(script.state)["output"]
+    assert ("encrypted_content" in item) is is_sealed
+    events = events_of(flat(encoded(FORMAT, script.events)))
+    (sent,) = [one["item"] for one in events if one["type"] == "response.output_item.done"]
+    assert sent == item

@@ -84,7 +84,10 @@ def response_options(body: Body) -> Body:
         if body.get(name) is not None and name not in kept:
             raise CallerError(f"`{name}` has a value of the wrong type.", param=name)
     _check_options(kept)
-    return kept
+    include = optional(body, "include", list)
+    if include is not None and not all(isinstance(one, str) for one in include):
+        raise CallerError("`include` must be a list of strings.", param="include")
+    return {**kept, "include": include} if include else kept
 
 
 def _check_options(options: Body) -> None:

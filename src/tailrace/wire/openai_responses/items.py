@@ -16,6 +16,7 @@ which order, and what their JSON is.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,6 +58,9 @@ ITEM = -1
 
 CONTAINER = "provider"
 """The container of a code interpreter. The API requires an id, and the real id is private."""
+
+SEALED_REASONING = "reasoning.encrypted_content"
+"""The value of `include` that asks for reasoning which can be sent back."""
 
 _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml": "svg"}
 
@@ -175,6 +179,8 @@ def item_json(sources: Sources, task: TaskNode, key: Key) -> Json:
         shown["status"] = node.item.status
     if isinstance(node.item, Reasoning):
         _fill_reasoning(shown, node)
+        if not node.is_open and _wants_sealed(task):
+            shown["encrypted_content"] = sealed("reasoning", node.item.id)
     elif isinstance(node.item, Message):
         shown["content"] = [
             content_json(sources, task, part)
@@ -184,6 +190,17 @@ def item_json(sources: Sources, task: TaskNode, key: Key) -> Json:
     else:
         _fill_call(shown, task, node)
     return shown
+
+
+def sealed(kind: str, ident: str) -> str:
+    """An `encrypted_content`: an opaque reference to an item or run, whose content stays here."""
+    return urlsafe_b64encode(f"tailrace {kind} {ident}".encode()).decode()
+
+
+def _wants_sealed(task: TaskNode) -> bool:
+    options = task.facts.get("options")
+    include = options.get("include") if isinstance(options, dict) else None
+    return isinstance(include, list) and SEALED_REASONING in include
 
 
 def _fill_reasoning(shown: Json, node: ItemNode) -> None:

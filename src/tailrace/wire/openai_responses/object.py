@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +13,7 @@ from tailrace.core.state import TaskNode
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import ClientOutput, Given, Speech, Use, read_input
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import ITEM, item_json, keys
+from tailrace.wire.openai_responses.items import ITEM, item_json, keys, sealed
 from tailrace.wire.projection import (
     INCOMPLETE_CALL,
     Json,
@@ -96,7 +96,8 @@ def compaction_object(state: State) -> Json:
     """A run that compacted its conversation, as `POST /responses/compact` returns it."""
     root = state.root
     assert root is not None
-    item = {"type": "compaction", "id": f"cmp_{root.task_id}", "encrypted_content": _sealed(root)}
+    ident, reference = f"cmp_{root.task_id}", sealed("compaction", root.task_id)
+    item = {"type": "compaction", "id": ident, "encrypted_content": reference}
     return {
         "id": response_id(root.task_id),
         "object": "response.compaction",
@@ -106,24 +107,17 @@ def compaction_object(state: State) -> Json:
     }
 
 
-_SEAL = b"tailrace compaction "
-
-
-def _sealed(root: TaskNode) -> str:
-    """An opaque reference to the run: the summary stays in the log."""
-    return urlsafe_b64encode(_SEAL + root.task_id.encode()).decode()
-
-
 def compaction_run(item: Any) -> str | None:
     """The run that a compaction item refers to; None for an item that is not of ours."""
-    sealed = item.get("encrypted_content") if isinstance(item, dict) else None
-    if not isinstance(sealed, str):
+    reference = item.get("encrypted_content") if isinstance(item, dict) else None
+    if not isinstance(reference, str):
         return None
     try:
-        found = urlsafe_b64decode(sealed.encode()).decode()
+        found = urlsafe_b64decode(reference.encode()).decode()
     except ValueError:
         return None
-    return found.removeprefix(_SEAL.decode()) if found.startswith(_SEAL.decode()) else None
+    start = "tailrace compaction "
+    return found.removeprefix(start) if found.startswith(start) else None
 
 
 def is_compaction(item: Any) -> bool:
