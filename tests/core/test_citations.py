@@ -147,11 +147,11 @@ def test_whether_a_number_is_known_is_asked_when_its_marker_completes() -> None:
 @pytest.mark.growth
 @pytest.mark.parametrize("piece", ["[", "[^", "[^1", "[^123456789", "1", "[^0", "]"])
 def test_scanning_is_linear_in_huge_inputs(piece: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     text = piece * (100_000 // len(piece))
     assert scan([text])[0] == text
     assert scan(list(text))[0] == text
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 # --- forged markers ----------------------------------------------------------------------------
@@ -282,13 +282,13 @@ def test_no_character_of_unicode_gets_past_the_folding() -> None:
     ["[", "<", "[^", "[\\", "\\", "[ ", "< ", "<\u200b", "<referencable-ite", "[^1", "[^1]", "1"],
 )
 def test_defusing_is_linear_in_huge_inputs(piece: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     repeated = piece * (100_000 // len(piece))
     drawn_out = piece[:1] + (piece[1:] or piece) * 100_000
     for text in (repeated, drawn_out, "[" + repeated, "<" + repeated):
         assert restore(defuse(text)) == text
         assert len(renumber(text, {1: 2})) >= len(text)
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 # --- renumbering -------------------------------------------------------------------------------
@@ -335,8 +335,8 @@ def test_an_offset_inside_a_surrogate_pair_is_the_start_of_its_character() -> No
 
 @pytest.mark.growth
 def test_many_offsets_of_a_long_text_take_one_pass() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     text = "x😀" * 200_000
     offsets = list(range(0, len(text), 2))
     assert from_utf16(text, to_utf16(text, offsets)) == offsets
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20

@@ -640,11 +640,11 @@ def test_after_an_import_the_parent_knows_every_live_marker(
 
 @pytest.mark.growth
 def test_a_huge_output_is_admitted_in_linear_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     parts: list[ContentPart] = [text(f"[^{at}]", at % 1000) for at in range(50_000)]
     admitted = ReferencePool().admit(ToolOutput([*parts, text("[^1" * 100_000, "big")], []))
     assert len(unwrap(admitted.content)) == 50_001
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_what_an_earlier_turn_issued_later_is_neither_cited_nor_issued_again() -> None:

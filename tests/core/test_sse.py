@@ -286,7 +286,7 @@ def test_the_default_limit_is_generous_but_there() -> None:
 @pytest.mark.growth
 def test_time_is_linear_in_one_long_line_and_in_single_bytes() -> None:
     # Quadratic reading would take minutes; the bound is loose because machines are slow at times.
-    started = time.perf_counter()
+    started = time.process_time()
     [event] = Parser(1 << 30).feed(b"data: " + b"x" * 50_000_000 + b"\n\n")
     assert len(event.data) == 50_000_000
     parser = Parser()
@@ -297,4 +297,4 @@ def test_time_is_linear_in_one_long_line_and_in_single_bytes() -> None:
     assert len(event.data) == 500_000
     [event] = parse(b"data: x\n" * 300_000 + b"\n")
     assert event.data.count("\n") == 299_999
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30

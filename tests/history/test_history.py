@@ -1389,8 +1389,8 @@ def test_time_grows_with_the_conversation_and_no_faster() -> None:
         return time.thread_time() - start
 
     for api in APIS:
-        small = min(seconds(200, api) for _ in range(3))
-        large = min(seconds(1600, api) for _ in range(3))
+        small = min(seconds(100, api) for _ in range(3))
+        large = min(seconds(800, api) for _ in range(3))
         assert large < 8 * small * 4
 
 

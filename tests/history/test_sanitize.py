@@ -667,7 +667,7 @@ def test_mending_takes_time_in_proportion() -> None:
         chat(chats)
         return time.thread_time() - start
 
-    assert min(seconds(4000) for _ in range(3)) < 40 * min(seconds(400) for _ in range(3))
+    assert min(seconds(2000) for _ in range(3)) < 40 * min(seconds(200) for _ in range(3))
 
 
 def test_a_result_of_anothers_tool_is_no_result() -> None:

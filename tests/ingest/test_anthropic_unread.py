@@ -232,5 +232,5 @@ def test_stamps_on_each_delta_cost_what_the_stream_costs() -> None:
             ingest.feed(event)
         return time.process_time() - began
 
-    short, long = (min(seconds(count) for _ in range(2)) for count in (500, 16_000))
-    assert long < 32 * short * 4
+    short, long = (min(seconds(count) for _ in range(2)) for count in (500, 8_000))
+    assert long < 16 * short * 4

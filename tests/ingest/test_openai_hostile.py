@@ -289,6 +289,6 @@ def test_time_grows_with_the_stream_and_no_faster(make: Any) -> None:
         ended(events)
         return time.process_time() - start
 
-    small = min(seconds(500) for _ in range(3))
+    small = min(seconds(250) for _ in range(3))
     # A machine that is busy with other things may be slow once, not always.
-    assert any(seconds(5000) < small * 10 * 3 for _ in range(3))
+    assert any(seconds(2500) < small * 10 * 3 for _ in range(3))

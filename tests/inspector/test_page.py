@@ -27,7 +27,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.kill()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all pages, as they share a browser."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
 async def browser() -> AsyncIterator[Browser]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     assert program, "There is no browser: run scripts/services, or install chromium."
@@ -47,6 +53,7 @@ async def page(browser: Browser, served: Served) -> AsyncIterator[Page]:
     await opened.goto(served.url)
     await expect(opened.locator("#agent option")).to_have_count(5)
     yield opened
+    await opened.close()
     assert errors == []
 
 

@@ -19,6 +19,7 @@ from tailrace.models import Patience, Scripted, call, open_model, say, think
 from tailrace.ports import Request
 from tailrace.runtime.run import Result
 from tailrace.testing.simulator import Simulator
+from tests.effort import SOAK
 
 Json = dict[str, Any]
 
@@ -224,6 +225,9 @@ async def test_a_complete_message_before_a_cut_is_the_answer(tmp_path: Path) -> 
 # --- memory, with a strict provider --------------------------------------------------------------
 
 
+TURNS = 10 if SOAK else 4
+
+
 @tool
 async def get_weather(city: str) -> str:
     """Current weather."""
@@ -232,7 +236,7 @@ async def get_weather(city: str) -> str:
 
 @pytest.mark.parametrize("mode", ["drop", "encrypted", "stored"])
 @pytest.mark.parametrize("api", ["openai", "openai-chat", "anthropic"])
-async def test_ten_turns_with_restarts_in_between_are_accepted_by_the_provider(
+async def test_turns_with_restarts_in_between_are_accepted_by_the_provider(
     tmp_path: Path, api: str, mode: Any
 ) -> None:
     def script(number: int) -> Any:
@@ -241,7 +245,7 @@ async def test_ten_turns_with_restarts_in_between_are_accepted_by_the_provider(
         return [think("Hm."), call("get_weather", city=f"City {number}")]
 
     async with Simulator(script) as provider:
-        for turn in range(10):
+        for turn in range(TURNS):
             base = provider.url if api == "anthropic" else provider.openai_url
             model = open_model(f"{api}:model-1", base_url=base, api_key="any")
             agent = Agent("a", model=model, tools=[get_weather], history=mode)
@@ -250,7 +254,7 @@ async def test_ten_turns_with_restarts_in_between_are_accepted_by_the_provider(
             await model.close()
             assert (result.status, result.text) == ("completed", f"Answer {2 * turn + 1}.")
         assert provider.refusals == []
-    assert len(provider.requests) == 20
+    assert len(provider.requests) == 2 * TURNS
     if mode != "stored" or api != "openai":
         assert "Question 0?" in str(provider.requests[-1])
 

@@ -62,7 +62,13 @@ def http_shop() -> Iterator[HttpShop]:
     made.stop()
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for all tests, as they share the servers."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=["stdio", "http"])
 async def shop(request: pytest.FixtureRequest) -> AsyncIterator[McpServer]:
     if request.param == "stdio":
         server = mcp_server(command=SHOP, env={"SHOP_WORD": "hello"})
