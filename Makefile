@@ -51,7 +51,7 @@ fix: $(VENV)/.dev ## format, and repair what can be repaired automatically
 bench: $(VENV)/.dev $(VENV)/.project ## run the benchmarks; ARGS="…" are passed on
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.dev $(VENV)/.project ## write what is generated: schema, TypeScript types, golden traces, reference
+docs: $(VENV)/.dev $(VENV)/.project ## write what is generated (schema, TypeScript types, golden traces, reference), and the site in site/
 	$(BIN)/python -m tailrace.core.event_schema
 	$(BIN)/python scripts/generate_ts_types.py
 	$(BIN)/node clients/ts/node_modules/typescript/bin/tsc --project clients/ts/tsconfig.inspector.json
@@ -59,6 +59,7 @@ docs: $(VENV)/.dev $(VENV)/.project ## write what is generated: schema, TypeScri
 	$(BIN)/python scripts/generate_sse.py
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/generate_cli.py
+	$(BIN)/python scripts/build_site.py
 
 lock: $(VENV)/.dev ## pin the dependencies again; UPGRADE=1 for the newest
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
@@ -72,7 +73,7 @@ lock: $(VENV)/.dev ## pin the dependencies again; UPGRADE=1 for the newest
 	@scripts/node-env --lock tests/js
 
 clean: ## remove the environments and everything built or cached
-	rm -rf $(VENV) .venv-agentscope build dist .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) .venv-agentscope build dist site .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	rm -rf clients/ts/dist clients/ts/node_modules tests/js/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
