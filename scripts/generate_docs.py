@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import json
 import pkgutil
 import re
@@ -28,6 +29,8 @@ from tailrace.core.events import KNOWN
 from tailrace.errors import __all__ as public_errors
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.limits import Limits
+from tailrace.runtime.memory import Memory
+from tailrace.runtime.model_call import Patience
 from tailrace.server.guard import _STATUS
 from tailrace.server.server import APIS
 from tailrace.server.sse_response import Connections
@@ -148,7 +151,7 @@ runs = 50
 
 
 def settings() -> str:
-    """The settings, and the parameters of `Tailrace`, `Agent` and `Limits`."""
+    """The settings, the parameters of `Tailrace` and `Agent`, and the fields of their structs."""
     lines = [SETTINGS_TEXT.rstrip()]
     for setting in SETTINGS.values():
         where = ", ".join(setting.commands) or "none"
@@ -171,7 +174,29 @@ def settings() -> str:
     lines += ["## `Limits(…)`\n", "| limit | default |", "| --- | --- |"]
     for name, parameter in inspect.signature(Limits).parameters.items():
         lines.append(f"| `{name}` | {_default(parameter.default)} |")
-    return "\n".join([*lines, "", "[What each limit counts](../agents.md#limits).", ""])
+    lines += ["", "[What each limit counts](../agents.md#limits).", ""]
+    for struct, guide in ((Memory, "../agents.md#memory"), (Patience, "../models.md#errors")):
+        lines += [f"## `{struct.__name__}(…)`\n", "| field | default | |", "| --- | --- | --- |"]
+        texts = _field_texts(struct)
+        for name, parameter in inspect.signature(struct).parameters.items():
+            long = isinstance(parameter.default, str) and len(parameter.default) > 40
+            shown = "a text" if long else _default(parameter.default)
+            lines.append(f"| `{name}` | {shown} | {texts.get(name, '')} |")
+        lines += ["", f"[More about it]({guide}).", ""]
+    return "\n".join(lines)
+
+
+def _field_texts(cls: type) -> dict[str, str]:
+    """The strings below the fields of a class, by field."""
+    [node] = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(node, ast.ClassDef)
+    found = {}
+    for field, below in itertools.pairwise(node.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            assert isinstance(below.value, ast.Constant)
+            found[field.target.id] = " ".join(str(below.value.value).split())
+    return found
 
 
 def http() -> str:

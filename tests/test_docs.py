@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import inspect
 import os
 import re
 import socket
@@ -22,9 +21,6 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-import tailrace
-from tailrace import errors
-from tailrace.core.events import KNOWN
 from tests import forked
 from tests.serving import Served
 
@@ -100,29 +96,6 @@ def test_the_reference_is_what_the_code_says() -> None:
         [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_every_event_setting_and_error_is_in_the_reference() -> None:
-    events = (REFERENCE / "events.md").read_text(encoding="utf-8")
-    for event in KNOWN:
-        assert f"## `{event.__struct_config__.tag}`\n" in events
-    settings = (REFERENCE / "settings.md").read_text(encoding="utf-8")
-    for configured in (tailrace.Tailrace, tailrace.Agent):
-        for name in inspect.signature(configured).parameters:
-            assert f"| `{name}` |" in settings
-    codes = (REFERENCE / "errors.md").read_text(encoding="utf-8")
-    for name in errors.__all__:
-        assert f"| `{getattr(errors, name).code}` | `{name}` |" in codes
-
-
-async def test_every_route_is_in_the_reference() -> None:
-    page = (REFERENCE / "http.md").read_text(encoding="utf-8")
-    app = tailrace.Tailrace({}, "sqlite://:memory:")
-    async with app.running():
-        assert app._server is not None
-        for route in app._server.routes:
-            for method in (route.methods or set()) - {"HEAD"}:
-                assert f"| `{method} {route.path}` |" in page
 
 
 # --- programs and commands -----------------------------------------------------------------------
