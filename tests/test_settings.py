@@ -17,7 +17,7 @@ from tailrace.core.errors import CallerError
 from tailrace.extensions import DEFAULT_DATABASE
 from tailrace.ports import MAX_ATTEMPTS
 from tailrace.runtime.runs import BusyThread
-from tailrace.runtime.worker import LEASE_SECONDS
+from tailrace.runtime.worker import LEASE_SECONDS, MAX_RUNS
 from tailrace.server.abandoned import ABANDONED_SECONDS
 from tailrace.server.auth import ApiKeys
 from tailrace.server.guard import LOOPBACK
@@ -43,6 +43,7 @@ def test_the_defaults_are_those_of_the_parts() -> None:
         "database": DEFAULT_DATABASE,
         "lease": timedelta(seconds=LEASE_SECONDS),
         "max_attempts": MAX_ATTEMPTS,
+        "max_runs": MAX_RUNS,
         "cancel_abandoned": timedelta(seconds=ABANDONED_SECONDS),
         "hosts": sorted(LOOPBACK),
         **{f"limits.{name}": getattr(limits, name) for name in ServerLimits.__struct_fields__},
@@ -90,6 +91,7 @@ def test_each_setting_works_in_the_file_and_as_a_variable() -> None:
         "keep_runs": "52w",
         "lease": "1.5s",
         "max_attempts": "3",
+        "max_runs": "9",
         "grace": "0",
         "hosts": "a.example, b.example",
         "origins": "http://localhost:3000",

@@ -48,6 +48,7 @@ __all__ = [
     "State",
     "Store",
     "Subscription",
+    "Tokens",
     "ToolSpec",
     "Trimmed",
     "host_of",
@@ -271,6 +272,9 @@ class EventLog(Protocol):
         Returns some of them; call again when these are deleted.
         """
 
+    async def open_runs(self, owner: str, limit: int) -> int:
+        """How many runs of an owner have not ended; counts no further than `limit`."""
+
     async def check(self) -> None:
         """Raise a `StorageError` unless the store can read and write now."""
 
@@ -288,11 +292,14 @@ class Queue(Protocol):
         lease: float,
         limit: int = 1,
         held: Sequence[str] = (),
+        per_owner: int | None = None,
     ) -> list[Claim]:
-        """Claim waiting runs of these agents, oldest first, each with a new epoch.
+        """Claim waiting runs of these agents, each with a new epoch.
 
         A run waits if it has not ended and has no live lease. Runs in `held`, which the worker
-        still has, and runs of a newer protocol are skipped.
+        still has, and runs of a newer protocol are skipped. Owners take turns: the next run is of
+        the owner with the fewest runs in `held` and in this claim, and its oldest. No owner gets
+        more than `per_owner` runs, those in `held` included.
         """
 
     async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
@@ -356,7 +363,14 @@ class Blobs(Protocol):
         """The bytes and their MIME type. With `owner`, only if a run of this owner uses them."""
 
 
-class Store(EventLog, Queue, Inbox, Blobs, Protocol):
+class Tokens(Protocol):
+    """What may be used once, by whichever process sees it first."""
+
+    async def use_once(self, name: str, seconds: float) -> bool:
+        """Whether this is the first use of a name within the last `seconds`."""
+
+
+class Store(EventLog, Queue, Inbox, Blobs, Tokens, Protocol):
     """All that must survive a restart."""
 
 

@@ -198,6 +198,14 @@ SETTINGS = {
             help="A run that so many workers have lost is ended as failed.",
         ),
         Setting(
+            name="max_runs",
+            kind=COUNT,
+            default=512,
+            help="How many runs a worker works on at a time. A principal gets a slot only while it "
+            "has fewer runs there than slots are free: at most half of them. Runs that wait for "
+            "people do not count.",
+        ),
+        Setting(
             name="grace",
             kind=DURATION,
             default=timedelta(seconds=30),

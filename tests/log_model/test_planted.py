@@ -192,8 +192,9 @@ class ClaimsWhatIsHeld(Broken):
         lease: float,
         limit: int = 1,
         held: Sequence[str] = (),
+        per_owner: int | None = None,
     ) -> list[Claim]:
-        return await self.good.claim(worker, agents, 0.0, limit, held)
+        return await self.good.claim(worker, agents, 0.0, limit, held, per_owner)
 
 
 class TakesOverWithoutAnEpoch(Broken):

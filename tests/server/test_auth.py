@@ -515,10 +515,19 @@ async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_ag
         assert await status(path, given="x.y") == 401
         assert await status(path, given="") == 401
         assert (await page.post(f"/runs/{run_id}/cancel?ticket={ticket}")).status_code == 401
+        assert await status(path) == 401  # a ticket is for one request
+        assert await status(path, cookie) == 200  # as `EventSource` connects again
+
+        async def fresh() -> str:
+            made = await ann.post("/tickets", json={"path": path})
+            return str(made.json()["ticket"])
+
         for seconds, expected in ((61, [401, 200]), (3601, [401, 401]), (0, [200, 200])):
-            later = time.time() + seconds
+            given, later = await fresh(), time.time() + seconds
             monkeypatch.setattr(tickets, "time", SimpleNamespace(time=lambda now=later: now))
-            assert [await status(path), await status(path, cookie, "")] == expected
+            seen = [await status(path, given=given), await status(path, cookie, "")]
+            assert seen == expected
+            monkeypatch.setattr(tickets, "time", time)
         revoke_key(file, row.id)
         assert [await status(path), await status(path, cookie, "")] == [401, 401]
 
@@ -613,7 +622,7 @@ def test_principals_without_requests_are_forgotten(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(limits, "KEPT", 2)
     log: Any = None
-    known = limits.Allowances(lambda: limits.Allowance(ServerLimits(), log))
+    known = limits.Allowances(lambda owner: limits.Allowance(ServerLimits(), log, owner))
     first, second = known.of("ann"), known.of("bob")
     second.streams = 1
     assert known.of("ann") is first

@@ -9,7 +9,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.ports import EventLog
 
 LOOK_SECONDS = 1.0
-"""How often the store is asked which runs have ended, while an owner is at the limit."""
+"""How long an owner that is at the limit is refused without asking the store again."""
 
 
 class LimitReached(TailraceError):
@@ -23,41 +23,39 @@ class LimitReached(TailraceError):
 
 
 class RunQuota:
-    """The unfinished runs that one owner started in this process."""
+    """The unfinished runs of one owner. The store counts them: the limit holds for all processes.
 
-    def __init__(self, log: EventLog, limit: int, check: Callable[[], None]) -> None:
+    Requests that several processes get at the same moment may exceed it by a few runs.
+    """
+
+    def __init__(self, log: EventLog, owner: str, limit: int, check: Callable[[], None]) -> None:
         """`check` raises an error if no run may start for another reason."""
         self._log = log
+        self._owner = owner
         self._limit = limit
         self._check = check
-        self._open: set[str] = set()
         self._starting = 0
-        self._looked = -LOOK_SECONDS
+        self._full_until = 0.0
 
     @property
     def is_unused(self) -> bool:
-        """Whether no run is counted."""
-        return not self._open and not self._starting
+        """Whether no run starts."""
+        return not self._starting
 
     async def take(self) -> None:
         """Take a place for a run that starts; raises `LimitReached`."""
         self._check()
-        if self._is_full() and time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._looked = time.monotonic()
-            heads = await self._log.heads(list(self._open))
-            self._open -= {run for run in self._open if run not in heads or heads[run].ended}
-        if self._is_full():
-            raise LimitReached(
-                f"You have {self._limit} unfinished runs, which is the limit. "
-                "Wait for the end of a run, or cancel one.",
-            )
-        self._starting += 1
+        if time.monotonic() >= self._full_until:
+            unfinished = await self._log.open_runs(self._owner, self._limit)
+            if unfinished + self._starting < self._limit:
+                self._starting += 1
+                return
+            self._full_until = time.monotonic() + LOOK_SECONDS
+        raise LimitReached(
+            f"You have {self._limit} unfinished runs, which is the limit. "
+            "Wait for the end of a run, or cancel one.",
+        )
 
-    def _is_full(self) -> bool:
-        return len(self._open) + self._starting >= self._limit
-
-    def give(self, run_id: str | None) -> None:
-        """The run that took a place has this id; None if it did not start."""
+    def give(self) -> None:
+        """The run that took a place is stored, or did not start."""
         self._starting -= 1
-        if run_id is not None:
-            self._open.add(run_id)

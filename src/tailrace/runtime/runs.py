@@ -38,7 +38,7 @@ from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.quota import RunQuota
 from tailrace.runtime.retention import FOREVER, Retention
-from tailrace.runtime.worker import AWAY_SECONDS, LEASE_SECONDS, Worker
+from tailrace.runtime.worker import AWAY_SECONDS, LEASE_SECONDS, MAX_RUNS, Worker
 
 CANCEL_SECONDS = 2.0
 """How long a cancelled run's worker has to end it. Then the canceller ends it."""
@@ -90,6 +90,7 @@ class Runs:
         keep_runs: float = FOREVER,
         mirror: Mirror | None = None,
         busy_thread: BusyThread = "run",
+        max_runs: int = MAX_RUNS,
     ) -> None:
         self.outage = Outage(store)
         self.store = store = watched(store, self.outage)
@@ -110,6 +111,7 @@ class Runs:
                 name=self.name,
                 pipeline=self._pipeline,
                 lease=lease,
+                max_runs=max_runs,
                 max_attempts=max_attempts,
             )
         self._busy_thread = busy_thread
@@ -233,12 +235,10 @@ class Runs:
         if self._quota is None:
             return await self.store.create(run)
         await self._quota.take()
-        info = None
         try:
-            info = await self.store.create(run)
+            return await self.store.create(run)
         finally:
-            self._quota.give(info.run_id if info is not None else None)
-        return info
+            self._quota.give()
 
     async def _previous(
         self, named: str | msgspec.UnsetType | None, thread_id: str | None, owner: str

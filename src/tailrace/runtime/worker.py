@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from tailrace.core.errors import StorageBusy, StorageError
-from tailrace.ports import MAX_ATTEMPTS, Bus, Claim, Store
+from tailrace.ports import MAX_ATTEMPTS, Bus, Store
 from tailrace.runtime import crash_points, recovery, wakeups
 from tailrace.runtime.agent_functions import AgentFunction, is_restartable
 from tailrace.runtime.chain import Chain
@@ -36,10 +36,12 @@ AWAY_SECONDS = 600.0
 POLL_SECONDS = 0.5
 """How often a worker looks for runs and letters without a hint."""
 
-MAX_RUNS = 256
+MAX_RUNS = 512
 """How many runs a worker works on at a time. Other runs wait, or another worker takes them.
 
-Runs that wait for people do not count. Each of them keeps its agent and its state in memory.
+An owner gets a slot only while it has fewer runs here than slots are free. So one owner has at most
+half of the slots, the next at most half of the rest, and a newcomer finds a slot. Runs that wait
+for people do not count. Each of them keeps its agent and its state in memory.
 """
 
 CLAIM_AT_ONCE = 32
@@ -182,10 +184,9 @@ class Worker:
         """Claim waiting runs and read letters, after each hint and every `poll` seconds."""
         while True:
             self._awake.clear()
-            claims: list[Claim] = []
             try:
                 await self._unpark()
-                claims = await self._claim()
+                await self._claim()
                 await self._read_letters()
                 await self._park()
             except StorageBusy:
@@ -195,18 +196,18 @@ class Worker:
                 logger.warning("worker %s cannot reach the store: %s", self.name, error)
             except Exception:
                 logger.exception("worker %s failed to look for runs", self.name)
-            if len(claims) < CLAIM_AT_ONCE:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._poll):
-                        await self._awake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._poll):
+                    await self._awake.wait()
 
-    async def _claim(self) -> list[Claim]:
-        free = min(self._max_runs - len(self._live), CLAIM_AT_ONCE)
+    async def _claim(self) -> None:
+        free = self._max_runs - len(self._live)
         if free <= 0 or self._draining or not await self._may_claim():
-            return []
-        claims = await self._store.claim(
-            self.name, list(self._agents), self._lease, free, list(self._live)
-        )
+            return
+        # Not all at once: the share of an owner becomes smaller with each run.
+        limit = min(max(free // 2, 1), CLAIM_AT_ONCE)
+        agents, held = list(self._agents), list(self._live)
+        claims = await self._store.claim(self.name, agents, self._lease, limit, held, free)
         if claims:
             crash_points.point("claim.after")
             self._idle.clear()
@@ -217,7 +218,8 @@ class Worker:
             task = asyncio.get_running_loop().create_task(self._work(live), name=claim.run_id)
             self._working.add(task)
             task.add_done_callback(self._working.discard)
-        return claims
+        if len(claims) == limit:
+            self.wake()  # there may be more
 
     def _is_from_outside(self, error: BaseException) -> bool:
         return self._exit_guard is not None and self._exit_guard.is_from_outside(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -12,6 +13,7 @@ from inspect import isawaitable
 from starlette.requests import HTTPConnection
 
 from tailrace.runtime.runs import Runs
+from tailrace.runtime.store_retry import within
 from tailrace.server.access_log import PRINCIPAL
 from tailrace.server.auth import (
     ApiKeys,
@@ -21,8 +23,9 @@ from tailrace.server.auth import (
     Unauthorized,
     checked,
 )
+from tailrace.server.guard import STORE_SECONDS
 from tailrace.server.limits import Allowance, Allowances, ServerLimits
-from tailrace.server.tickets import COOKIE, Tickets
+from tailrace.server.tickets import COOKIE, TICKET_SECONDS, Tickets
 
 PUBLIC = frozenset(("/", "/health", "/ready", "/inspector/{file}", "/inspector/client/{file}"))
 """The routes that need no key. The inspector asks for a key when the API refuses it."""
@@ -64,7 +67,7 @@ class Access:
         self._auth = auth
         self._tickets = tickets or Tickets()
         allowed = limits or ServerLimits()
-        self._allowances = Allowances(lambda: Allowance(allowed, runs.store))
+        self._allowances = Allowances(partial(Allowance, allowed, runs.store))
 
     async def enter(self, request: HTTPConnection, route: str | None) -> None:
         """Begin a request to a route, or raise the error that refuses it."""
@@ -77,7 +80,7 @@ class Access:
         if not isinstance(self._auth, ApiKeys):
             still_valid = partial(_is_sender, self._auth, request)
         if principal is None and route in TICKETED:
-            principal, cookie = self._with_ticket(request)
+            principal, cookie = await self._with_ticket(request)
             if not await self._has_key(principal):
                 principal = None
             still_valid = partial(self._has_key, principal)
@@ -92,12 +95,17 @@ class Access:
         runs = self._runs.of(principal.id, allowance.runs)
         visit.set(Visit(runs, principal, allowance, still_valid, cookie))
 
-    def _with_ticket(self, request: HTTPConnection) -> tuple[Principal | None, str | None]:
-        """The principal of a ticket or of its cookie. A ticket gets a cookie."""
+    async def _with_ticket(self, request: HTTPConnection) -> tuple[Principal | None, str | None]:
+        """The principal of a ticket or of its cookie. A ticket is used once, and gets a cookie."""
         root = request.scope.get("root_path", "")
         path = request.scope["path"].removeprefix(root)
         ticket = request.query_params.get("ticket", "")
         principal = self._tickets.read(ticket, "ticket", path)
+        if principal is not None:
+            name = f"ticket {hashlib.sha256(ticket.encode()).hexdigest()}"
+            with within(STORE_SECONDS):
+                if not await self._runs.store.use_once(name, TICKET_SECONDS):
+                    principal = None
         if principal is None:
             return self._tickets.read(request.cookies.get(COOKIE, ""), "cookie", path), None
         secure = request.url.scheme == "https"

@@ -1,4 +1,7 @@
-"""Limits of each principal: requests, unfinished runs, open streams. Each process counts alone."""
+"""Limits of each principal: requests, unfinished runs, open streams.
+
+The store counts the runs of all processes. Each process counts its requests and streams alone.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ KEPT = 10_000
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one principal may use of one server process. Above it the answer is 429.
+    """What one principal may use. Above it the answer is 429.
 
-    Requests may come in a burst of a tenth of a minute's number.
+    Requests may come in a burst of a tenth of a minute's number. Requests and streams are those of
+    one server process, runs those of all.
     """
 
     requests_per_minute: int = 6000
@@ -38,10 +42,10 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Allowance:
     """What one principal uses now."""
 
-    def __init__(self, limits: ServerLimits, log: EventLog) -> None:
+    def __init__(self, limits: ServerLimits, log: EventLog, owner: str) -> None:
         self._limits = limits
         # A run whose stream would be refused must not start: the client would start it again.
-        self.runs = RunQuota(log, limits.runs, self.check_stream)
+        self.runs = RunQuota(log, owner, limits.runs, self.check_stream)
         self.streams = 0
         self._per_second = limits.requests_per_minute / 60
         self._burst = max(1.0, limits.requests_per_minute / 10)
@@ -75,7 +79,7 @@ class Allowance:
 class Allowances:
     """The allowances of all principals."""
 
-    def __init__(self, make: Callable[[], Allowance]) -> None:
+    def __init__(self, make: Callable[[str], Allowance]) -> None:
         self._make = make
         self._found: dict[str, Allowance] = {}
 
@@ -85,5 +89,5 @@ class Allowances:
         if found is None:
             if len(self._found) >= KEPT:
                 self._found = {name: one for name, one in self._found.items() if not one.is_unused}
-            found = self._found[owner] = self._make()
+            found = self._found[owner] = self._make(owner)
         return found

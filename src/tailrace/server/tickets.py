@@ -1,6 +1,6 @@
 """Tickets for streams, because `EventSource` cannot send a key.
 
-A page asks for a ticket with its key, and opens the stream with `?ticket=`. The answer sets a
+A page asks for a ticket with its key, and opens the stream with `?ticket=`, once. The answer sets a
 cookie for this stream alone, so that `EventSource` can connect again after the ticket has ended.
 """
 
@@ -27,6 +27,7 @@ class _Ticket(msgspec.Struct, array_like=True):
     principal: Principal
     path: str
     until: float
+    number: str
 
 
 class Tickets:
@@ -37,11 +38,12 @@ class Tickets:
 
     def issue(self, principal: Principal, path: str) -> str:
         """A ticket for the stream at this path."""
-        return self._signed(_Ticket("ticket", principal, path, time.time() + TICKET_SECONDS))
+        until = time.time() + TICKET_SECONDS
+        return self._signed(_Ticket("ticket", principal, path, until, secrets.token_hex(8)))
 
     def cookie(self, principal: Principal, path: str, root: str, *, secure: bool) -> str:
         """The `Set-Cookie` of a stream that was opened with a ticket."""
-        value = self._signed(_Ticket("cookie", principal, path, time.time() + COOKIE_SECONDS))
+        value = self._signed(_Ticket("cookie", principal, path, time.time() + COOKIE_SECONDS, ""))
         flags = "HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
         place = "".join(_cookie_character(one) for one in (root + path).encode())
         return f"{COOKIE}={value}; Path={place}; Max-Age={COOKIE_SECONDS:.0f}; {flags}"

@@ -202,6 +202,11 @@ class PostgresLog(Statements):
         rows = await self._fetch(sql.RUN, run_id)
         return _info(rows[0]) if rows else None
 
+    async def open_runs(self, owner: str, limit: int) -> int:
+        """How many runs of an owner have not ended."""
+        [(count,)] = await self._fetch(sql.OPEN_RUNS, owner, limit)
+        return int(count)
+
     async def heads(self, run_ids: list[str]) -> dict[str, Head]:
         """How far these logs go."""
         rows = await self._fetch(sql.HEADS, run_ids) if run_ids else []

@@ -10,9 +10,12 @@ from tailrace.ports import Claim, Letter
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.statements import Statements
 
+MOST_RUNS = 2**31
+"""More runs than a worker can have."""
+
 
 class PostgresQueue(Statements):
-    """The `Queue` and the `Inbox` of the store."""
+    """The `Queue`, the `Inbox` and the `Tokens` of the store."""
 
     async def claim(
         self,
@@ -21,8 +24,10 @@ class PostgresQueue(Statements):
         lease: float,
         limit: int = 1,
         held: Sequence[str] = (),
+        per_owner: int | None = None,
     ) -> list[Claim]:
-        """Claim waiting runs, oldest first."""
+        """Claim waiting runs; owners take turns."""
+        most = MOST_RUNS if per_owner is None else per_owner
         token = secrets.token_bytes(16)
 
         async def work(db: Any, again: bool) -> Any:
@@ -30,7 +35,7 @@ class PostgresQueue(Statements):
             if again:
                 found = await db.fetch(self._sql(sql.CLAIMED), worker, agents, token)
             return found or await db.fetch(
-                self._sql(sql.CLAIM), worker, agents, lease, limit, token, list(held)
+                self._sql(sql.CLAIM), worker, agents, lease, limit, token, list(held), most
             )
 
         rows = await self._pool.run(work) if agents and limit > 0 else []
@@ -63,6 +68,10 @@ class PostgresQueue(Statements):
     async def woken(self, worker: str) -> set[str]:
         """The parked runs of this worker that a letter woke."""
         return {row["run_id"] for row in await self._fetch(sql.WOKEN, worker)}
+
+    async def use_once(self, name: str, seconds: float) -> bool:
+        """Whether this is the first use of a name."""
+        return bool(await self._fetch(sql.USE_ONCE, name, seconds, secrets.token_bytes(16)))
 
     async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
         """Store a letter for a run's writer."""

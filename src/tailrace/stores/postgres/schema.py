@@ -147,7 +147,21 @@ SIXTH = "alter table @runs add column protocol integer not null default 1"
 # The rows of ended runs are compressed from now on; see `tailrace.stores.rows`.
 SEVENTH = "alter table @batches add column unpacked bigint"
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
+# Owners take turns when runs are claimed, and have limits of unfinished runs. Names that were used;
+# `token` finds a use whose answer was lost.
+EIGHTH = """
+drop index @runs_alive;
+create index runs_alive on @runs (owner, number) where ended_at is null and parked <> 1;
+create index runs_open on @runs (owner) where ended_at is null;
+create table @used (
+    name  text collate "C" primary key,
+    until timestamptz not null,
+    token bytea not null
+);
+create index used_in_order on @used (until);
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
 
 
 def in_schema(statement: str, schema: str) -> str:

@@ -228,16 +228,44 @@ where forget and ended_at <= statement_timestamp() - make_interval(secs => least
 order by ended_at limit $2
 """
 
-# $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already. With
-# `skip locked`, concurrent workers get different runs and need not wait for each other. A released
-# run has no worker. A run that still has a worker was lost, which counts an attempt.
+WAITS = f"""
+ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::text[])
+        and (lease_until is null or lease_until <= clock_timestamp()) and run_id <> all($6::text[])
+"""
+
+# $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already, $7 most
+# runs of an owner. `owners` jumps through the index, from owner to owner. At most $4 owners get a
+# run: those with the fewest runs here and the oldest waiting run. With `skip locked`, concurrent
+# workers get different runs and need not wait for each other. A released run has no worker. A run
+# that still has a worker was lost, which counts an attempt.
 CLAIM = f"""
-with waiting as materialized (
-    select run_id from @runs
-    where ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::text[])
-        and (lease_until is null or lease_until <= clock_timestamp())
-        and run_id <> all($6::text[])
-    order by number limit $4 for update skip locked
+with recursive owners as (
+    (select owner from @runs where ended_at is null and parked <> 1 order by owner limit 1)
+    union all
+    select (
+        select r.owner from @runs as r
+        where r.ended_at is null and r.parked <> 1 and r.owner > owners.owner
+        order by r.owner limit 1
+    ) from owners where owners.owner is not null
+), has as (
+    select owner, count(*) as runs from @runs where run_id = any($6::text[]) group by owner
+), chosen as materialized (
+    select owners.owner, coalesce(has.runs, 0) as had
+    from owners left join has using (owner) cross join lateral (
+        select number from @runs where owner = owners.owner and {WAITS} order by number limit 1
+    ) as oldest
+    where coalesce(has.runs, 0) < $7::bigint
+    order by had, oldest.number limit $4
+), turns as materialized (
+    select found.*, chosen.had + row_number() over (partition by chosen.owner order by number)
+        as turn
+    from chosen cross join lateral (
+        select run_id, number from @runs where owner = chosen.owner and {WAITS}
+        order by number limit least($4::bigint, $7::bigint - chosen.had)
+        for update skip locked
+    ) as found
+), waiting as (
+    select run_id from turns order by turn, number limit $4
 )
 update @runs as r
 set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
@@ -251,6 +279,20 @@ returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, r.number
 CLAIMED = """
 select run_id, agent, epoch, attempts, last_seq, number from @runs
 where ended_at is null and agent = any($2::text[]) and worker = $1 and claim_token = $3
+"""
+
+# $1 owner, $2 limit
+OPEN_RUNS = """
+select count(*) from (select 1 from @runs where owner = $1 and ended_at is null limit $2) as found
+"""
+
+# $1 name, $2 seconds, $3 token: a row for the first use, and for the same call again.
+USE_ONCE = """
+with gone as (delete from @used where until <= clock_timestamp() and name <> $1)
+insert into @used values ($1, clock_timestamp() + make_interval(secs => $2), $3)
+on conflict (name) do update set until = excluded.until, token = excluded.token
+where used.token = $3 or used.until <= clock_timestamp()
+returning 1
 """
 
 # $1 run_id, $2 worker, $3 lease, $4 token. The same call again moves the epoch only once.

@@ -7,6 +7,7 @@ machine sleeps. A lease also names its boot. A lease of another boot has ended, 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,22 +56,50 @@ def claim(
     lease: float,
     limit: int,
     held: list[str],
+    per_owner: int | None,
     now: float,
     boot: str,
 ) -> list[Claim]:
-    """Claim waiting runs for a worker, oldest first."""
-    waiting = db.execute(
-        "select number from runs where ended_at is null and parked <> 1 and protocol <= ?"
-        " and agent in (select value from json_each(?))"
-        " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
-        " and run_id not in (select value from json_each(?)) order by number limit ?",
-        (PROTOCOL, listed(agents), now, boot, listed(held), limit),
+    """Claim waiting runs for a worker: owners take turns, each with its oldest run."""
+    having: list[Any] = db.execute(
+        "select owner, count(*) from runs"
+        " where run_id in (select value from json_each(?)) group by owner",
+        (listed(held),),
     ).fetchall()
+    has: dict[str, int] = dict(having)
+    turns: list[tuple[int, int]] = []
+    for owner in _owners(db):
+        had = has.get(owner, 0)
+        room = limit if per_owner is None else min(limit, per_owner - had)
+        waiting = db.execute(
+            "select number from runs where ended_at is null and parked <> 1 and owner = ?"
+            " and protocol <= ? and agent in (select value from json_each(?))"
+            " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
+            " and run_id not in (select value from json_each(?)) order by number limit ?",
+            (owner, PROTOCOL, listed(agents), now, boot, listed(held), max(room, 0)),
+        )
+        turns += [(turn, number) for turn, (number,) in enumerate(waiting, had)]
     claims: list[Claim] = []
-    for (number,) in waiting:
+    for _, number in sorted(turns)[:limit]:
         taken: list[Any] = db.execute(_CLAIM_NUMBER, (worker, boot, now + lease, number)).fetchall()
         claims += [Claim(*row) for row in taken]
     return claims
+
+
+def _owners(db: apsw.Connection) -> Iterator[str]:
+    """The owners with runs that have not ended: a jump in the index for each, not a scan."""
+    query = "select min(owner) from runs where ended_at is null and parked <> 1"
+    found: Any = db.execute(query).fetchone()
+    while found[0] is not None:
+        yield found[0]
+        found = db.execute(f"{query} and owner > ?", (found[0],)).fetchone()
+
+
+def use_once(db: apsw.Connection, name: str, now: float, until: float) -> bool:
+    """Note the use of a name, if it was not used."""
+    db.execute("delete from used where until <= ?", (now,))
+    db.execute("insert or ignore into used values (?, ?)", (name, until))
+    return bool(db.changes())
 
 
 def take_over(

@@ -160,7 +160,16 @@ SEVENTH = "alter table runs add column protocol integer not null default 1"
 # The rows of ended runs are compressed from now on; see `tailrace.stores.rows`.
 EIGHTH = "alter table batches add column unpacked integer"
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+# Owners take turns when runs are claimed, and have limits of unfinished runs. Names that were used.
+NINTH = """
+drop index runs_alive;
+create index runs_alive on runs (owner) where ended_at is null and parked <> 1;
+create index runs_open on runs (owner) where ended_at is null;
+create table used (name text primary key, until real not null) without rowid;
+create index used_in_order on used (until);
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
 VERSION = len(MIGRATIONS)
 
 

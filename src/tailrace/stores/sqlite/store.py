@@ -276,6 +276,21 @@ class SqliteLog:
         to_forget = await ended("and forget = 1", now - forget_after)
         return to_trim, list(dict.fromkeys(to_forget + to_delete))
 
+    async def open_runs(self, owner: str, limit: int) -> int:
+        """How many runs of an owner have not ended."""
+        [(count,)] = await self._select(
+            "select count(*) from"
+            " (select 1 from runs where owner = ? and ended_at is null limit ?)",
+            owner,
+            limit,
+        )
+        return int(count)
+
+    async def use_once(self, name: str, seconds: float) -> bool:
+        """Whether this is the first use of a name."""
+        now = self._now()
+        return await self._writer.call(lambda db: queue_of.use_once(db, name, now, now + seconds))
+
     # --- claims --------------------------------------------------------------------------------
 
     async def claim(
@@ -285,11 +300,13 @@ class SqliteLog:
         lease: float,
         limit: int = 1,
         held: Sequence[str] = (),
+        per_owner: int | None = None,
     ) -> list[Claim]:
-        """Claim waiting runs, oldest first."""
+        """Claim waiting runs; owners take turns."""
         return await self._writer.call(
             lambda db: queue_of.claim(
-                db, worker, agents, lease, limit, list(held), self._boot_time(), self._boot_id
+                *(db, worker, agents, lease, limit, list(held), per_owner),
+                *(self._boot_time(), self._boot_id),
             )
         )
 

@@ -225,6 +225,53 @@ class ClaimTests(StoreTests):
         assert [claim.run_id for claim in await store.claim("w", ["a"], 60)] == ["x"]
         assert await store.claim("w", ["a"], 60) == []
 
+    async def test_owners_take_turns(self, store: Store) -> None:
+        for n in range(5):
+            await created(store, f"a{n}", owner="a")
+        for owner in ("b", "c"):
+            for n in range(2):
+                await created(store, f"{owner}{n}", owner=owner)
+        first = {claim.run_id for claim in await store.claim("w", ["a"], 60, 4)}
+        assert first == {"a0", "b0", "c0", "a1"}
+        # An owner that has more here comes later; runs that the worker has are counted.
+        more = await store.claim("w", ["a"], 60, 2, held=["a0", "a1", "b0"])
+        assert {claim.run_id for claim in more} == {"c1", "b1"}
+        assert len(await store.claim("w", ["a"], 60, 9)) == 3
+
+    async def test_no_owner_gets_more_than_its_share(self, store: Store) -> None:
+        for n in range(5):
+            await created(store, f"a{n}", owner="a")
+        await created(store, "b0", owner="b")
+        first = await store.claim("w", ["a"], 60, 9, per_owner=2)
+        assert {claim.run_id for claim in first} == {"a0", "a1", "b0"}
+        held = [claim.run_id for claim in first]
+        assert await store.claim("w", ["a"], 60, 9, held, per_owner=2) == []
+        (next_run,) = await store.claim("w", ["a"], 60, 9, held, per_owner=3)
+        assert next_run.run_id == "a2"
+        assert len(await store.claim("other", ["a"], 60, 9, per_owner=2)) == 2
+
+    async def test_the_unfinished_runs_of_an_owner_are_counted(self, store: Store) -> None:
+        for n in range(3):
+            await created(store, f"a{n}", owner="a")
+        await created(store, "b", owner="b")
+        assert [await store.open_runs("a", limit) for limit in (2, 3, 9)] == [2, 3, 3]
+        await ended(store, "over", owner="a")
+        claims = await store.claim("w", ["a"], 60, 1)
+        await store.park("w", [(claims[0].run_id, claims[0].epoch)], 5.0)
+        assert await store.open_runs("a", 9) == 3
+        assert await store.open_runs("unknown", 9) == 0
+
+    async def test_a_name_is_used_once(self, store: Store) -> None:
+        tries = await asyncio.gather(*(store.use_once("x", 60) for _ in range(10)))
+        assert sorted(tries) == [False] * 9 + [True]
+        assert await store.use_once("y", 0.0)
+        assert await store.use_once("y", 60)
+        assert not await store.use_once("y", 60)
+
+    async def test_a_name_is_used_once_by_all_processes(self, store: Store, second: Store) -> None:
+        tries = await asyncio.gather(*(one.use_once("x", 60) for one in (store, second)))
+        assert sorted(tries) == [False, True]
+
     async def test_a_worker_gets_only_runs_of_its_agents(self, store: Store) -> None:
         await created(store, "r", agent="b")
         await created(store, "s", agent="c")
