@@ -16,6 +16,10 @@ from tests.wire.vercel_checker import UiReader
 Json = dict[str, Any]
 
 
+OPEN = "open"
+"""The end of a response that stops before its run: the client continues with its cursor."""
+
+
 class Held(NamedTuple):
     """What a client holds after a response: the answer so far, and how the response ended."""
 
@@ -36,10 +40,11 @@ def held(name: str, frames: list[bytes]) -> Held:
 
 
 def _responses(frames: list[bytes]) -> Held:
-    assert frames[-1] == b"data: [DONE]\n\n"
-    final = Reader().read(frames).final
-    assert final is not None, "the response has no end"
-    return Held(final["output"], final["status"])
+    reader = Reader().read(frames)
+    assert (reader.final is not None) == (frames[-1] == b"data: [DONE]\n\n")
+    if reader.final is None:
+        return Held(reader.items, OPEN)
+    return Held(reader.final["output"], reader.final["status"])
 
 
 def _chat(frames: list[bytes]) -> Held:
@@ -72,7 +77,8 @@ def _task(frames: list[bytes]) -> Held:
     events = _values(frames)
     numbers = [event["sequence_number"] for event in events]
     assert numbers == list(range(1, len(numbers) + 1)), "events are missing or repeated"
-    return Held(events, str(events[-1]["type"]))
+    last = events[-1]["type"]
+    return Held(events, last if last in _ENDED else OPEN)
 
 
 def _run(frames: list[bytes]) -> Held:
@@ -80,21 +86,25 @@ def _run(frames: list[bytes]) -> Held:
     names = [event.event for frame in frames for event in Parser().feed(frame)]
     assert names == [event["type"] for event in events]
     assert names[0] == "run.started"
-    assert sum(name in ("run.finished", "run.error") for name in names) <= 1
-    return Held(events, names[-1])
+    ends = [name for name in names if name in ("run.finished", "run.error")]
+    assert ends in ([], names[-1:])
+    return Held(events, ends[0] if ends else OPEN)
 
 
 def _agents(frames: list[bytes]) -> Held:
     events = _values(frames)
     assert all(event["event_type"] for event in events)
-    last = events[-1]
-    return Held(events, str(last.get("data", {}).get("type", last["event_type"])))
+    data = events[-1].get("data")
+    last = data.get("type") if isinstance(data, dict) else None
+    return Held(events, last if last in _RESPONSE_ENDED else OPEN)
 
 
 def _values(frames: list[bytes]) -> list[Json]:
     return [json.loads(event.data) for frame in frames for event in Parser().feed(frame)]
 
 
+_ENDED = [f"task.{how}" for how in ("completed", "failed", "cancelled", "incomplete")]
+_RESPONSE_ENDED = [f"response.{how}" for how in ("completed", "failed", "incomplete")]
 _CLIENTS: dict[str, Callable[[list[bytes]], Held]] = {
     "task": _task,
     "run": _run,
