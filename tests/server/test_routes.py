@@ -36,7 +36,7 @@ def read(url: str, headers: dict[str, str] | None = None, **query: Any) -> list[
     with httpx.stream("GET", url, headers=headers, params=query, timeout=20) as stream:
         assert stream.status_code == 200, stream.read()
         assert stream.headers["content-type"].startswith("text/event-stream")
-        assert stream.headers["cache-control"] == "no-store"
+        assert stream.headers["cache-control"] == "no-cache, no-store"
         assert stream.headers["x-accel-buffering"] == "no"
         for chunk in stream.iter_bytes():
             found += parser.feed(chunk)

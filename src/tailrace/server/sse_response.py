@@ -246,7 +246,7 @@ class SseResponse(Connection):
         self._begun = True
         headers = {
             "content-type": "text/event-stream; charset=utf-8",
-            "cache-control": "no-store",
+            "cache-control": "no-cache, no-store",
             "x-accel-buffering": "no",
             **self._source.wire.headers,
         }
