@@ -22,6 +22,7 @@ SUBJECTS = {
     "partial_json": "the value so far of a call's arguments",
     "snapshot": "a state into bytes and back",
     "typescript": "the TypeScript reducer and the npm clients",
+    "loop": "an agent's loop, with tools and sub-agents, beside frameworks",
     "live": "over HTTP: events a second, latency, late join, many readers",
     "stored": "bytes that the log of an ended run takes",
     "memory": "a server whose readers of a large run stop reading",
