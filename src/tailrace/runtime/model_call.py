@@ -16,7 +16,7 @@ import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -54,6 +54,9 @@ CODES = {
 
 HISTORY_NOTE = "history_note"
 """The code of a notice about something that history leaves out."""
+
+TURN = "turn"
+"""In `provider` of an item and of its usage: which try of the task wrote them."""
 
 INGESTS: dict[Api, Callable[[Sink, ExecutorOf], Ingest]] = {
     "openai_responses": OpenAIResponses,
@@ -130,13 +133,14 @@ async def call_model(
         request = msgspec.structs.replace(request, load=load)
     for retry in range(1, patience.retries + 2):
         first = len(sink.node.items)
-        watched = _Watched(sink, model, now)
+        watched = _Watched(sink, model, now, turn=first)
         ingest = INGESTS[model.api](watched, executor_of)
         outcome = await _one_try(model.stream(request), ingest, patience, drain)
         passing = outcome.status == "cut" or (
             outcome.error is not None and outcome.error.code in _PASSING
         )
         if not passing or watched.has_whole or retry > patience.retries:
+            watched.mark_end()
             if request.output is not None and emit_output and outcome.status == "completed":
                 _emit_output(sink, request.output.name, first)
             return outcome
@@ -296,7 +300,9 @@ _EMPTY = (
 class _Watched(Sink):
     """Passes the events of a try to the task, and notes its items, cost and latency."""
 
-    def __init__(self, inner: Sink, model: Model, now: Callable[[], float]) -> None:
+    def __init__(
+        self, inner: TaskSink, model: Model, now: Callable[[], float], turn: int
+    ) -> None:
         self._inner = inner
         self.has_whole = False
         """Whether a complete message or call was written, which must not come twice."""
@@ -304,7 +310,10 @@ class _Watched(Sink):
         """The items of this try, finished or cut short."""
         self._model = model
         host = host_of(model)
-        self._asked = {"model": model.name, **({"host": host} if host is not None else {})}
+        self._asked: dict[str, Any] = {"model": model.name, TURN: turn}
+        if host is not None:
+            self._asked["host"] = host
+        self._is_marked = False
         self._now = now
         self._began = now()
         self._first_token: float | None = None
@@ -316,12 +325,24 @@ class _Watched(Sink):
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         if isinstance(event, ev.TaskUsage):
             event = msgspec.structs.replace(event, usage=self._counted(event.usage))
+            self._is_marked = private is not None and private.provider is not None
         elif not isinstance(event, _EMPTY):
             self._token()
         self._inner.emit(event, self._placed(private))
 
+    def mark_end(self) -> None:
+        """Record that this try was the last, if it has an item that counts and no usage.
+
+        A worker that takes the run over keeps the turn then.
+        """
+        if self.has_whole and not self._is_marked:
+            known = self._inner.node.private.get("provider")
+            provider = {**(known if isinstance(known, dict) else {}), TURN: self._asked[TURN]}
+            event = ev.RawEvent(task_id=self.task_id, source="tailrace", event_type="turn.ended")
+            self._inner.emit(event, ev.Private(provider=provider))
+
     def _placed(self, private: ev.Private | None) -> ev.Private | None:
-        """Add the model and its host: history sends private parts to no other."""
+        """Add the turn, the model and its host: history sends private parts to no other."""
         if private is None or private.provider is None:
             return private
         return msgspec.structs.replace(private, provider={**self._asked, **private.provider})

@@ -13,6 +13,7 @@ from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
+from tailrace.runtime.model_call import TURN
 from tailrace.runtime.task import Task, child_writer
 
 
@@ -62,15 +63,15 @@ def is_providers(node: TaskNode, result: ToolResult) -> bool:
 def _unfinished(node: TaskNode) -> list[ItemNode]:
     """The items of a last turn that may not be complete.
 
-    Usage is the last that a provider sends of a turn, and names it. Not every provider sends it. A
-    tool starts, and a person is asked, only behind the end of a turn.
+    Usage is the last event of a turn, and names it; without usage, `task.raw` does. A tool starts,
+    and a person is asked, only behind the end of a turn.
     """
     found: list[ItemNode] = []
-    whole = _response_of(node.private)
+    whole = _turn_of(node.private)
     for item in reversed(node.output()):
         if isinstance(item.item, ToolResult) and not is_providers(node, item.item):
             break
-        if whole is not None and _response_of(item.private) == whole:
+        if whole is not None and _turn_of(item.private) == whole:
             break
         found.append(item)
     begun = {request.call_id for request in node.requests}
@@ -81,11 +82,10 @@ def _unfinished(node: TaskNode) -> list[ItemNode]:
     return found[::-1]
 
 
-def _response_of(private: dict[str, object]) -> object:
+def _turn_of(private: dict[str, object]) -> object:
+    """The turn that wrote an item, or that ended last in a task."""
     provider = private.get("provider")
-    if not isinstance(provider, dict):
-        return None
-    return provider.get("response_id") or provider.get("message_id")
+    return provider.get(TURN) if isinstance(provider, dict) else None
 
 
 def _holds_child(node: TaskNode, item: ItemNode) -> bool:
