@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -35,9 +35,10 @@ from tailrace.models import open_model
 from tailrace.ports import Bus, Store
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.agent_functions import AgentFunction, named_agents
+from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.run import Run
-from tailrace.runtime.runs import BusyThread, Runs
+from tailrace.runtime.runs import Runs
 from tailrace.server.auth import ApiKeys, Authenticate
 from tailrace.server.guard import failure
 from tailrace.server.limits import ServerLimits
@@ -137,11 +138,7 @@ class Tailrace:
             raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
         if settings["grace"] < timedelta(0):
             raise CallerError("`grace` must not be negative.")
-        if settings["busy_thread"] not in get_args(BusyThread):
-            known = ", ".join(get_args(BusyThread))
-            raise CallerError(
-                f"`busy_thread` is {settings['busy_thread']!r}; write one of {known}."
-            )
+        check_busy_thread(settings["busy_thread"])
         self.settings = settings
         # A store of the user's replaces a database that only a variable or a file names.
         database = settings["database"]

@@ -78,6 +78,10 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     previous_run_id: str | None = None
     metadata: bytes = b""
     forget: bool = False
+    queued: bool = False
+    """Whether it waits until the earlier runs of its thread have ended."""
+    ordinal: int | None = None
+    """The place in its thread that it must get; None: the next place."""
     epoch: int = 1
     """The epoch of its first event. Each claim adds 1."""
     protocol: int = PROTOCOL
@@ -188,7 +192,10 @@ class EventLog(Protocol):
     """
 
     async def create(self, run: NewRun) -> RunInfo | None:
-        """Create a run with its first event. It waits to be claimed. None if the id is taken."""
+        """Create a run with its first event. It waits to be claimed. None if the id is taken.
+
+        `SeqConflict` if `ordinal` is given and another run has that place in the thread.
+        """
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write batches in one transaction; accept or refuse each run on its own.
@@ -297,7 +304,10 @@ class Queue(Protocol):
         """Claim waiting runs of these agents, each with a new epoch.
 
         A run waits if it has not ended and has no live lease. Runs in `held`, which the worker
-        still has, and runs of a newer protocol are skipped. Owners take turns: the next run is of
+        still has, and runs of a newer protocol are skipped. So is a `queued` run while an earlier
+        run of its owner's thread has not ended, unless there is a cancel letter for it.
+
+        Owners take turns: the next run is of
         the owner with the fewest runs in `held` and in this claim, and its oldest. No owner gets
         more than `per_owner` runs, those in `held` included.
         """

@@ -256,10 +256,11 @@ SETTINGS = {
         ),
         Setting(
             name="busy_thread",
-            kind=_choice("run", "reject", "interrupt"),
+            kind=_choice("run", "reject", "queue", "interrupt"),
             default="run",
-            help="What happens to a new run of a thread whose newest run has not ended: both go "
-            "on (run), the new run is refused (reject), the other run is cancelled (interrupt).",
+            help="What happens to a new run of a thread that has a run which has not ended: both "
+            "go on (run), the new run is refused (reject) or waits (queue), the other run is "
+            "cancelled (interrupt). An `Agent` may say otherwise.",
             commands=_SERVE,
         ),
         Setting(

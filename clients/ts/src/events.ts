@@ -27,11 +27,17 @@ export interface TaskCreated {
   readonly reference_start?: number;
 }
 
-/** A worker has begun the task. */
+/**
+ * A worker has begun the task.
+ *
+ * `reference_start` replaces that of `task.created`, if the run that this run continues had not
+ * ended when this run was created.
+ */
 export interface TaskInProgress {
   readonly type: "task.in_progress";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly reference_start?: number;
 }
 
 /**

@@ -120,7 +120,7 @@ export interface CompactedView {
 export interface Task {
   readonly id: string;
   readonly at: number;
-  readonly info: TaskInfo;
+  info: TaskInfo;
   status: TaskStatus | undefined;
   attempt: number | undefined;
   readonly items: Map<number, Item>;

@@ -66,7 +66,13 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task.created"):
 
 
 class TaskInProgress(Event, frozen=True, kw_only=True, tag="task.in_progress"):
-    """A worker has begun the task."""
+    """A worker has begun the task.
+
+    `reference_start` replaces that of `task.created`, if the run that this run continues had not
+    ended when this run was created.
+    """
+
+    reference_start: int | None = None
 
 
 class TaskAttempt(Event, frozen=True, kw_only=True, tag="task.attempt"):

@@ -43,8 +43,10 @@ def _raw(_state: State, _task: TaskNode, _event: ev.RawEvent) -> bool:
     return True
 
 
-def _in_progress(_state: State, task: TaskNode, _event: ev.TaskInProgress) -> bool:
+def _in_progress(_state: State, task: TaskNode, event: ev.TaskInProgress) -> bool:
     task.status = "in_progress"
+    if event.reference_start is not None:
+        task.facts["reference_start"] = event.reference_start
     return True
 
 

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
 from tailrace.ports import Effort, Model, Summary
+from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.client_options import CLIENT_OPTIONS, allowed_options
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import Limits
@@ -66,6 +67,8 @@ class Agent:
     provider (`drop`, `encrypted` or `stored`). With `memory`, older turns of a long conversation
     are compacted. `deps` reaches tools as `context.deps`.
 
+    `busy_thread` is what happens to a new run of a thread that is busy, instead of the app's.
+
     `limits` bound turns, tokens, cost and time. `patience` has the timeouts and retries of a model
     call. `effort` is how much the model thinks, and `summary` how much of that clients read.
     `temperature`, `top_p` and `max_output_tokens` go to the model as they are. `tool_choice` is
@@ -109,8 +112,10 @@ class Agent:
         options: Mapping[str, Any] | None = None,
         client_options: Iterable[str] | None = None,
         patience: Patience = PATIENT,
+        busy_thread: BusyThread | None = None,
     ) -> None:
         check_name("An agent", name)
+        check_busy_thread(busy_thread or "run")
         if history not in get_args(Mode):
             known = ", ".join(get_args(Mode))
             raise CallerError(f"Agent {name!r}: history is {history!r}; write one of {known}.")
@@ -126,6 +131,7 @@ class Agent:
         self.citations = CITE if citations is True else citations
         self.output = OutputType(output) if output is not None else None
         self.patience = patience
+        self.busy_thread = busy_thread
         self.settings: dict[str, Any] = {
             "effort": effort,
             "summary": summary,

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import msgspec
 
 from tailrace.core.errors import SeqConflict, StorageError
-from tailrace.core.events import TaskInProgress
 from tailrace.core.items import ErrorInfo
 from tailrace.ports import Claim, Letter
 from tailrace.runtime import exits
@@ -105,8 +104,6 @@ class ClaimedRun:
 
     def call(self, agent: AgentFunction) -> None:
         """Start the agent."""
-        if self.is_new:
-            self.task.emit(TaskInProgress(task_id=self.task.task_id))
         if not self.is_stopping:
             run = self._run(agent)
             self._agent = asyncio.get_running_loop().create_task(run, name=self.claim.run_id)

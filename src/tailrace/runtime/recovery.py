@@ -95,6 +95,30 @@ def writer(emitter: Emitter) -> Task:
     return Task(emitter, emitter.run_id, pool)
 
 
+async def begin(store: Store, task: Task) -> None:
+    """Record that a worker begins a new run, and which reference number is its first.
+
+    A run may be created before the run that it continues has ended, which may use more numbers.
+    """
+    start = await patiently(lambda: _first_reference(store, task))
+    if start is not None:
+        task.pool = ReferencePool(start)
+    task.emit(ev.TaskInProgress(task_id=task.task_id, reference_start=start))
+
+
+async def _first_reference(store: Store, task: Task) -> int | None:
+    """The first reference number, if it is not the one that the run was created with."""
+    run = await store.info(task.run_id)
+    if run is None or run.previous_run_id is None or "previous_seq" in task.node.facts:
+        return None
+    previous = await store.info(run.previous_run_id)
+    if previous is None or (previous.ended_at or run.created_at) < run.created_at:
+        return None
+    root = (await read_whole(store, previous.run_id)).root
+    start = root.next_reference if root is not None else 1
+    return start if start > task.node.reference_start else None
+
+
 async def learn_references(task: Task) -> None:
     """Learn the reference numbers of earlier runs, so that the same content keeps its number."""
     if task.node.reference_start > 1:

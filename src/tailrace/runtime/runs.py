@@ -13,12 +13,12 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from copy import copy
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from tailrace.core.codec import check_value, encode_event
-from tailrace.core.errors import CallerError, NotFound, SeqConflict, Stopping, ThreadBusy
+from tailrace.core.errors import CallerError, NotFound, SeqConflict, Stopping
 from tailrace.core.events import (
     Recorded,
     TaskCancelled,
@@ -31,6 +31,7 @@ from tailrace.core.ids import check_id, is_id
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash_points, recovery, wakeups
 from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.runtime.busy_thread import BusyThread, next_place
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.fanout import Streams
 from tailrace.runtime.follow import Look, Reader, look_at
@@ -45,9 +46,6 @@ CANCEL_SECONDS = 2.0
 
 CLOSED_SECONDS = 5.0
 """Within this time after a cancel the run and its sub-agents have ended."""
-
-BusyThread = Literal["run", "reject", "interrupt"]
-"""What happens to a new run of a thread whose newest run has not ended."""
 
 logger = logging.getLogger("tailrace")
 
@@ -179,49 +177,70 @@ class Runs:
             if isinstance(value, str):
                 check_id(value, param)
         run_id = run_id or f"{RUN_PREFIX}{self._new_id()}"
-        earlier = await self._previous(previous_run_id, thread_id, owner)
+        named = previous_run_id
+        earlier = await self.of(owner).info(named) if isinstance(named, str) else None
+        continues_newest = named is msgspec.UNSET and thread_id is not None
         if thread_id is None:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
-        await self._settle_thread(thread_id, owner)
-        previous = earlier.run_id if earlier is not None else None
-        if previous_seq is not None:
-            _check_fork(earlier, previous_seq)
-        created = recorded(
-            TaskCreated(
-                task_id=run_id,
-                agent=agent,
-                thread_id=thread_id,
-                previous_run_id=previous,
-                previous_seq=previous_seq,
-                created_at=self._now(),
-                input=input,
-                options=options,
-                metadata=metadata,
-                reference_start=await self._reference_start(previous, previous_seq),
-            ),
-            1,
-        )
+        busy = getattr(self.agents[agent], "busy_thread", None) or self._busy_thread
+        info = None
+        while info is None:
+            place = await next_place(busy, self.store, thread_id, owner, self.cancel)
+            if continues_newest:
+                earlier = await self.of(owner).latest(thread_id)
+            if previous_seq is not None:
+                _check_fork(earlier, previous_seq)
+            try:
+                info = await self._create(
+                    TaskCreated(
+                        task_id=run_id,
+                        agent=agent,
+                        thread_id=thread_id,
+                        previous_run_id=earlier.run_id if earlier is not None else None,
+                        previous_seq=previous_seq,
+                        created_at=self._now(),
+                        input=input,
+                        options=options,
+                        metadata=metadata,
+                    ),
+                    owner=owner,
+                    forget=forget,
+                    queued=busy == "queue",
+                    ordinal=place,
+                )
+            except SeqConflict:
+                continue  # another run of the thread was created at the same moment
+        crash_points.point("create.after")
+        self._note(run_id)
+        self.started = self.owner is not None
+        wakeups.tell(self.bus, wakeups.of_thread(thread_id), run_id)
+        self._wake_workers(run_id)
+        return info
+
+    async def _create(
+        self, event: TaskCreated, *, owner: str, forget: bool, queued: bool, ordinal: int | None
+    ) -> RunInfo:
+        run_id, previous = event.task_id, event.previous_run_id
+        start = await self._reference_start(previous, event.previous_seq)
+        created = recorded(msgspec.structs.replace(event, reference_start=start), 1)
         # Checked before it is stored, so that an illegal event leaves no run behind.
         State().apply(created)
         run = NewRun(
             run_id=run_id,
-            agent=agent,
-            thread_id=thread_id,
+            agent=event.agent or "",
+            thread_id=event.thread_id or "",
             public=encode_event(created),
             previous_run_id=previous,
             owner=owner,
             forget=forget,
+            queued=queued,
+            ordinal=ordinal,
             epoch=first_epoch(run_id),
         )
         crash_points.point("create.before")
         info = await self._stored(run)
         if info is None:
             raise CallerError(f"Run {run_id} exists already; choose another id.", param="run_id")
-        crash_points.point("create.after")
-        self._note(run_id)
-        self.started = self.owner is not None
-        wakeups.tell(self.bus, wakeups.of_thread(thread_id), run_id)
-        self._wake_workers(run_id)
         return info
 
     def check_agent(self, agent: str) -> None:
@@ -239,32 +258,6 @@ class Runs:
             return await self.store.create(run)
         finally:
             self._quota.give()
-
-    async def _previous(
-        self, named: str | msgspec.UnsetType | None, thread_id: str | None, owner: str
-    ) -> RunInfo | None:
-        owned = self.of(owner)
-        if named is msgspec.UNSET:
-            return await owned.latest(thread_id) if thread_id is not None else None
-        return await owned.info(named) if named is not None else None
-
-    async def _settle_thread(self, thread_id: str, owner: str) -> None:
-        """Do as `busy_thread` says, if the newest run of the thread has not ended.
-
-        Two runs that are created at the same moment may both begin.
-        """
-        if self._busy_thread == "run":
-            return
-        newest = await self.store.newest_run(thread_id, owner=owner)
-        if newest is None or newest.ended_at is not None:
-            return
-        if self._busy_thread == "reject":
-            raise ThreadBusy(
-                f"Run {newest.run_id} of thread {thread_id} has not ended. Wait for its end, or "
-                "cancel it.",
-                param="thread_id",
-            )
-        await self.cancel(newest.run_id, "The next run of the thread has begun.")
 
     async def _reference_start(self, previous: str | None, at: int | None) -> int:
         """The first number of a new run's pool: numbers continue along the conversation."""

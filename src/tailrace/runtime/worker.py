@@ -405,6 +405,7 @@ class Worker:
         if is_last:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
+            await recovery.begin(store, live.task)
             await recovery.learn_references(live.task)
             live.call(agent)
         elif is_restartable(agent):

@@ -105,6 +105,8 @@ function foldInto(run, task, event) {
             return finishPart(run, task, event, "block_list", event.block_index, event.item);
         case "task.in_progress":
             task.status = "in_progress";
+            if (event.reference_start !== undefined)
+                task.info = { ...task.info, reference_start: event.reference_start };
             return true;
         case "task.input_required":
             task.status = "input_required";

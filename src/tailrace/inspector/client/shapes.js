@@ -13,7 +13,7 @@ const TaskCreated = event("task.created", {
     metadata: optional(json),
     reference_start: defaulted(integer, 1),
 });
-const TaskInProgress = event("task.in_progress", {});
+const TaskInProgress = event("task.in_progress", { reference_start: optional(integer) });
 const TaskAttempt = event("task.attempt", {
     attempt: required(integer),
     reason: required(string),

@@ -74,6 +74,8 @@ class PostgresLog(Statements):
                     run.forget,
                     run.epoch,
                     run.protocol,
+                    run.queued,
+                    run.ordinal,
                 )
             except self._pool.taken:
                 found = None
@@ -82,6 +84,8 @@ class PostgresLog(Statements):
             return found
 
         found = await self._pool.run(work)
+        if found is None and run.ordinal is not None and await self.info(run.run_id) is None:
+            raise SeqConflict(f"Thread {run.thread_id} has another run {run.ordinal}.")
         return None if found is None else _info(found)
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:

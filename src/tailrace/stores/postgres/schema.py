@@ -161,7 +161,13 @@ create table @used (
 create index used_in_order on @used (until);
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+# Runs that wait for the earlier runs of their thread.
+NINTH = """
+alter table @runs add column queued boolean not null default false;
+create index runs_not_ended on @runs (thread_id, owner, ordinal) where ended_at is null;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
 
 
 def in_schema(statement: str, schema: str) -> str:

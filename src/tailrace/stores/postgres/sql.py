@@ -13,18 +13,20 @@ INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, l
 
 # $1 run_id, $2 agent, $3 thread_id, $4 owner, $5 previous_run_id, $6 metadata, $7 token,
 # $8 public, $9 private, $10 and $11 their checksums, $12 forget, $13 epoch,
-# $14 protocol. No row if the id is taken; a racer for the same id fails on the primary key. Either
-# way the thread's counter does not move.
+# $14 protocol, $15 queued, $16 the ordinal that it must get (null: any). No row if the id or the
+# ordinal is taken; a racer for the same id fails on the primary key. Either way the thread's
+# counter does not move.
 CREATE = f"""
 with thread as (
     insert into @threads as t (owner, thread_id, last_ordinal)
     select $4, $3, 1 where not exists (select from @runs where run_id = $1)
     on conflict (owner, thread_id) do update set last_ordinal = t.last_ordinal + 1
+        where $16::bigint is null or t.last_ordinal + 1 = $16
     returning last_ordinal
 ), run as (
     insert into @runs (run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata,
-                       created_token, last_seq, forget, epoch, protocol)
-    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12, $13, $14 from thread
+                       created_token, last_seq, forget, epoch, protocol, queued)
+    select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12, $13, $14, $15 from thread
     returning {INFO}
 ), first_event as (
     insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
@@ -231,6 +233,11 @@ order by ended_at limit $2
 WAITS = f"""
 ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::text[])
         and (lease_until is null or lease_until <= clock_timestamp()) and run_id <> all($6::text[])
+        and (not queued
+            or exists (select from @letters as l where l.run_id = w.run_id and l.kind = 'cancel')
+            or not exists (
+                select from @runs as e where e.ended_at is null and e.thread_id = w.thread_id
+                    and e.owner = w.owner and e.ordinal < w.ordinal))
 """
 
 # $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already, $7 most
@@ -252,7 +259,7 @@ with recursive owners as (
 ), chosen as materialized (
     select owners.owner, coalesce(has.runs, 0) as had
     from owners left join has using (owner) cross join lateral (
-        select number from @runs where owner = owners.owner and {WAITS} order by number limit 1
+        select number from @runs as w where owner = owners.owner and {WAITS} order by number limit 1
     ) as oldest
     where coalesce(has.runs, 0) < $7::bigint
     order by had, oldest.number limit $4
@@ -260,7 +267,7 @@ with recursive owners as (
     select found.*, chosen.had + row_number() over (partition by chosen.owner order by number)
         as turn
     from chosen cross join lateral (
-        select run_id, number from @runs where owner = chosen.owner and {WAITS}
+        select run_id, number from @runs as w where owner = chosen.owner and {WAITS}
         order by number limit least($4::bigint, $7::bigint - chosen.had)
         for update skip locked
     ) as found

@@ -75,6 +75,11 @@ def claim(
             "select number from runs where ended_at is null and parked <> 1 and owner = ?"
             " and protocol <= ? and agent in (select value from json_each(?))"
             " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
+            " and (queued = 0"
+            " or exists (select 1 from letters as l where l.run_id = runs.run_id and l.kind = 'cancel')"
+            " or not exists (select 1 from runs as e where e.ended_at is null"
+            " and e.thread_id = runs.thread_id and e.owner = runs.owner"
+            " and e.ordinal < runs.ordinal))"
             " and run_id not in (select value from json_each(?)) order by number limit ?",
             (owner, PROTOCOL, listed(agents), now, boot, listed(held), max(room, 0)),
         )

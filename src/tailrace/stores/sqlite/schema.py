@@ -169,7 +169,13 @@ create table used (name text primary key, until real not null) without rowid;
 create index used_in_order on used (until);
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
+# Runs that wait for the earlier runs of their thread.
+TENTH = """
+alter table runs add column queued integer not null default 0;
+create index runs_not_ended on runs (thread_id, owner, ordinal) where ended_at is null;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
 VERSION = len(MIGRATIONS)
 
 

@@ -22,7 +22,7 @@ import apsw
 import msgspec
 
 from tailrace.core.codec import decode_lines
-from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.errors import CallerError, NotFound, SeqConflict
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import Lines
 from tailrace.ports import (
@@ -113,6 +113,8 @@ class SqliteLog:
                 run.owner,
                 run.thread_id,
             ) or (1,)
+            if run.ordinal not in (None, ordinal):
+                raise SeqConflict(f"Thread {run.thread_id} has another run {run.ordinal}.")
             info = RunInfo(
                 run_id=run.run_id,
                 agent=run.agent,
@@ -129,9 +131,9 @@ class SqliteLog:
                 trimmed_to=0,
             )
             db.execute(
-                f"insert into runs ({_INFO}, last_letter, forget, protocol)"  # noqa: S608
-                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
-                (*msgspec.structs.astuple(info), run.forget, run.protocol),
+                f"insert into runs ({_INFO}, last_letter, forget, protocol, queued)"  # noqa: S608
+                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
+                (*msgspec.structs.astuple(info), run.forget, run.protocol, run.queued),
             )
             batches_of.first(db, run)
             return info

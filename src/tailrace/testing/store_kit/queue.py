@@ -11,7 +11,15 @@ import pytest
 from tailrace.core.codec import PROTOCOL
 from tailrace.core.errors import NotFound, SeqConflict, TailraceError
 from tailrace.ports import Claim, Store, Trimmed
-from tailrace.testing.store_kit.setup import StoreTests, batch, created, ended, numbers, written
+from tailrace.testing.store_kit.setup import (
+    StoreTests,
+    batch,
+    created,
+    ended,
+    new_run,
+    numbers,
+    written,
+)
 
 LEASE = 0.25
 """Seconds of a lease that a test lets end."""
@@ -427,6 +435,48 @@ class ClaimTests(StoreTests):
         assert [claim.run_id for claim in second] == ["free"]
         assert await store.extend("w", [("held", first[0].epoch)], 60) == set()
         await written(store, batch("held", 2, epoch=first[0].epoch))
+
+    async def test_a_queued_run_waits_for_every_earlier_run_of_its_thread(
+        self, store: Store
+    ) -> None:
+        await created(store, "first")
+        await created(store, "second", queued=True)
+        await created(store, "third", queued=True)
+        await created(store, "elsewhere", thread_id="u", queued=True)
+        await created(store, "owned", owner="o", queued=True)
+        got = await store.claim("w", ["a"], 60, 10)
+        assert [claim.run_id for claim in got] == ["first", "elsewhere", "owned"]
+        assert await store.claim("v", ["a"], 60, 10) == []
+        await written(store, batch("first", 2, epoch=got[0].epoch, ended=True))
+        (second,) = await store.claim("v", ["a"], 60, 10)
+        assert second.run_id == "second"
+        await store.delete("second")
+        (third,) = await store.claim("v", ["a"], 60, 10)
+        assert third.run_id == "third"
+
+    async def test_a_queued_run_that_is_cancelled_need_not_wait(self, store: Store) -> None:
+        await created(store, "first")
+        await created(store, "second", queued=True)
+        (first,) = await store.claim("w", ["a"], 60, 10)
+        assert first.run_id == "first"
+        assert await store.post("second", "input", b"1") == 1
+        assert await store.claim("v", ["a"], 60, 10) == []
+        assert await store.post("second", "cancel", b"{}") == 2
+        (second,) = await store.claim("v", ["a"], 60, 10)
+        assert second.run_id == "second"
+
+    async def test_of_runs_that_want_the_same_place_in_a_thread_one_gets_it(
+        self, store: Store, second: Store
+    ) -> None:
+        await created(store, "r1")
+        places = [store.create(new_run("r2", ordinal=2)), second.create(new_run("r3", ordinal=2))]
+        found = await asyncio.gather(*places, return_exceptions=True)
+        assert sorted(type(one).__name__ for one in found) == ["RunInfo", "SeqConflict"]
+        with pytest.raises(SeqConflict):
+            await store.create(new_run("r4", ordinal=7))
+        assert (await created(store, "r5", ordinal=3)).ordinal == 3
+        assert (await created(store, "r6", thread_id="new", ordinal=1)).ordinal == 1
+        assert await store.create(new_run("r1", ordinal=4)) is None
 
 
 class LetterTests(StoreTests):
