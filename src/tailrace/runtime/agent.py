@@ -273,7 +273,11 @@ class Agent:
 
     async def __call__(self, task: Task) -> None:
         """Work on a run until it ends; on one that was begun, from where it is."""
-        await Loop(self, task).run()
+        await self.work(task)
+
+    async def work(self, task: Task, above: Loop | None = None) -> None:
+        """Work on a task, for the agent whose loop is `above` if it is a sub-agent's."""
+        await Loop(self, task, above).run()
 
     def begin_again(self, task: Task) -> None:
         """Make a run whose worker was lost ready to go on."""

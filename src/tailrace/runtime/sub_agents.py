@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
 from tailrace.core.references import ADDED, import_citations, unwrap
 from tailrace.core.writers import ResultWriter
+from tailrace.runtime.agent_functions import call_agent
 from tailrace.runtime.failures import failure
 from tailrace.runtime.limits import named
 from tailrace.runtime.pipeline import Emitter
@@ -183,12 +185,10 @@ async def run_below(loop: Loop, call: PendingCall, agent: Any, prompt: str) -> s
 async def _work(agent: Any, child: Task, loop: Loop) -> None:
     """Run an agent on a child's task. Its failure is a result, which its caller's model reads."""
     try:
-        if hasattr(agent, "limits"):
-            await type(loop)(agent, child, loop).run()
-        else:
-            text = await agent(child)
-            if isinstance(text, str) and not child.node.ended:
-                child.say(text)
+        # An `Agent` also stops at the limits of the agents above it.
+        await call_agent(
+            partial(agent.work, above=loop) if hasattr(agent, "work") else agent, child
+        )
     except Exception as error:
         if child.emitter.failure is not None:
             raise
