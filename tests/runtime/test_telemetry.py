@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tailrace import Agent, Tailrace, tool
-from tailrace.models import Scripted, call, say
+from tailrace import Agent, Tailrace, Task, tool
+from tailrace.models import Request, Scripted, call, call_model, say
 from tailrace.runtime import telemetry
 
 OPEN: ContextVar[str | None] = ContextVar("OPEN", default=None)
@@ -39,6 +39,15 @@ class Kept:
             yield span
         finally:
             OPEN.reset(token)
+
+    def start_span(self, name: str, *, attributes: dict[str, Any]) -> Kept:
+        self.spans.append({"name": name, "parent": OPEN.get(), "ended": 0, **attributes})
+        span = Kept()
+        span.spans = [self.spans[-1]]
+        return span
+
+    def end(self) -> None:
+        self.spans[0]["ended"] += 1
 
     def set_attribute(self, name: str, value: Any) -> None:
         self.spans[0][name] = value
@@ -93,6 +102,54 @@ async def test_a_run_its_turns_tools_and_sub_agents_are_spans_without_content(
     assert len(durations) == len(kept.spans)
 
 
+async def own_loop(task: Task) -> None:
+    """A model call, a tool, a sub-agent, a tool that fails."""
+    model = Scripted([call("look", place="home")], [say("Done.")])
+    await call_model(model, Request(chain=await task.chain()), task)
+    [asked] = task.calls()
+    asked.start()
+    await task.drain()
+    task.answer(asked.call_id, "nothing")  # another object of the same call
+    with task.call("helper") as writer:
+        writer.arguments("{}")
+    writer.start()
+    with writer.delegate("helper", "Look.") as child:
+        child.say("No.")
+    with task.call("broken") as writer:
+        writer.arguments("{}")
+    writer.start()
+    writer.fail("too_late", "The password is hunter2.")
+    await call_model(model, Request(chain=await task.chain()), task)
+
+
+async def test_a_loop_of_your_own_has_the_same_spans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept()
+    made = telemetry._Instruments(kept, kept, kept, "ERROR")
+    monkeypatch.setattr(telemetry, "_instruments", lambda: made)
+    app = Tailrace({"mine": own_loop}, tmp_path / "log.db")
+    async with app.running(), asyncio.timeout(20):
+        run = await app.start("mine", "Where is it?", thread="t")
+        assert (await run.result()).status == "completed"
+    mine = "invoke_agent mine"
+    assert [(span["name"], span["parent"]) for span in kept.spans] == [
+        (mine, None),
+        ("chat scripted", mine),
+        ("execute_tool look", mine),
+        ("execute_tool helper", mine),
+        ("invoke_agent helper", mine),
+        ("execute_tool broken", mine),
+        ("chat scripted", mine),
+    ]
+    (failed,) = (span for span in kept.spans if "error.type" in span)
+    assert (failed["name"], failed["error.type"]) == ("execute_tool broken", "too_late")
+    assert "hunter2" not in repr(kept.spans) + repr(kept.recorded)
+    assert [span["ended"] for span in kept.spans if span["name"].startswith("execute")] == [1] * 3
+    durations = [one for _, one in kept.recorded if "gen_ai.token.type" not in one]
+    assert len(durations) == len(kept.spans)
+
+
 def test_an_exception_marks_its_span_with_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept()
     made = telemetry._Instruments(kept, kept, kept, "ERROR")
@@ -113,6 +170,7 @@ def test_without_opentelemetry_nothing_is_recorded(monkeypatch: pytest.MonkeyPat
     with telemetry.operation("chat", "m", request__model="m") as span:
         span.used(1, 2)
         span.fail(None)
+    telemetry.begin("execute_tool", "t").end()
     assert telemetry._instruments() is None
     telemetry._instruments.cache_clear()
 
@@ -123,4 +181,5 @@ def test_the_api_alone_takes_every_call() -> None:
     with telemetry.operation("chat", "m", request__model="m") as span:
         span.used(1, 2)
         span.fail("overloaded")
+    telemetry.begin("execute_tool", "t", tool__name="t").end()
     assert telemetry._instruments() is not None

@@ -14,6 +14,7 @@ from tailrace.runtime import exits
 from tailrace.runtime.agent_functions import AgentFunction, call_agent
 from tailrace.runtime.failures import failure
 from tailrace.runtime.task import AGENT_FAILED, Task
+from tailrace.runtime.telemetry import invoke_agent
 
 GRACE_SECONDS = 1.0
 """How long an agent that is stopped may clean up; then its run is ended without it.
@@ -113,7 +114,8 @@ class ClaimedRun:
         task = self.task
         exits.contain(self._exit)
         try:
-            await call_agent(agent, task)
+            with invoke_agent(task):
+                await call_agent(agent, task)
             if not self.is_stopping:
                 task.complete()
         except StorageError:

@@ -37,7 +37,6 @@ from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
 from tailrace.runtime.output_types import InvalidOutput, OutputType
 from tailrace.runtime.task import Task
-from tailrace.runtime.telemetry import operation
 from tailrace.runtime.tool_calls import CANCELLED, close_calls, settle
 from tailrace.runtime.tools import Context, Tool
 
@@ -84,13 +83,6 @@ class Loop:
 
     async def run(self) -> None:
         """Work until the task has ended, or is to be completed."""
-        task, name = self.task, self.agent.name
-        about = {"agent__name": name, "agent__id": task.task_id, "conversation__id": task.thread_id}
-        with operation("invoke_agent", name, **about) as span:
-            await self._run()
-            span.fail(task.node.error)
-
-    async def _run(self) -> None:
         seconds = self.limits.seconds
         try:
             async with asyncio.timeout(seconds) as self._clock:
@@ -215,9 +207,7 @@ class Loop:
         self._turns += 1
         task, first = self.task, len(self.task.node.items)
         request = await self._request()
-        model = self.agent.model.name
-        used = _tokens(task)
-        with self.at_work(), operation("chat", model, request__model=model) as span:
+        with self.at_work():
             outcome = await call_model(
                 self.agent.model,
                 request,
@@ -227,9 +217,6 @@ class Loop:
                 drain=task.drain,
                 emit_output=False,
             )
-            span.fail(outcome.error)
-            now = _tokens(task)
-            span.used(now[0] - used[0], now[1] - used[1])
         made = [node for index, node in sorted(task.node.items.items()) if index >= first]
         return self._read(outcome, [node for node in made if not node.superseded])
 
@@ -485,9 +472,3 @@ async def _called(check: Callable[..., Any], text: str | None, context: Context)
 
 def _reason(reason: Any) -> str:
     return reason if isinstance(reason, str) else "A guardrail stopped the run."
-
-
-def _tokens(task: Task) -> tuple[int, int]:
-    """The input and output tokens of a task so far."""
-    fields = task.node.usage.fields if task.node.usage is not None else {}
-    return fields.get("input_tokens", 0), fields.get("output_tokens", 0)

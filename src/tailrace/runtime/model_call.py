@@ -41,6 +41,7 @@ from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tailrace.ports import Model, Request, host_of
 from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.model_request import check_request
+from tailrace.runtime.telemetry import operation
 
 CODES = {
     **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),
@@ -126,6 +127,32 @@ async def call_model(
     A request that no provider accepts raises `InvalidRequest`, and nothing is sent.
     """
     check_request(request)
+    used = _tokens(sink)
+    with operation("chat", model.name, request__model=model.name) as span:
+        outcome = await _call(model, request, sink, executor_of, patience, drain, now, emit_output)
+        span.fail(outcome.error)
+        after = _tokens(sink)
+        span.used(after[0] - used[0], after[1] - used[1])
+    return outcome
+
+
+def _tokens(sink: TaskSink) -> tuple[int, int]:
+    """The input and output tokens of a task so far."""
+    fields = sink.node.usage.fields if sink.node.usage is not None else {}
+    return fields.get("input_tokens", 0), fields.get("output_tokens", 0)
+
+
+async def _call(
+    model: Model,
+    request: Request,
+    sink: TaskSink,
+    executor_of: ExecutorOf,
+    patience: Patience,
+    drain: Drain | None,
+    now: Callable[[], float],
+    emit_output: bool,
+) -> Outcome:
+    """`call_model`, with the tries that it takes."""
     request = msgspec.structs.replace(request, note=_Notes(sink, request).show)
     emitter = getattr(sink, "emitter", None)  # a task of a run; a sink of another kind has no store
     if request.load is reachable and request.chain and emitter is not None:

@@ -24,6 +24,7 @@ from tailrace.ports import Batch, Blobs, Bus, EventLog, Mirror
 from tailrace.runtime import crash_points
 from tailrace.runtime.offload import build
 from tailrace.runtime.store_retry import FIRST_PAUSE, LONGEST_PAUSE, passing
+from tailrace.runtime.telemetry import Operation
 
 if TYPE_CHECKING:
     from tailrace.runtime.inbox import Inputs
@@ -81,6 +82,8 @@ class Emitter:
         """The tasks that another worker began, until their agents go on."""
         self.blobs: Blobs | None = None
         """Where the run's large outputs are stored; None keeps them in the log."""
+        self.operations: dict[str, Operation] = {}
+        """The spans of calls that the agent runs itself, by call."""
         self.failure: Exception | None = None
         self.is_left = False
         """Whether its worker leaves the run to another worker, which closes what is open."""

@@ -23,6 +23,7 @@ from tailrace.runtime.failures import failure
 from tailrace.runtime.limits import named
 from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.task import PendingCall, Task, message_texts, no_answer, returned
+from tailrace.runtime.telemetry import invoke_agent
 from tailrace.runtime.tools import Context, InvalidArguments, Tool, ToolError
 
 if TYPE_CHECKING:
@@ -172,7 +173,8 @@ async def run_below(loop: Loop, call: PendingCall, agent: Any, prompt: str) -> s
     parent.emit(ev.TaskInProgress(task_id=task_id))
     child = Task(parent.emitter, task_id)
     try:
-        await _work(agent, child, loop)
+        with invoke_agent(child):
+            await _work(agent, child, loop)
     except BaseException as error:
         parent.after(error, lambda: child.cancel("It was cancelled."))
         raise
@@ -239,7 +241,7 @@ async def run_unlogged(
     emitter = Unlogged(task.emitter, call.call_id, agent.name, arguments["prompt"])
     child = Task(emitter, call.call_id)
     try:
-        with loop.at_work():
+        with loop.at_work(), invoke_agent(child):
             await _work(agent, child, loop)
         child.complete()
     finally:

@@ -58,6 +58,7 @@ from tailrace.history import Api, History, Load, Mode, history, reachable
 from tailrace.history.inputs import Speech, read_input
 from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.pipeline import Emitter
+from tailrace.runtime.telemetry import begin, execute_tool, invoke_agent
 
 
 def runs_of_item(item_id: str) -> list[str]:
@@ -432,6 +433,7 @@ class _Answerable:
     """A finished call: it can be started, and gets a result."""
 
     call_id: str
+    name: str
     _task: Task
 
     @property
@@ -442,6 +444,14 @@ class _Answerable:
     def start(self) -> None:
         """Record that the tool is about to run. Await `drain()` before its first line."""
         self._task.emit(ev.ToolCallStarted(**self.place))
+        about = execute_tool(self.name, self.call_id)
+        self._task.emitter.operations[self.call_id] = begin("execute_tool", self.name, **about)
+
+    def _ended(self, error: ErrorInfo | None = None) -> None:
+        """End the span of a tool that was started."""
+        span = self._task.emitter.operations.pop(self.call_id, None)
+        if span is not None:
+            span.end(error)
 
     def progress(
         self, message: str | None = None, current: float | None = None, total: float | None = None
@@ -464,6 +474,7 @@ class _Answerable:
         for block in admitted.block_list:
             result.whole(block, partial_images)
         result.finish(ev.Private(content=admitted.content))
+        self._ended()
 
     @overload
     def fail(self, error: ErrorInfo, /) -> None: ...
@@ -474,6 +485,7 @@ class _Answerable:
         if isinstance(error, str):
             error = ErrorInfo(code=error, message=message)
         ResultWriter(self._task, self.call_id).fail(error)
+        self._ended(error)
 
     @contextmanager
     def delegate(self, agent: str, input: Any = None) -> Iterator[Task]:
@@ -502,10 +514,13 @@ class _Answerable:
             parent.emit(ev.TaskInProgress(task_id=self.call_id))
             child = Task(parent.emitter, self.call_id)
         try:
-            yield child
+            with invoke_agent(child):
+                yield child
         except BaseException as raised:
             parent.after(raised, partial(_cut, child, result, raised))
             raise
+        finally:
+            self._ended(child.node.error)
         child.complete()
         if not parent.node.items[result.index].is_open:
             return  # the parent was ended inside the block

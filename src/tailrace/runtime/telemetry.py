@@ -1,5 +1,8 @@
 """OpenTelemetry spans and metrics of agents, model calls and tools, by the GenAI conventions.
 
+Runs, model calls, calls and sub-agents are recorded where all agents pass: those that are declared
+and those with a loop of their own.
+
 Without the extra `otel` nothing is recorded. Attributes hold names, ids, counts and error codes,
 never texts, arguments or error messages.
 """
@@ -11,9 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.core.items import ErrorInfo
+
+if TYPE_CHECKING:
+    from tailrace.runtime.task import Task
 
 NAME = "tailrace"
 
@@ -44,12 +50,13 @@ def _instruments() -> _Instruments | None:
 class Operation:
     """A span that is open, and the attributes of its metrics."""
 
-    __slots__ = ("_made", "_shared", "_span", "failed")
+    __slots__ = ("_begun", "_made", "_shared", "_span", "failed")
 
     def __init__(self, made: _Instruments | None, span: Any, shared: dict[str, Any]) -> None:
         self._made = made
         self._span = span
         self._shared = shared
+        self._begun = time.monotonic()
         self.failed: str | None = None
 
     def fail(self, error: ErrorInfo | str | None) -> None:
@@ -65,6 +72,31 @@ class Operation:
             self._span.set_attribute(f"gen_ai.usage.{kind}_tokens", count)
             self._made.tokens.record(count, {**self._shared, "gen_ai.token.type": kind})
 
+    def record(self) -> None:
+        """Record the error and the duration; the caller ends the span."""
+        if self._made is None:
+            return
+        if self.failed is not None:
+            self._shared["error.type"] = self.failed
+            self._span.set_attribute("error.type", self.failed)
+            self._span.set_status(self._made.error)
+        self._made.duration.record(time.monotonic() - self._begun, self._shared)
+
+    def end(self, error: ErrorInfo | None = None) -> None:
+        """End the span of an operation that is not a block."""
+        self.fail(error)
+        self.record()
+        if self._made is not None:
+            self._span.end()
+
+
+def _named(name: str, attributes: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The attributes of a span, and those that its metrics share."""
+    given = {f"gen_ai.{key.replace('__', '.')}": value for key, value in attributes.items()}
+    given["gen_ai.operation.name"] = name
+    shared = ("gen_ai.operation.name", "gen_ai.request.model")
+    return given, {key: given[key] for key in shared if key in given}
+
 
 @contextmanager
 def operation(name: str, subject: str, **attributes: str) -> Iterator[Operation]:
@@ -73,14 +105,10 @@ def operation(name: str, subject: str, **attributes: str) -> Iterator[Operation]
     if made is None:
         yield Operation(None, None, {})
         return
-    given = {f"gen_ai.{key.replace('__', '.')}": value for key, value in attributes.items()}
-    shared = {"gen_ai.operation.name": name}
-    if "gen_ai.request.model" in given:
-        shared["gen_ai.request.model"] = given["gen_ai.request.model"]
-    begun = time.monotonic()
+    given, shared = _named(name, attributes)
     with made.tracer.start_as_current_span(
         f"{name} {subject}",
-        attributes={"gen_ai.operation.name": name, **given},
+        attributes=given,
         record_exception=False,  # a message may hold a secret
         set_status_on_exception=False,
     ) as span:
@@ -92,8 +120,28 @@ def operation(name: str, subject: str, **attributes: str) -> Iterator[Operation]
             found.fail("cancelled" if is_cancel else type(error).__name__)
             raise
         finally:
-            if found.failed is not None:
-                shared["error.type"] = found.failed
-                span.set_attribute("error.type", found.failed)
-                span.set_status(made.error)
-            made.duration.record(time.monotonic() - begun, shared)
+            found.record()
+
+
+def begin(name: str, subject: str, **attributes: str) -> Operation:
+    """A span that is not a block: `Operation.end` ends it. Spans inside it are not its children."""
+    made = _instruments()
+    if made is None:
+        return Operation(None, None, {})
+    given, shared = _named(name, attributes)
+    return Operation(made, made.tracer.start_span(f"{name} {subject}", attributes=given), shared)
+
+
+@contextmanager
+def invoke_agent(task: Task) -> Iterator[None]:
+    """The span of an agent at work on a task."""
+    name = str(task.node.facts.get("agent") or "")
+    about = {"agent__name": name, "agent__id": task.task_id, "conversation__id": task.thread_id}
+    with operation("invoke_agent", name, **about) as span:
+        yield
+        span.fail(task.node.error)
+
+
+def execute_tool(name: str, call_id: str) -> dict[str, str]:
+    """The attributes of a tool call."""
+    return {"tool__name": name, "tool__call__id": call_id, "tool__type": "function"}

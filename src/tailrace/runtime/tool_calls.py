@@ -27,7 +27,7 @@ from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
 from tailrace.runtime.task import PendingCall, Task
-from tailrace.runtime.telemetry import operation
+from tailrace.runtime.telemetry import execute_tool, operation
 from tailrace.runtime.tools import (
     Context,
     InvalidArguments,
@@ -160,7 +160,7 @@ def _look_at(task: asyncio.Task[None]) -> None:
 async def _answer(loop: Loop, plan: _Plan) -> None:
     """Carry one call out, and write its result."""
     call = plan.call
-    about = {"tool__name": call.name, "tool__call__id": call.call_id, "tool__type": "function"}
+    about = execute_tool(call.name, call.call_id)
     try:
         with operation("execute_tool", call.name, **about) as span:
             await _carry_out(loop, plan)
@@ -251,7 +251,7 @@ def _withdraw(task: Task, call: PendingCall) -> None:
 async def _start(loop: Loop, call: PendingCall, *, started: bool) -> None:
     """Record that the tool starts, durably: after a crash it is known to have started."""
     if not started:
-        call.start()
+        loop.task.emit(ev.ToolCallStarted(**call.place))
     await loop.task.drain()
 
 
