@@ -13,6 +13,7 @@ import msgspec
 from tailrace.core.codec import check_value
 from tailrace.core.errors import CallerError, InvalidValue
 from tailrace.ports import OutputSchema
+from tailrace.runtime.json_schema import Checker
 
 
 class InvalidOutput(Exception):
@@ -32,6 +33,7 @@ class OutputType:
                 f"`output` is {type_!r}, which has no JSON Schema ({error}). Write a msgspec "
                 "Struct, a dataclass, a pydantic model or a JSON Schema."
             ) from error
+        self._checker = Checker(type_) if isinstance(type_, dict) else None
         title = type_.get("title") if isinstance(type_, dict) else getattr(type_, "__name__", None)
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(title or "answer"))[:64] or "answer"
         self.schema = OutputSchema(schema=schema, name=name, strict=False)
@@ -65,8 +67,11 @@ class OutputType:
 
     def typed(self, value: Any) -> Any:
         """A value of the type, or `InvalidOutput`."""
-        if isinstance(self.type, dict):
-            return _checked(value, self.type)
+        if self._checker is not None:
+            problem = self._checker.problem(value)
+            if problem is not None:
+                raise InvalidOutput(problem)
+            return value
         try:
             if self._is_pydantic:
                 return self.type.model_validate(value)
@@ -79,40 +84,3 @@ def _without_fence(text: str) -> str:
     """JSON without the Markdown fence that some models put around it."""
     found = re.fullmatch(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", text, re.DOTALL)
     return found.group(1) if found else text
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
-
-
-def _checked(value: Any, schema: dict[str, Any], place: str = "the answer") -> Any:
-    """Check types, required fields and enumerations; providers hold to the rest of a schema."""
-    kinds = schema.get("type")
-    names = kinds if isinstance(kinds, list) else [kinds] if kinds else []
-    fits = any(
-        isinstance(value, _KINDS.get(name, (object,)))
-        and not (isinstance(value, bool) and name in ("integer", "number"))
-        for name in names
-    )
-    if names and not fits:
-        raise InvalidOutput(f"{place} must be of type {' or '.join(map(str, names))}.")
-    if "enum" in schema and value not in schema["enum"]:
-        raise InvalidOutput(f"{place} must be one of {schema['enum']}.")
-    if isinstance(value, dict):
-        for name in schema.get("required", ()):
-            if name not in value:
-                raise InvalidOutput(f"{place} lacks the field `{name}`.")
-        for name, inner in schema.get("properties", {}).items():
-            if name in value and isinstance(inner, dict):
-                _checked(value[name], inner, f"`{name}`")
-    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
-        for index, one in enumerate(value):
-            _checked(one, schema["items"], f"{place}[{index}]")
-    return value
