@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from tailrace.models.openai_responses import open_client
-from tailrace.models.prices import Prices, list_price
-from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, conversation, with_options
+from tailrace.models.openai_sdk import OpenAISdkModel
+from tailrace.models.sdk import Json, conversation, with_options
 from tailrace.ports import Request, ToolSpec
 
 OPENAI = "api.openai.com"
 
 
-class ChatModel(SdkModel):
+class ChatModel(OpenAISdkModel):
     """A model behind chat completions."""
 
     api: Final = "openai_chat"
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        prices: Prices | None = None,
-        connect: float = CONNECT_SECONDS,
-    ) -> None:
-        client, url, secrets = open_client(api_key, base_url, connect)
-        super().__init__(name, prices or list_price("openai", url), client, secrets)
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's chunks, not decoded."""

@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
-from tailrace.models.prices import Prices, list_price
-from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, conversation, with_options
-from tailrace.models.transport import address, key_for, missing_sdk
+from tailrace.models.openai_sdk import OpenAISdkModel
+from tailrace.models.sdk import Json, conversation, with_options
 from tailrace.ports import Request, ToolSpec
 
 
-def open_client(
-    api_key: str | None, base_url: str | None, connect: float
-) -> tuple[Any, str | None, list[str]]:
-    """The SDK's client without retries, its base URL, and the secrets to hide."""
-    try:
-        import httpx2
-        import openai
-    except ImportError:
-        raise missing_sdk("openai") from None
-    place = address("OPENAI_BASE_URL", base_url)
-    key = key_for("OPENAI_API_KEY", api_key, place.url)
-    client = openai.AsyncOpenAI(
-        api_key=key,
-        base_url=place.url,
-        default_headers=place.headers,
-        timeout=httpx2.Timeout(None, connect=connect),
-        max_retries=0,
-    )
-    return client, place.url, [key, *place.secrets]
-
-
-class OpenAIModel(SdkModel):
+class OpenAIModel(OpenAISdkModel):
     """A model behind the Responses API."""
 
     api: Final = "openai_responses"
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        prices: Prices | None = None,
-        connect: float = CONNECT_SECONDS,
-    ) -> None:
-        client, url, secrets = open_client(api_key, base_url, connect)
-        super().__init__(name, prices or list_price("openai", url), client, secrets)
 
     def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """The answer's events, not decoded."""
