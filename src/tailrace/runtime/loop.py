@@ -214,7 +214,7 @@ class Loop:
                 task,
                 executor_of=self._executor,
                 patience=self.agent.patience,
-                drain=task.drain,
+                drain=task.emitter.pace,
                 emit_output=False,
             )
         made = [node for index, node in sorted(task.node.items.items()) if index >= first]

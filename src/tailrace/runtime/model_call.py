@@ -16,7 +16,8 @@ import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -264,32 +265,80 @@ async def _read(
     drain: Drain | None,
 ) -> None:
     """Feed all events of a try, within the time limits."""
-    loop = asyncio.get_running_loop()
-    first_by: float | None = loop.time() + patience.first_event
+    now = asyncio.get_running_loop().time
+    first_by = now() + patience.first_event
+    begun = False
+    alarm: _Alarm | None = None
     try:
-        while True:
-            by = loop.time() + patience.idle if first_by is None else first_by
-            try:
-                async with asyncio.timeout_at(by):
-                    events = await anext(stream, None)
-            except TimeoutError:
-                if first_by is None:
-                    message = f"The provider sent nothing for {patience.idle:g} s."
-                    raise IdleTimeout(message) from None
-                message = f"The provider sent no event within {patience.first_event:g} s."
-                raise FirstEventTimeout(message) from None
-            if events is None:
-                return
-            for event in events:
-                first_by = None
-                feed(event)
-                if event == "[DONE]":
+        async with _Alarm(first_by, patience.idle) as alarm:
+            while True:
+                alarm.by = now() + patience.idle if begun else first_by
+                events = await anext(stream, None)
+                alarm.by = math.inf  # the log may take longer
+                if events is None:
                     return
-            if drain is not None:
-                await drain()
+                for event in events:
+                    begun = True
+                    feed(event)
+                    if event == "[DONE]":
+                        return
+                if drain is not None:
+                    await drain()
+    except TimeoutError:
+        if alarm is None or not alarm.rang:
+            raise
+        if begun:
+            message = f"The provider sent nothing for {patience.idle:g} s."
+            raise IdleTimeout(message) from None
+        message = f"The provider sent no event within {patience.first_event:g} s."
+        raise FirstEventTimeout(message) from None
     finally:
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()  # closes the connection now, not at garbage collection
+
+
+class _Alarm:
+    """A timeout whose time may be set for each event of a stream, at the cost of an assignment.
+
+    An `asyncio.timeout` for each event would cost about as much as the rest of an event's way. The
+    time is never set to less than `least` seconds from now.
+    """
+
+    def __init__(self, by: float, least: float) -> None:
+        self.by = by
+        """When the block is cancelled, in the event loop's time; inf: not now."""
+        self._least = least
+        self._timeout = asyncio.timeout(None)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def rang(self) -> bool:
+        """Whether the alarm, and not the block, raised the `TimeoutError`."""
+        return self._timeout.expired()
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        self._look()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, trace)
+
+    def _look(self) -> None:
+        """Ring, or look again when the time may have come."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self.by:
+            self._timeout.reschedule(self.by)
+        else:
+            again = loop.time() + self._least if self.by == math.inf else self.by
+            self._timer = loop.call_at(again, self._look)
 
 
 class _Notes:
@@ -327,9 +376,7 @@ _EMPTY = (
 class _Watched(Sink):
     """Passes the events of a try to the task, and notes its items, cost and latency."""
 
-    def __init__(
-        self, inner: TaskSink, model: Model, now: Callable[[], float], turn: int
-    ) -> None:
+    def __init__(self, inner: TaskSink, model: Model, now: Callable[[], float], turn: int) -> None:
         self._inner = inner
         self.has_whole = False
         """Whether a complete message or call was written, which must not come twice."""

@@ -56,6 +56,9 @@ after a silence, do not wait."""
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """How many bytes of a run may wait to be stored. Above it `emit` raises `NotDrained`."""
 
+PACE_BYTES = 256 * 1024
+"""How many bytes of a run may wait to be stored until `pace` waits for the log."""
+
 EVENT_BYTES = 512
 """How many bytes an event takes in memory besides its JSON."""
 
@@ -143,6 +146,14 @@ class Emitter:
             await waiting
         if self.failure is not None:
             raise self.failure
+
+    async def pace(self) -> None:
+        """Wait for the log if much is not durable yet: a fast agent does not run ahead of it.
+
+        Otherwise the events of a stream share transactions, and its agent need not wait for each.
+        """
+        if self._gathered + self._in_flight > PACE_BYTES or self.failure is not None:
+            await self.drain()
 
     async def take(self) -> tuple[Batch, list[Recorded]]:
         """The new events as one batch. A thread encodes the snapshot of a large state."""
