@@ -20,7 +20,7 @@ from tailrace import Agent, Tailrace, tool
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.models import open_model
-from tailrace.models.scripted import Scripted, call, say, think
+from tailrace.models.scripted import Scripted, call, say, silence, think
 from tailrace.runtime import crash_points
 from tailrace.runtime.run import Result, Run
 from tailrace.testing.follow_kit.setup import until
@@ -108,7 +108,7 @@ def is_delta(event: Any) -> bool:
     [
         [think(LONG, pace=SLOW)],
         [think("Hm."), say(LONG, pace=SLOW)],
-        [think("Hm."), call("quick"), call("slow", text=LONG, pace=SLOW)],
+        [think("Hm."), call("quick"), call("slow", text=LONG), silence()],
     ],
     ids=["reasoning", "text", "arguments"],
 )
@@ -118,7 +118,8 @@ async def test_an_unfinished_turn_is_superseded_and_asked_for_again(
     desk = Desk()
     before = Agent("a", model=Scripted(begun), tools=desk.tools())
     after = Agent("a", model=Scripted([say("Sunny.")]), tools=desk.tools())
-    last = type(begun[-1]).__name__
+    made = [step for step in begun if step != silence()]
+    last = type(made[-1]).__name__
 
     def found(event: Any) -> bool:
         if last == "Call":
@@ -131,7 +132,7 @@ async def test_an_unfinished_turn_is_superseded_and_asked_for_again(
     assert desk.runs == []
     [attempt] = [event for event in events if isinstance(event, ev.TaskAttempt)]
     assert attempt.reason == "worker_lost"
-    assert len(attempt.superseded) == len(begun)
+    assert len(attempt.superseded) == len(made)
 
 
 async def test_a_finished_tool_does_not_run_again_and_a_running_one_is_interrupted(
@@ -237,7 +238,7 @@ async def opened(api: str, provider: Simulator) -> AsyncIterator[Any]:
 PLACES: dict[str, Any] = {
     "reasoning": [think(LONG, pace=SLOW)],
     "text": [think("Hm."), say(LONG, pace=SLOW)],
-    "arguments": [think("Hm."), call("quick"), call("slow", text=LONG, pace=SLOW)],
+    "arguments": [think("Hm."), call("quick"), call("slow", text=LONG), silence()],
     "tool": [think("Hm."), call("quick"), call("slow")],
     "child": [think("Hm."), call("child", prompt="?")],
 }

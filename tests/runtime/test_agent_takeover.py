@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -27,12 +27,13 @@ from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.items import Text, ToolCall, ToolResult
 from tailrace.errors import CallerError
-from tailrace.models import Scripted, call, open_model, say, think
+from tailrace.models import Patience, Scripted, call, open_model, say, think
 from tailrace.ports import Batch, NewRun, Store
 from tailrace.runtime.run import Result, Run
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.simulator import Simulator
 from tests.effort import CUTS, SEED, SOAK, sample
+from tests.runtime.test_agent_outcomes import Raw, message, response
 
 APIS = ["openai", "openai-chat", "anthropic"]
 NEXT = "And now?"
@@ -472,3 +473,37 @@ async def test_a_worker_takes_over_tools_of_every_kind_behind_every_event(tmp_pa
         if len(log) > len(cuts[run_id]) + 1
     }
     await continued(tmp_path / "twice.db", agent, ran, again, check_rich)
+
+
+async def goes_on_without_asking(path: Path, agent: Agent, asked: Callable[[], int]) -> Result:
+    """The result of a run whose worker dies behind the last event of the model's only turn."""
+    async with running(path / "whole.db", agent) as app:
+        run = await app.start("a", "?", run_id="run_000")
+        await run.result()
+        whole = await log_of(app.runs.store, run.id)
+    before = asked()
+    assert isinstance(decoded(whole)[-1], ev.TaskCompleted)
+    store = SqliteLog(str(path / "left.db"))
+    await leave(store, "run_000", whole[:-1])
+    await set_free(store, ["run_000"])
+    await store.close()
+    async with running(path / "left.db", agent) as app:
+        result = await (await app.run("run_000")).result()
+    assert asked() == before
+    return result
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer_that_was_complete_is_not_asked_for_again(tmp_path: Path, api: str) -> None:
+    async with Simulator([say("All of it.")]) as provider, opened(api, provider) as model:
+        agent = Agent("a", model=model)
+        result = await goes_on_without_asking(tmp_path, agent, lambda: len(provider.requests))
+    assert (result.status, result.text) == ("completed", "All of it.")
+
+
+async def test_a_cut_answer_that_was_complete_is_not_asked_for_again(tmp_path: Path) -> None:
+    cut = response(1, message("Sunny."))[:-1]  # the last event, with usage, never came
+    agent = Agent("a", model=Raw("openai_responses", cut), patience=Patience(retries=0))
+    result = await goes_on_without_asking(tmp_path, agent, lambda: 0)
+    assert (result.status, result.text) == ("completed", "Sunny.")
+    assert result.object.get("attempt") is None
