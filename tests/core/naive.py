@@ -482,6 +482,8 @@ class NaiveState:
 
     def in_progress(self, task: Dict, event: Dict) -> bool:
         task["status"] = "in_progress"
+        if event.get("reference_start") is not None:
+            task["created"]["reference_start"] = event["reference_start"]
         return True
 
     def input_required(self, task: Dict, event: Dict) -> bool:

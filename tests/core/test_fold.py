@@ -36,6 +36,19 @@ def folded(run: Run) -> State:
     return state
 
 
+def test_a_run_may_learn_its_first_reference_number_when_it_begins() -> None:
+    created = ev.TaskCreated(task_id="run_1", previous_run_id="run_0", reference_start=2)
+    begun = ev.TaskInProgress(task_id="run_1", reference_start=5)
+    state, naive = State(), NaiveState()
+    for number, event in enumerate((created, begun), 1):
+        state.apply(ev.recorded(event, number))
+        naive.apply(as_json(ev.recorded(event, number)))
+    assert client_view(state)["reference_start"] == 5
+    assert naive.view() == client_view(state)
+    assert state.root is not None
+    assert (state.root.knows(4), state.root.next_reference) == (True, 5)
+
+
 def test_every_event_has_its_place_in_the_table() -> None:
     assert set(FOLD) == set(ev.KNOWN)
 

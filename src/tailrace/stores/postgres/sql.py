@@ -238,7 +238,7 @@ ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::
             or not exists (
                 select from @runs as e where e.ended_at is null and e.thread_id = w.thread_id
                     and e.owner = w.owner and e.ordinal < w.ordinal))
-"""
+"""  # noqa: S608
 
 # $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already, $7 most
 # runs of an owner. `owners` jumps through the index, from owner to owner. At most $4 owners get a
