@@ -109,7 +109,8 @@ async def begin(store: Store, task: Task) -> None:
 async def _first_reference(store: Store, task: Task) -> int | None:
     """The first reference number, if it is not the one that the run was created with."""
     run = await store.info(task.run_id)
-    if run is None or run.previous_run_id is None or "previous_seq" in task.node.facts:
+    is_fork = task.node.facts.get("previous_seq") is not None
+    if run is None or run.previous_run_id is None or is_fork:
         return None
     previous = await store.info(run.previous_run_id)
     if previous is None or (previous.ended_at or run.created_at) < run.created_at:
