@@ -143,7 +143,7 @@ def test_each_setting_works_in_the_file_and_as_a_variable() -> None:
         ("[limits]\nruns = true", "True is not a whole number from 1 up"),
         ("hosts = 5", "5 is not a list"),
         ("hosts = ['']", "is not a list"),
-        ("busy_thread = 'wait'", "'wait' is not one of run, reject, interrupt"),
+        ("busy_thread = 'wait'", "'wait' is not one of run, reject, queue, interrupt"),
         ("secret = 5", "secret: The value is not a text"),
         ("lease = '1ms'", "'1ms' is not a duration"),
         ("grace =", "tailrace.toml is not a TOML file"),
