@@ -200,3 +200,21 @@ def test_so_do_runs_by_their_options(reading: Served) -> None:
         stream.read()
     run = httpx.get(f"{reading.url}/runs/{answer['run_id']}").json()
     assert run["options"] == {"temperature": 0.2, "top_p": 0.9, "mine": 1}
+
+
+def test_ag_ui_sends_tools_and_context(reading: Served) -> None:
+    def run(agent: str, ident: str, **declared: Any) -> list[Json]:
+        user = {"id": "m1", "role": "user", "content": "?"}
+        body = {"threadId": ident, "runId": ident, "messages": [user], "state": {}, **declared}
+        answer = httpx.post(f"{reading.url}/ag-ui/{agent}", json=body, timeout=30).text
+        return [json.loads(frame[6:]) for frame in answer.split("\n\n") if frame[:6] == "data: "]
+
+    def said(events: list[Json]) -> str:
+        return "".join(one["delta"] for one in events if one["type"] == "TEXT_MESSAGE_CONTENT")
+
+    context = [{"description": "The open page", "value": "orders"}, "wrong"]
+    assert "The open page: orders" in said(run("reader", "with_context", context=context))
+    assert "The open page" not in said(run("closed", "closed_context", context=context))
+    tool = {"name": "pick", "description": "", "parameters": PICK["parameters"]}
+    events = run("reader", "with_tool", tools=[tool])
+    assert "pick" in [one.get("toolCallName") for one in events]

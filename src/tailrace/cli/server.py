@@ -67,6 +67,7 @@ async def _serve(
         lifespan="off",
         timeout_graceful_shutdown=5,
         access_log=False,
+        ws_per_message_deflate=False,  # its buffers cost more than small messages gain
         **options,  # type: ignore[arg-type]
     )
     server = Server(config)

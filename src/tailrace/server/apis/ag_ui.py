@@ -208,8 +208,19 @@ def _options(body: Json) -> Json | None:
     ]
     options = {
         "tools": declared,
+        "instructions": _instructions(body.get("context")),
         "context": body.get("context"),
         "state": body.get("state"),
         "forwarded_props": body.get("forwardedProps"),
     }
     return {name: value for name, value in options.items() if value} or None
+
+
+def _instructions(context: Any) -> str | None:
+    """The client's context as instructions: what the page shows, for the model to read."""
+    lines = [
+        f"{one['description']}: {one['value']}"
+        for one in (context if isinstance(context, list) else [])
+        if isinstance(one, dict) and {"description", "value"} <= one.keys()
+    ]
+    return "\n".join(["The application gives this context:", *lines]) if lines else None
