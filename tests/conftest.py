@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import certifi
+import httpx._config
 import pytest
 from hypothesis import settings
 
@@ -42,6 +43,10 @@ def trust_one_certificate() -> None:
 
 
 trust_one_certificate()
+
+# A busy machine is slow, and slowness is no failure here: by default httpx gives up after 5 s.
+_patience = httpx._config.DEFAULT_TIMEOUT_CONFIG
+_patience.connect = _patience.read = _patience.write = _patience.pool = 60.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -33,7 +33,7 @@ def run_node(
     *,
     stdin: str | bytes | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = 60,
+    timeout: float = 240,
 ) -> str:
     """Run `node *args` to its end and return what it printed; fail with its stderr.
 

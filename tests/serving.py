@@ -54,7 +54,7 @@ class Served:
     def kill(self, number: int = signal.SIGKILL) -> int:
         assert self._process is not None
         self._process.send_signal(number)
-        code = self._process.wait(timeout=20)
+        code = self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
         return code

@@ -33,7 +33,7 @@ async def running(
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    async with module.app.running(), asyncio.timeout(30):
+    async with module.app.running(), asyncio.timeout(120):
         yield module.app
 
 

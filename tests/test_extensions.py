@@ -78,7 +78,7 @@ class Types:
 
 async def finished(app: Tailrace) -> str:
     run_id = await app.runs.start("a", "?")
-    assert await app.runs.reader.ended(run_id, 20)
+    assert await app.runs.reader.ended(run_id, 120)
     return run_id
 
 
@@ -88,7 +88,7 @@ async def test_a_store_of_ones_own_is_used_and_closed(
     monkeypatch.chdir(tmp_path)
     store: Any = MyStore(tmp_path / "mine.db")
     app = Tailrace({"a": agent}, store=store)
-    async with asyncio.timeout(20), app.running():
+    async with asyncio.timeout(120), app.running():
         run_id = await finished(app)
         assert (await store.info(run_id)).ended_at is not None
     assert store.closed
@@ -98,7 +98,7 @@ async def test_a_store_of_ones_own_is_used_and_closed(
 async def test_a_store_that_needs_a_running_loop_is_opened_by_a_function(tmp_path: Path) -> None:
     app = Tailrace({"a": agent}, store=partial(SqliteLog.open, tmp_path / "mine.db"))
     for _ in range(2):
-        async with asyncio.timeout(20), app.running():
+        async with asyncio.timeout(120), app.running():
             await finished(app)
 
 
@@ -120,7 +120,7 @@ async def test_a_bus_of_ones_own_is_used(tmp_path: Path, by_function: bool) -> N
         return bus
 
     app = Tailrace({"a": agent}, tmp_path / "log.db", bus=opened if by_function else bus)
-    async with asyncio.timeout(20), app.running():
+    async with asyncio.timeout(120), app.running():
         await finished(app)
     assert bus.published > 0
 
@@ -172,7 +172,7 @@ async def test_a_format_that_was_added_is_served_and_resumed() -> None:
     app = Tailrace({"a": agent}, "sqlite://:memory:", formats=[Types()])
     transport = httpx.ASGITransport(app=app)
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(120),
         app.running(),
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):

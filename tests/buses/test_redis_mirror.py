@@ -26,7 +26,7 @@ from tailrace.testing.follow_kit.setup import begun
 from tests.services import Redis
 from tests.written_agent import assistant
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_without_being_asked_there_is_no_mirror(
     app = Tailrace({"a": assistant(0.0)}, tmp_path / "log.db", bus=redis.url)
     async with asyncio.timeout(DEADLINE), app.running():
         run_id = await app.runs.start("a", "?", thread_id="t")
-        assert await app.runs.reader.ended(run_id, 20)
+        assert await app.runs.reader.ended(run_id, 120)
     assert await client.keys("tailrace:thread:*") == []
 
 

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import zstandard
+
 from tests.chaos.actors import DEAD, Actor, Follower, environment, post
 from tests.chaos.checker import Claimed, Row, Story, check, digest, events_in
 from tests.services import Postgres, Redis, _free_port
@@ -69,11 +71,12 @@ class Place:
                 db = await asyncpg.connect(url)
                 try:
                     found = await db.fetch(
-                        f'select first_seq, last_seq, epoch, public from "{schema}".batches'
+                        "select first_seq, last_seq, epoch, public, unpacked"
+                        f' from "{schema}".batches'
                         " where run_id = $1 order by first_seq",
                         run_id,
                     )
-                    return [Row(*one) for one in found]
+                    return [_row(*one) for one in found]
                 finally:
                     await db.close()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
@@ -110,11 +113,16 @@ class Place:
     def _from_file(self, run_id: str) -> list[Row]:
         with closing(sqlite3.connect(self.url, timeout=60)) as db:
             found = db.execute(
-                "select first_seq, last_seq, epoch, public from batches"
+                "select first_seq, last_seq, epoch, public, unpacked from batches"
                 " where run_id = ? order by first_seq",
                 (run_id,),
             )
-            return [Row(*one) for one in found]
+            return [_row(*one) for one in found]
+
+
+def _row(first: int, last: int, epoch: int, public: bytes, unpacked: int | None) -> Row:
+    """A row of the database, which is compressed some time after its run has ended."""
+    return Row(first, last, epoch, public if unpacked is None else zstandard.decompress(public))
 
 
 @dataclass

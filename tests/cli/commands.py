@@ -19,7 +19,7 @@ from typing import IO
 from tests.forked import Forked, run
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 60.0
+DEADLINE = 120.0
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "NO_COLOR", "FORCE_COLOR")
 
 

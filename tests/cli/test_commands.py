@@ -79,7 +79,7 @@ def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: 
         answer = httpx.post(f"{found[0]}/v1/responses", json=request, timeout=30).json()
         assert answer["status"] == "completed"
         working.send_signal(signal.SIGTERM)
-        assert working.wait(10) == 0
+        assert working.wait() == 0
 
 
 def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
             assert answer.text.count("\n\n") == direct.text.count("\n\n")
             assert {*answer.headers} == {*direct.headers}
             proxy.send_signal(signal.SIGINT)
-            assert proxy.wait(10) == 0
+            assert proxy.wait() == 0
             assert proxy.stderr is not None
             assert proxy.stderr.read() == ""
 

@@ -120,7 +120,7 @@ def test_the_demo_serves_on_and_ends_cleanly_at_a_signal() -> None:
                 break
         assert "task.completed" in httpx.get(url).text
         demo.send_signal(signal.SIGINT)
-        assert demo.wait(10) == 0
+        assert demo.wait() == 0
         assert demo.stderr is not None
         assert "Traceback" not in demo.stderr.read()
 

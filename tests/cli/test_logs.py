@@ -62,7 +62,7 @@ def test_the_log_of_a_server_has_the_run_of_each_line_and_no_secret(tmp_path: Pa
         serving.send_signal(signal.SIGTERM)
         assert serving.stderr is not None
         written = serving.stderr.read()
-        assert serving.wait(20) == 0
+        assert serving.wait() == 0
     lines = [json.loads(line) for line in written.splitlines()]
     assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
     [inside] = [line for line in lines if line["logger"] == "mine"]

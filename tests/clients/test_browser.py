@@ -13,7 +13,7 @@ from tests.browser import Pages, browser
 from tests.node import ROOT, TESTS_JS, run_node
 from tests.serving import Served
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 REPORT = """
 const report = (value) => fetch("/report", { method: "POST", body: JSON.stringify(value) });

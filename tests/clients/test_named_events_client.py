@@ -14,7 +14,7 @@ from tailrace.core.sse import Parser
 from tests.browser import Pages, browser
 from tests.serving import Served
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 HEAD = """<!doctype html><meta charset="utf-8"><base href="SERVER/"><script>
 const threadId = "conversation";

@@ -14,7 +14,7 @@ from tests.effort import CUTS, sample
 from tests.node import TESTS_JS, node_env, node_path
 from tests.serving import Served
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 def listen(url: str, runs: int) -> list[subprocess.Popen[str]]:

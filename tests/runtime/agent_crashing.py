@@ -55,7 +55,7 @@ def application(folder: Path) -> Tailrace:
 
 async def main(folder: Path) -> None:
     app = application(folder)
-    async with app.running(), asyncio.timeout(30):
+    async with app.running(), asyncio.timeout(120):
         try:
             run = await app.start("a", "?", run_id=RUN)
         except CallerError:

@@ -48,7 +48,7 @@ async def survey(topic: str) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def running(path: Path, *agents: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace(agents, database=path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         yield app
 
 
@@ -95,7 +95,7 @@ async def test_the_example_of_the_issue_runs_as_written(tmp_path: Path) -> None:
         tools=[survey, weather.as_tool(streaming=True)],
     )
     app = Tailrace([assistant], database=tmp_path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         run = await app.start("assistant", "Is it sunny in Paris?", thread="t1")
         seen = [event async for event in run.events()]
         result = await run.result()

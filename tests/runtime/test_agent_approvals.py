@@ -48,7 +48,7 @@ def mailer(mail: Mail, *tools: Any) -> Agent:
 @asynccontextmanager
 async def running(path: Path, agent: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace([agent], database=path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         yield app
 
 

@@ -34,7 +34,7 @@ async def serving(path: Path, *agents: Any) -> AsyncIterator[tuple[httpx.AsyncCl
     async with (
         app.running(),
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
-        asyncio.timeout(20),
+        asyncio.timeout(120),
     ):
         yield client, app
 
@@ -166,7 +166,7 @@ def plain(value: Any, found: dict[str, str] | None = None, name: str = "") -> An
 async def test_the_loop_makes_the_object_of_the_source_document(tmp_path: Path, name: str) -> None:
     agent = weather() if name == "s0_weather" else subagent()
     app = Tailrace([agent], database=tmp_path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         run = await app.start(agent.name, "Is it sunny in Paris?")
         await run.result()
         found = whole_object(await whole_state(app.runs.store, run.id))
@@ -215,7 +215,7 @@ async def test_the_answer_may_have_any_kind_of_type(
     model = Scripted(tries(*([say(text)] for text in wrong), [say(right)]))
     agent = Agent("a", model=model, output=kind)
     app = Tailrace([agent], database=tmp_path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         result = await (await app.start("a", "?")).result()
     assert result.output == expected
     assert result.object["attempt"] == 4

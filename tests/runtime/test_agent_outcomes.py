@@ -74,7 +74,7 @@ def message(text: str) -> Json:
 @asynccontextmanager
 async def running(path: Path, *agents: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace(agents, database=path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         yield app
 
 

@@ -37,7 +37,7 @@ LONG = "word " * 100
 @asynccontextmanager
 async def running(path: Path, *agents: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace(agents, database=path / "log.db", grace=timedelta(0))
-    async with app.running(), asyncio.timeout(30):
+    async with app.running(), asyncio.timeout(120):
         yield app
 
 
@@ -303,7 +303,7 @@ async def test_a_process_that_ends_at_a_commit_runs_no_tool_twice(
     )
     assert done.returncode in (0, crash_points.STATUS), done.stderr
     app = application(tmp_path)
-    async with app.running(), asyncio.timeout(30):
+    async with app.running(), asyncio.timeout(120):
         run = await app.run(RUN)
         result = await run.result()
         events = [event async for event in run.events()]

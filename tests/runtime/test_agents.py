@@ -67,10 +67,10 @@ async def test_an_agent_that_raises_system_exit_fails_its_run_and_not_the_proces
     )
     runs.open()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             for agent, status in (("leaving", "failed"), ("quick", "completed")):
                 run_id = await runs.start(agent, "?")
-                assert await runs.reader.ended(run_id, 20)
+                assert await runs.reader.ended(run_id, 120)
                 shown = client_view(await runs.state(run_id))
                 assert shown["status"] == status
                 if status == "failed":

@@ -170,7 +170,7 @@ async def test_the_model_gets_the_bytes_also_in_the_next_turn(name: str) -> None
         async with app.running():
             for words in ("paint", "and?"):
                 run_id = await app.runs.start("painter", words, thread_id="t")
-                assert await app.runs.reader.ended(run_id, 20)
+                assert await app.runs.reader.ended(run_id, 120)
                 root = (await app.runs.state(run_id)).root
                 assert root is not None
                 assert root.status == "completed"
@@ -199,7 +199,7 @@ async def test_a_client_loads_a_blob_as_the_type_that_it_has_and_runs_nothing_in
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as c,
     ):
         run_id = await app.runs.start("agent", None)
-        assert await app.runs.reader.ended(run_id, 20)
+        assert await app.runs.reader.ended(run_id, 120)
         shown = (await c.get(f"/runs/{run_id}")).json()["output"]
         first, second, third = [one["block_list"] for one in shown if "block_list" in one]
         picture = await c.get(first[0]["image_url"]["url"])
@@ -326,5 +326,5 @@ async def test_a_url_that_a_client_sent_is_not_looked_up() -> None:
         sha256 = await app.runs.store.put_blob(LARGE, "image/png")
         part = {"type": "input_image", "image_url": f"/blobs/{sha256}"}
         run_id = await app.runs.start("agent", [{"role": "user", "content": [part]}])
-        assert await app.runs.reader.ended(run_id, 20)
+        assert await app.runs.reader.ended(run_id, 120)
     assert seen == [None]

@@ -23,7 +23,7 @@ async def running(path: Path, **options: Any) -> AsyncIterator[Tailrace]:
     agent = Agent("a", model=Scripted([think("word " * 100, pace=3)], [say("Sunny.")]))
     quick = Agent("quick", model=Scripted([say("Sunny.")]))
     app = Tailrace([agent, quick], database=path / "log.db", **options)
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         yield app
         for info in await app.runs.store.runs():
             await app.runs.cancel(info.run_id)

@@ -47,7 +47,7 @@ async def serving(agent: Any = remembers) -> AsyncIterator[tuple[Runs, httpx.Asy
 
 async def ended(runs: Runs, run_id: str) -> TaskNode:
     """The root of a run, once it is completed."""
-    assert await runs.reader.ended(run_id, 20)
+    assert await runs.reader.ended(run_id, 120)
     root = (await runs.state(run_id)).root
     assert root is not None
     assert root.status == "completed", root.error

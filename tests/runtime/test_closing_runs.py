@@ -33,7 +33,7 @@ async def processes(agent: AgentFunction = never) -> AsyncIterator[Runs]:
         SqliteLog(":memory:"), LocalBus(), {"a": agent}, new_id=lambda: "9", now=lambda: 1.0
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             yield runs
     finally:
         await runs.close()
@@ -98,7 +98,7 @@ async def test_a_run_that_grew_too_far_is_ended_by_the_worker_that_recovers_it()
     async with processes() as runs:
         run_id = await left_behind(runs, grown("run_9"))
         runs.open()
-        assert await runs.reader.ended(run_id, 20)
+        assert await runs.reader.ended(run_id, 120)
         view = client_view(await runs.state(run_id))
     assert (view["status"], view["error"]["code"]) == ("failed", "interrupted")
 
@@ -129,7 +129,7 @@ async def test_a_run_whose_log_cannot_be_folded_is_ended_past_its_attempts() -> 
     async with processes() as runs:
         run_id = await left_with(runs, UNREADABLE, claims=MAX_ATTEMPTS)
         runs.open()
-        assert await runs.reader.ended(run_id, 20)
+        assert await runs.reader.ended(run_id, 120)
         last = await last_event(runs, run_id)
     assert isinstance(last, ev.TaskFailed)
     assert (last.sequence_number, last.error.code) == (4, "too_many_attempts")
@@ -160,7 +160,7 @@ async def test_a_run_of_a_newer_version_is_shown_and_recovered() -> None:
         run_id = await left_with(runs, NEWER)
         before = client_view(await runs.state(run_id))
         runs.open()
-        assert await runs.reader.ended(run_id, 20)
+        assert await runs.reader.ended(run_id, 120)
         after = client_view(await runs.state(run_id))
     assert (before["status"], len(before["unknown"])) == ("in_progress", 2)
     assert (after["error"]["code"], len(after["unknown"])) == ("interrupted", 2)

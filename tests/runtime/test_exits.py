@@ -63,7 +63,7 @@ async def main(*agents):
     async with app.running():
         for agent in agents:
             run_id = await app.runs.start(agent.__name__, "?")
-            assert await app.runs.reader.ended(run_id, 20)
+            assert await app.runs.reader.ended(run_id, 120)
             root = (await app.runs.state(run_id)).root
             found[agent.__name__] = [root.status, root.error.code if root.error else None]
     print(json.dumps(found))

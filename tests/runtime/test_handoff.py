@@ -39,7 +39,7 @@ class Heard(Scripted):
 @asynccontextmanager
 async def running(path: Path, *agents: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace(agents, database=path / "log.db", grace=timedelta(0))
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         yield app
 
 

@@ -104,7 +104,7 @@ async def process(database: Path) -> AsyncIterator[Runs]:
     )
     runs.open()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             yield runs
     finally:
         await runs.close()
@@ -130,7 +130,7 @@ async def until_empty(runs: Runs, run_id: str) -> None:
 
 async def texts(runs: Runs, run_id: str) -> list[str]:
     """What the run's tasks said, each after its end."""
-    assert await runs.reader.ended(run_id, 20)
+    assert await runs.reader.ended(run_id, 120)
     view: dict[str, Any] = client_view(await runs.state(run_id))
     assert view["status"] == "completed", view
     own = [item for item in view["output"] if item["type"] == "message"]

@@ -46,7 +46,7 @@ class Clerk(Scripted):
 @asynccontextmanager
 async def running(path: Path, *agents: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace(agents, database=path / "log.db", grace=timedelta(0))
-    async with app.running(), asyncio.timeout(30):
+    async with app.running(), asyncio.timeout(120):
         yield app
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import ErrorInfo, InputRequest
 from tailrace.core.view import client_view
+from tailrace.runtime import runs as running
 from tailrace.runtime.agent_functions import AgentFunction, restartable
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.runs import Runs
@@ -81,7 +81,7 @@ async def process(database: Path, *, worker: bool = True) -> AsyncIterator[Runs]
     )
     runs.open()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             yield runs
     finally:
         await runs.close()
@@ -93,7 +93,7 @@ def worker_of(runs: Runs) -> Worker:
 
 
 async def outcome(runs: Runs, run_id: str) -> tuple[str, int]:
-    assert await runs.reader.ended(run_id, 20)
+    assert await runs.reader.ended(run_id, 120)
     shown: dict[str, Any] = client_view(await runs.state(run_id))
     said = shown.get("error", {}).get("code") or shown.get("reason")
     if not said:
@@ -128,13 +128,15 @@ async def test_the_worker_that_has_the_agent_goes_on_although_others_look_for_ru
             assert await outcome(other, run_id) == ("Paris", 1)
 
 
-async def test_a_parked_run_is_cancelled_by_the_worker_that_has_it(tmp_path: Path) -> None:
+async def test_a_parked_run_is_cancelled_by_the_worker_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "CANCEL_SECONDS", 120.0)  # the canceller waits for the worker
     async with process(tmp_path / "log.db") as runs:
         run_id = await runs.start("asking", "?")
         await until(lambda: worker_of(runs).parked == [run_id])
-        begun = time.monotonic()
-        await runs.cancel(run_id, "Enough.")
-        assert time.monotonic() - begun < 1.9  # not the canceller, who would wait for 2 s
+        async with asyncio.timeout(60):
+            await runs.cancel(run_id, "Enough.")
         assert await outcome(runs, run_id) == ("Enough.", 1)
 
 

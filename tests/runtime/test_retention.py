@@ -26,7 +26,7 @@ from tailrace.runtime.task import Task
 from tailrace.stores import open_store
 from tailrace.testing.follow_kit.setup import Counting, until
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 async def agent(task: Task) -> None:
@@ -60,7 +60,7 @@ async def store(app: Tailrace) -> Store:
 
 async def finished(app: Tailrace, **options: Any) -> str:
     run_id = await app.runs.start("a", "?", **options)
-    assert await app.runs.reader.ended(run_id, 20)
+    assert await app.runs.reader.ended(run_id, 120)
     return run_id
 
 

@@ -21,7 +21,7 @@ async def test_the_waits_of_the_store_and_of_its_caller_are_one() -> None:
         await patiently(hang, 0.05)
     with within(0.05), pytest.raises(StorageBusy, match=r"within 0\.05 s"):
         await patiently(hang)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 async def test_after_a_wait_in_vain_the_last_error_is_raised() -> None:

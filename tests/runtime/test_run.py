@@ -81,7 +81,7 @@ async def patient(task: Task) -> str:
 async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
     agents = [greet, recall, ask, ask_two, hang, odd, fail, impatient]
     app = Tailrace(agents, tmp_path / "log.db")
-    async with app.running(), asyncio.timeout(30):
+    async with app.running(), asyncio.timeout(120):
         yield app
 
 
@@ -199,7 +199,7 @@ async def test_a_question_that_the_agent_does_not_wait_for_is_withdrawn(app: Tai
 
 
 async def test_after_a_restart_a_pending_question_is_not_asked_again(tmp_path: Path) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         app = Tailrace([patient], tmp_path / "log.db", grace=timedelta(0))
         async with app.running():
             run = await app.start("patient")

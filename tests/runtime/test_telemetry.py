@@ -80,7 +80,7 @@ async def test_a_run_its_turns_tools_and_sub_agents_are_spans_without_content(
     made = telemetry._Instruments(kept, kept, kept, "ERROR")
     monkeypatch.setattr(telemetry, "_instruments", lambda: made)
     app = app_of(tmp_path)
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         run = await app.start("boss", "Where is it?", thread="t")
         assert (await run.result()).status == "completed"
     found = [(span["name"].split()[0], span["parent"]) for span in kept.spans]

@@ -313,13 +313,13 @@ async def test_a_thread_that_hangs_is_left_behind() -> None:
 
     @tool(timeout=0.02)
     def hanging(ctx: Context) -> None:
-        release.wait(10)
+        release.wait(60)
         ctx.progress("too late")
 
     began = time.monotonic()
     with pytest.raises(ToolTimeout):
         await output_of(hanging)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     release.set()
 
 
@@ -330,7 +330,7 @@ async def test_a_timeout_is_for_the_whole_attempt_however_often_the_tool_yields(
             await asyncio.sleep(0.01)
             yield notify("still here")
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         with pytest.raises(ToolTimeout):
             await events_of(endless)
 
@@ -356,7 +356,7 @@ asyncio.run(main())
 
 
 async def test_the_time_of_whoever_reads_the_events_does_not_count() -> None:
-    @streaming_tool(timeout=0.2)
+    @streaming_tool(timeout=1)
     async def quick() -> AsyncIterator[Any]:
         yield notify("one")
         yield "done"
@@ -364,7 +364,7 @@ async def test_the_time_of_whoever_reads_the_events_does_not_count() -> None:
     seen = []
     async for event in quick.invoke({}, context()):
         seen.append(event)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.1)
     assert seen == [Notify("one"), Output("done")]
 
 

@@ -69,7 +69,7 @@ async def test_a_process_that_ends_there_loses_nothing_that_was_shown(
     )
     assert done.returncode == crash_points.STATUS, done.stderr
     shown = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.endswith("}"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         await finish(database, point, shown)
 
 
@@ -97,7 +97,7 @@ async def finish(database: Path, point: str, shown: dict[str, str]) -> None:
         if SCENARIOS[point] == "answer":
             # Acknowledged means acted upon: the agent had it, and can't be asked again.
             assert await runs.store.letters([RUN]) == {}
-        assert await runs.reader.ended(RUN, 30)
+        assert await runs.reader.ended(RUN, 120)
         state = State()
         for one in await runs.store.read(RUN, 0):
             state.apply(one.event)
@@ -151,7 +151,7 @@ async def test_a_worker_has_no_more_runs_than_it_may(tmp_path: Path) -> None:
     worker = Worker(store, bus, {"a": counted}, name="w", max_runs=3)
     worker.start()
     for run_id in started:
-        assert await runs.reader.ended(run_id, 30)
+        assert await runs.reader.ended(run_id, 120)
     await worker.stop()
     await runs.close()
     assert len(at_once) == 20
@@ -179,7 +179,7 @@ async def process(
     runs = runs_of(store, agents, name, **options)
     runs.open()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             yield runs
     finally:
         await runs.close()
@@ -194,7 +194,7 @@ async def said(runs: Runs, run_id: str) -> None:
 
 async def ended(runs: Runs, run_id: str) -> tuple[str, int]:
     """How the run ended, and how many attempts were counted."""
-    assert await runs.reader.ended(run_id, 20)
+    assert await runs.reader.ended(run_id, 120)
     shown = client_view(await runs.state(run_id))
     return shown.get("error", {}).get("code", shown["status"]), (await runs.info(run_id)).attempts
 
@@ -315,7 +315,7 @@ async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Pa
         await runs.start("a", "poison")
         begun = time.monotonic()
         assert await ended(runs, await runs.start("a", "?")) == ("completed", 1)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30
 
 
 async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
 
     monkeypatch.setattr(store, "repack", watched)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             run_id = await runs.start("talker", {})
             rows = await joined.get()
             assert rows < (await runs.info(run_id)).last_seq - 4  # some were written meanwhile

@@ -33,12 +33,12 @@ async def main(path: Path) -> None:
             print((await client.get("/ready")).status_code)
             print((await client.get("/health")).status_code)
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while (answer := await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             print(answer.status_code)
             print((await client.post("/runs", json=body)).status_code)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while app.runs.outage.is_on:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
     sys.stdout.flush()

@@ -101,7 +101,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[str]:
     server = Server(config)
     running = asyncio.ensure_future(server.serve())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await started.wait()
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:

@@ -250,7 +250,7 @@ async def test_a_foreign_run_is_an_unknown_run_at_every_route_and_in_every_forma
 async def test_a_thread_is_its_owners_alone() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
-        assert await app.runs.reader.ended(hers, 20)
+        assert await app.runs.reader.ended(hers, 120)
         assert (await bob.get("/threads")).json() == {"threads": []}
         foreign, unknown = await bob.get("/threads/t"), await bob.get("/threads/u")
         assert (foreign.status_code, unknown.status_code) == (404, 404)
@@ -264,7 +264,7 @@ async def test_a_thread_is_its_owners_alone() -> None:
             assert answer.json()["error"]["message"] == f"Thread {thread} has no run to resume."
         # The same name is another thread for him, and continues nothing of hers.
         his = await begun(bob, thread_id="t")
-        assert await app.runs.reader.ended(his, 20)
+        assert await app.runs.reader.ended(his, 120)
         for caller, run_id in ((ann, hers), (bob, his)):
             (listed,) = (await caller.get("/threads")).json()["threads"]
             assert (listed["thread_id"], listed["last_run_id"], listed["runs"]) == ("t", run_id, 1)
@@ -276,8 +276,8 @@ async def test_the_stream_of_a_thread_has_the_runs_of_its_owner_alone() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
         his = await begun(bob, thread_id="t")
-        assert await app.runs.reader.ended(hers, 20)
-        assert await app.runs.reader.ended(his, 20)
+        assert await app.runs.reader.ended(hers, 120)
+        assert await app.runs.reader.ended(his, 120)
         for owner, run_id in (("ann", hers), ("bob", his)):
             runs = app.runs.of(owner)
             found = [run async for run in _first(runs.thread_runs("t"))]
@@ -296,7 +296,7 @@ async def _first(runs: Any) -> AsyncIterator[Any]:
 async def test_no_run_continues_or_quotes_the_run_of_another() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
-        assert await app.runs.reader.ended(hers, 20)
+        assert await app.runs.reader.ended(hers, 120)
         item = (await ann.get(f"/v1/responses/resp_{hers}")).json()["output"][0]["id"]
         body: Any = {"agent": "assistant", "input": "?", "previous_run_id": hers}
         assert (await bob.post("/runs", json=body)).status_code == 404
@@ -423,7 +423,7 @@ class OpenStream:
 
     async def leave(self) -> None:
         self._leave.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await self.ended
 
 
@@ -438,7 +438,7 @@ async def test_a_stream_ends_soon_after_its_key_is_revoked(
     async with serving(ApiKeys(path)) as (app, client), client(key) as ann:
         run_id = await begun(ann, "asking")
         streams = [OpenStream(app, f"/runs/{run_id}/events", one) for one in (key, other)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert [await one.status for one in streams] == [200, 200]
             revoke_key(path, row.id)
             await streams[0].ended
@@ -464,7 +464,7 @@ async def test_a_stream_ends_soon_after_the_function_refuses_its_sender(
     async with serving(members) as (app, client), client("ann") as ann:
         run_id = await begun(ann, "asking")
         stream = OpenStream(app, f"/runs/{run_id}/events", "ann")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert await stream.status == 200
             allowed.clear()
             await asked.wait()
@@ -485,7 +485,7 @@ async def test_a_ticket_opens_one_stream_for_a_minute_and_its_cookie_opens_it_ag
     async with serving(ApiKeys(file)) as (app, client), client(key) as ann, client() as page:
         run_id = await begun(ann)
         other = await begun(ann)
-        assert await app.runs.reader.ended(run_id, 20)
+        assert await app.runs.reader.ended(run_id, 120)
         path = f"/runs/{run_id}/events"
         made = await ann.post("/tickets", json={"path": f"{path}?format=run"})
         assert made.status_code == 201
@@ -601,7 +601,7 @@ async def test_too_many_streams_are_refused_until_one_is_closed() -> None:
     async with serving(limits=asked) as (app, client), client("ann") as ann:
         run_id = await begun(ann, "asking")
         stream = OpenStream(app, f"/runs/{run_id}/events", "ann")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert await stream.status == 200
         refused = await ann.get(f"/runs/{run_id}/events")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
@@ -612,7 +612,7 @@ async def test_too_many_streams_are_refused_until_one_is_closed() -> None:
         await stream.leave()
         assert (await ann.post("/v1/responses", json=body)).status_code == 200
         again = OpenStream(app, f"/runs/{run_id}/events", "ann")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert await again.status == 200
         await again.leave()
 

@@ -24,7 +24,7 @@ async def agent(task: Task) -> None:
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tailrace]:
     monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
     made = Tailrace({"a": agent}, tmp_path / "log.db")
-    async with asyncio.timeout(30), made.running():
+    async with asyncio.timeout(120), made.running():
         yield made
 
 
@@ -35,7 +35,7 @@ async def test_a_database_that_stays_busy_is_503_with_a_time_to_come_back(
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         body = {"agent": "a", "input": "?"}
         run_id = (await client.post("/runs", json=body)).json()["run_id"]
-        assert await app.runs.reader.ended(run_id, 20)
+        assert await app.runs.reader.ended(run_id, 120)
         other = apsw.Connection(str(tmp_path / "log.db"))
         other.execute("pragma busy_timeout = 10000")
         other.execute("begin immediate")

@@ -115,7 +115,7 @@ def test_a_stop_signal_lets_runs_finish_with_their_streams_and_ends_with_success
             (tmp_path / "go").touch()
             assert any("task.completed" in line for line in lines)
         # Of uvicorn: it ends as the signal would have ended it, after a clean shutdown.
-        assert process.wait(20) == (0 if kind == "tailrace" else -number)
+        assert process.wait() == (0 if kind == "tailrace" else -number)
 
 
 @pytest.mark.parametrize("kind", SERVERS)
@@ -135,7 +135,7 @@ async def test_after_the_grace_restartable_runs_are_released_and_others_end_as_i
                 for lines in streams:
                     assert any("task.notice" in line for line in lines)
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(20) == (0 if kind == "tailrace" else -signal.SIGTERM)
+                assert process.wait() == (0 if kind == "tailrace" else -signal.SIGTERM)
                 assert "task.failed" in "".join(streams[0])
             return found
 
@@ -159,7 +159,7 @@ def test_a_second_signal_ends_the_wait(tmp_path: Path) -> None:
             while httpx.post(f"{url}/runs", json={"agent": "unknown"}).status_code != 503:
                 pass
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait() == 0
             assert "task.failed" in "".join(lines)
 
 
@@ -202,7 +202,7 @@ async def test_a_drain_that_fails_at_a_signal_leaves_nothing_open(
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         app = Tailrace({}, tmp_path / "log.db")
-        async with asyncio.timeout(20), app.running():
+        async with asyncio.timeout(120), app.running():
             os.kill(os.getpid(), signal.SIGTERM)
             await failed.wait()
     finally:

@@ -46,7 +46,7 @@ async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
 
 async def finished(app: Tailrace, agent: str = "a") -> str:
     run_id = await app.runs.start(agent, "?")
-    assert await app.runs.reader.ended(run_id, 20)
+    assert await app.runs.reader.ended(run_id, 120)
     return run_id
 
 

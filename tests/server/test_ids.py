@@ -27,7 +27,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[httpx.AsyncCli
     app = Tailrace({"a": agent}, database)
     transport = httpx.ASGITransport(app=app)
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(120),
         app.running(),
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as made,
     ):

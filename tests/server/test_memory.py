@@ -70,13 +70,13 @@ async def talker(work: Task) -> None:
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
     made = Tailrace({"a": talker}, tmp_path / "log.db", origins=[PAGE])
-    async with made.running(), asyncio.timeout(60):
+    async with made.running(), asyncio.timeout(120):
         yield made
 
 
 async def finished(app: Tailrace) -> str:
     run_id = await app.runs.start("a", "?")
-    assert await app.runs.reader.ended(run_id, 20)
+    assert await app.runs.reader.ended(run_id, 120)
     return run_id
 
 

@@ -18,7 +18,7 @@ from tailrace.ports import Store
 from tailrace.runtime.task import Task
 from tailrace.stores import open_store
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 
 async def hello(task: Task) -> None:

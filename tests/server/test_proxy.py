@@ -31,7 +31,7 @@ async def proxied(
         backend(answer) as upstream,
         serving(Proxy(upstream + path, **options)) as url,
         httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as client,
-        asyncio.timeout(30),
+        asyncio.timeout(120),
     ):
         yield client
 
@@ -41,7 +41,7 @@ async def uploading(serve: Any, header: bytes) -> AsyncIterator[asyncio.StreamWr
     """A client that has begun to send a file, through the proxy, to a backend that reads it so."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with serving(Proxy(upstream)) as url, asyncio.timeout(20):
+    async with serving(Proxy(upstream)) as url, asyncio.timeout(120):
         host, port = url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n" % header)

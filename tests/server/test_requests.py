@@ -350,7 +350,7 @@ async def test_unfinished_bodies_hold_a_bounded_amount_of_memory(
         yield b"x" * 101
 
     app = Tailrace({}, tmp_path / "log.db")
-    async with asyncio.timeout(20), app.running():
+    async with asyncio.timeout(120), app.running():
         first = asyncio.create_task(ask(app, fills()))
         await filled.wait()
         status, answer = await ask(app, asks())
@@ -374,7 +374,7 @@ async def test_a_head_that_does_not_end_is_given_up_after_a_while(
     server = await loop.create_server(
         lambda: http_protocol.BoundedHttp(config, state, {}), "127.0.0.1", 0
     )
-    async with asyncio.timeout(20), server:
+    async with asyncio.timeout(120), server:
         address = server.sockets[0].getsockname()
         for start in (b"", b"GET / HTTP/1.1\r\nHost:"):
             reader, writer = await asyncio.open_connection(*address)

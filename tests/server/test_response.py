@@ -67,7 +67,7 @@ class Client:
         return [(one["body"], one["more_body"]) for one in self.got[1:]]
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while len(self.got) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
@@ -80,7 +80,7 @@ async def answering(
 
 
 async def ended(answer: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         await answer
 
 

@@ -16,7 +16,7 @@ from tailrace import Principal, ServerLimits, Tailrace, Task
 from tailrace.events import TaskInputRequired
 from tailrace.server import responses_socket, sse_response
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 Json = dict[str, Any]
 
 

@@ -27,7 +27,7 @@ from tailrace.wire import run, task
 from tailrace.wire.base import ThreadFormat
 from tests.serving import Served
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[T
 
 async def finished(app: Tailrace) -> str:
     run_id = await app.runs.start("a", "?", thread_id="t")
-    assert await app.runs.reader.ended(run_id, 20)
+    assert await app.runs.reader.ended(run_id, 120)
     return run_id
 
 

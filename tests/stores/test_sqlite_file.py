@@ -22,7 +22,7 @@ from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, w
 from tests import forked
 from tests.forked import Forked
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 @pytest.fixture
