@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.core import sse
-from tailrace.core.log_lines import Lines, framed, place, template
+from tailrace.core.log_lines import Lines, framed, joined_frames, place, template
 
 EVENTS = [b'{"n":%d,"text":"id: 3-%d\\\\ndata: {}\\\\n\\\\n"}' % (n, n) for n in range(1020, 1031)]
 FIRST, LAST, EPOCH = 1020, 1030, 3
@@ -27,6 +27,17 @@ def test_frames_are_what_the_stream_sends() -> None:
     assert [(one.id, one.data.encode()) for one in found] == [
         (f"{EPOCH}-{n}", one) for n, one in enumerate(EVENTS, FIRST)
     ]
+
+
+@pytest.mark.parametrize("cut", range(1, len(EVENTS)))
+def test_rows_of_either_kind_are_joined(cut: int) -> None:
+    head, tail = EVENTS[:cut], EVENTS[cut:]
+    for first in (as_lines, as_frames):
+        for second in (as_lines, as_frames):
+            rows = [first(head), second(tail, FIRST + cut)]
+            assert joined_frames(rows) == as_frames().raw
+    one_by_one = [as_lines([one], FIRST + n) for n, one in enumerate(EVENTS)]
+    assert joined_frames(one_by_one) == as_frames().raw
 
 
 @pytest.mark.parametrize("make", [as_lines, as_frames])

@@ -7,8 +7,9 @@ sending. The first bytes tell them apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
-from itertools import chain, islice, repeat
+from itertools import chain, groupby, islice, repeat
 
 import msgspec
 
@@ -79,11 +80,17 @@ def framed(where: bytes, first_seq: int, publics: list[bytes]) -> bytes:
     return b"".join(chain.from_iterable(zip(begin, wanted, publics, repeat(_END))))
 
 
-def frames_of(lines: Lines) -> bytes:
-    """The frames of a run's events."""
-    if lines.framed:
-        return lines.raw
-    return framed(place(lines.epoch), lines.first_seq, lines.publics())
+def joined_frames(rows: Iterable[Lines]) -> bytes:
+    """The frames of adjacent rows of one epoch. Frames are taken as they are."""
+    parts: list[bytes] = []
+    for are_frames, some in groupby(rows, lambda lines: lines.framed):
+        found = list(some)
+        if are_frames:
+            parts += [lines.raw for lines in found]
+        else:  # together: where the numbers begin is found once
+            publics = [line for lines in found for line in lines.publics()]
+            parts.append(framed(place(found[0].epoch), found[0].first_seq, publics))
+    return b"".join(parts)
 
 
 @lru_cache(64)

@@ -23,7 +23,7 @@ from tailrace.core.log_lines import Lines
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader
 from tailrace.runtime.offload import BuildCache, LogRead, Parts
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
-from tailrace.wire.base import Encoder, Format, FramesLines, is_over
+from tailrace.wire.base import Encoder, Format, frames_lines, is_over
 
 HISTORY_EVENTS = 1024
 """How many events of history are encoded before other tasks get a turn."""
@@ -250,7 +250,7 @@ class Stream:
     async def _history(self, tail: Tail) -> FrameRange | None:
         """The next frames that the ring no longer has; None if the ring has them."""
         wire = self._wire
-        if not self._fetched and tail.since(self.seen) is None and isinstance(wire, FramesLines):
+        if not self._fetched and tail.since(self.seen) is None and frames_lines(wire):
             found = await self._lines()
             if found:
                 last = Recorded(decode_event(found[-1].last_public()), b"")

@@ -17,7 +17,7 @@ import zstandard
 
 from tailrace.core.errors import StorageError
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.core.log_lines import Lines, frames_of
+from tailrace.core.log_lines import Lines, joined_frames
 from tailrace.ports import Trimmed
 
 READ_BYTES = PIECE_BYTES
@@ -143,7 +143,7 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
     for row in rows:
         row.verify()
     first = rows[0]
-    frames = b"".join([frames_of(row.lines()) for row in rows])
+    frames = joined_frames(row.lines() for row in rows)
     privates = [line for row in rows for line in row.privates()]
     whole = _row(first.run_id, first.first_seq, first.epoch, frames, privates)
     return _packed(whole) if ended else whole

@@ -12,7 +12,7 @@ An encoder does no I/O, reads no clock and sees no private part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -197,6 +197,11 @@ class FramesLines(Format, Protocol):
 
     def frames(self, lines: Lines) -> bytes:
         """The frames that `at(State()).encode` returns for these events, joined."""
+
+
+def frames_lines(wire: Format) -> TypeGuard[FramesLines]:
+    """Whether a format sends the log's own bytes; asked for each piece of a replay."""
+    return hasattr(wire, "frames")
 
 
 def whole_number(text: str) -> int:
