@@ -3,8 +3,8 @@
     python scripts/generate_docs.py            write docs/reference/*.md
     python scripts/generate_docs.py --check    write nothing; exit with 1 if a page is stale
 
-Events come from the schema, settings from signatures and docstrings, routes from the server and
-PROTOCOL.md, codes from the error classes. A thing without a description is an error here.
+Events come from the schema, settings from signatures and docstrings, routes from the server's
+OpenAPI document, codes from the error classes. A thing without a description is an error here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import json
 import pkgutil
 import re
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from tailrace.runtime.limits import Limits
 from tailrace.runtime.memory import Memory
 from tailrace.runtime.model_call import Patience
 from tailrace.server.guard import _STATUS
+from tailrace.server.openapi import ERRORS, document
 from tailrace.server.server import APIS
 from tailrace.server.sse_response import Connections
 from tailrace.settings import SETTINGS, as_text
@@ -200,26 +200,30 @@ def _field_texts(cls: type) -> dict[str, str]:
 
 
 def http() -> str:
-    """Every route of the server."""
-    protocol = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `([A-Z]+ /\S*)` \| (.+) \|$", protocol, re.MULTILINE))
+    """Every route of the server, as `GET /openapi.json` has it."""
     formats = ", ".join(f"`{name}`" for name in FORMATS)
     lines = [
         "# HTTP routes\n",
-        "[PROTOCOL.md](../../PROTOCOL.md) has the sections named here, bodies and cursors.\n",
+        "`GET /openapi.json` has the same as OpenAPI 3.1, with the schemas of bodies, answers and",
+        "events. [PROTOCOL.md](../../PROTOCOL.md#13-the-http-api) has the rules.\n",
         f"`?format=` is one of {formats}, or a format of your own.\n",
-        "| route | |",
-        "| --- | --- |",
+        "| route | | query, headers | answers |",
+        "| --- | --- | --- | --- |",
     ]
-    for api in APIS:
-        for route in api(FORMATS, Connections()).routes():
-            endpoint = route.endpoint
-            if isinstance(endpoint, partial):
-                endpoint = endpoint.func
-            for method in sorted((route.methods or set()) - {"HEAD"}):
-                place = f"{method} {route.path}"
-                text = rows.get(place) or " ".join(_described(endpoint).split())
-                lines.append(f"| `{place}` | {text} |")
+    routes = [route for api in APIS for route in api(FORMATS, Connections()).routes()]
+    made = document(routes)
+    for path, methods in made["paths"].items():
+        for method, about in methods.items():
+            text = " ".join(filter(None, (about["summary"], about.get("description"))))
+            if not text:
+                raise SystemExit(f"{method} {path} has no docstring.")
+            takes = ", ".join(
+                f"`{one['name']}`" for one in about.get("parameters", ()) if one["in"] != "path"
+            )
+            gives = ", ".join(status for status in about["responses"] if status < "400")
+            lines.append(f"| `{method.upper()} {path}` | {text} | {takes} | {gives} |")
+    lines += ["", "| status | |", "| --- | --- |"]
+    lines += [f"| {status} | {text} |" for status, text in ERRORS.items()]
     return "\n".join([*lines, ""])
 
 

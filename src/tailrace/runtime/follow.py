@@ -168,7 +168,7 @@ class Reader:
         if seq is None:
             info = await patiently(lambda: self.log.info(run_id))
             if info is None or owner not in (None, info.owner):
-                raise NotFound(f"There is no run {run_id}.")
+                raise NotFound(f"There is no run {run_id}.", param="run_id")
             seq = info.last_seq
         return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
 
@@ -185,7 +185,7 @@ async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:
     """The run after event `seq` (or now), from the nearest snapshot, or `NotFound`."""
     basis = await patiently(lambda: log.basis(run_id, seq))
     if basis is None:
-        raise NotFound(f"There is no run {run_id}.")
+        raise NotFound(f"There is no run {run_id}.", param="run_id")
     info = basis.info
     target = info.last_seq if seq is None else min(seq, info.last_seq)
     saved = basis.snapshot.state if basis.snapshot is not None else None

@@ -178,7 +178,9 @@ class Runs:
                 check_id(value, param)
         run_id = run_id or f"{RUN_PREFIX}{self._new_id()}"
         named = previous_run_id
-        earlier = await self.of(owner).info(named) if isinstance(named, str) else None
+        earlier = None
+        if isinstance(named, str):
+            earlier = await self.of(owner).info(named, "previous_run_id")
         continues_newest = named is msgspec.UNSET and thread_id is not None
         if thread_id is None:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
@@ -243,12 +245,12 @@ class Runs:
             raise CallerError(f"Run {run_id} exists already; choose another id.", param="run_id")
         return info
 
-    def check_agent(self, agent: str) -> None:
-        """Raise `NotFound` unless there is such an agent."""
+    def check_agent(self, agent: str, param: str | None = None) -> None:
+        """Raise `NotFound` unless there is such an agent; `param` is the field that names it."""
         if agent not in self.agents:
             known = ", ".join(sorted(self.agents))
             advice = f"use {known}." if known else "pass agents to `Tailrace([...])`."
-            raise NotFound(f"Unknown agent {agent[:80]!r}; {advice}")
+            raise NotFound(f"Unknown agent {agent[:80]!r}; {advice}", param=param)
 
     async def _stored(self, run: NewRun) -> RunInfo | None:
         if self._quota is None:
@@ -317,11 +319,11 @@ class Runs:
         """The bytes of a blob and their MIME type, if a run uses it."""
         return await self.store.blob(sha256, owner=self.owner)
 
-    async def info(self, run_id: str) -> RunInfo:
-        """The run's row; raises `NotFound`."""
+    async def info(self, run_id: str, param: str = "run_id") -> RunInfo:
+        """The run's row; raises `NotFound`, with the field of the request that names the run."""
         found = await self.find(run_id)
         if found is None:
-            raise NotFound(f"There is no run {run_id}.")
+            raise NotFound(f"There is no run {run_id}.", param=param)
         return found
 
     async def look(self, run_id: str, seq: int | None = None) -> Look:
@@ -398,7 +400,7 @@ class Runs:
         """Stop one sub-agent of a run, wherever it is; its caller's model reads that."""
         encode_event(TaskCancelled(task_id=task_id, reason=reason))
         if task_id not in (await self.state(run_id)).tasks:
-            raise NotFound(f"Run {run_id} has no task {task_id}.")
+            raise NotFound(f"Run {run_id} has no task {task_id}.", param="task_id")
         await self._post(run_id, "cancel", {"reason": reason, "task_id": task_id})
 
     async def delete(self, run_id: str) -> None:

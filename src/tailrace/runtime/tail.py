@@ -261,7 +261,7 @@ class Tail:
 
 
 def _not_found(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {run_id}. It may have been deleted.")
+    return NotFound(f"There is no run {run_id}. It may have been deleted.", param="run_id")
 
 
 class Tails:

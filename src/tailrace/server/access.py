@@ -27,7 +27,9 @@ from tailrace.server.guard import STORE_SECONDS
 from tailrace.server.limits import Allowance, Allowances, ServerLimits
 from tailrace.server.tickets import COOKIE, TICKET_SECONDS, Tickets
 
-PUBLIC = frozenset(("/", "/health", "/ready", "/inspector/{file}", "/inspector/client/{file}"))
+PUBLIC = frozenset(
+    ("/", "/health", "/ready", "/openapi.json", "/inspector/{file}", "/inspector/client/{file}")
+)
 """The routes that need no key. The inspector asks for a key when the API refuses it."""
 
 TICKETED = frozenset(("/runs/{run_id}/events", "/threads/{thread_id}/events"))

@@ -5,8 +5,6 @@ A body must be JSON: a browser asks before it sends JSON to another site.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -227,8 +225,3 @@ async def deny(response: Response, scope: Scope, receive: Receive, send: Send) -
         await response(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": 1008})
-
-
-def truthy(value: Any) -> bool:
-    """Whether a query value means true: `1`, `true`, `yes` or `on`."""
-    return str(value).lower() in ("1", "true", "yes", "on")

@@ -26,7 +26,9 @@ class KeyReused(CallerError):
 def keyed_name(owner: str | None, key: str) -> str:
     """The end of the ids of the run and the thread that belong to a key."""
     if not key or len(key) > MAX_KEY:
-        raise CallerError(f"`Idempotency-Key` must have 1 to {MAX_KEY} characters.")
+        raise CallerError(
+            f"`Idempotency-Key` must have 1 to {MAX_KEY} characters.", param="Idempotency-Key"
+        )
     return hashlib.sha256(f"{owner or ''}\0{key}".encode()).hexdigest()[:32]
 
 
@@ -41,7 +43,10 @@ def check_same(state: State, body: dict[str, Any], thread_id: str | None) -> Non
     if body.get("previous_seq") is not None:
         asked["previous_seq"] = body["previous_seq"]
     if _plain({name: facts.get(name) for name in asked}) != _plain(asked):
-        raise KeyReused("`Idempotency-Key` was used with another body; send a new key.")
+        raise KeyReused(
+            "`Idempotency-Key` was used with another body; send a new key.",
+            param="Idempotency-Key",
+        )
 
 
 def _plain(value: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
@@ -22,6 +23,9 @@ _NAMES: dict[type, str] = {
     list: "a list",
     str: "a string",
 }
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("", "0", "false", "no", "off")
 
 _ROLES = ("user", "assistant", "system", "developer")
 _CHAT_ROLES = ("user", "assistant", "system")
@@ -46,6 +50,14 @@ def optional(body: Body, name: str, kind: type[T], inside: str = "") -> T | None
         field = f"{inside}.{name}" if inside else name
         raise CallerError(f"`{field}` must be {_NAMES[kind]}.", param=field)
     return value
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """A query value that means true or false; false if it is not there."""
+    value = query.get(name, "").lower()
+    if value not in (*_TRUE, *_FALSE):
+        raise CallerError(f"`{name}` is {value[:80]!r}; use true or false.", param=name)
+    return value in _TRUE
 
 
 def optional_id(body: Body, name: str) -> str | None:

@@ -88,7 +88,9 @@ class Router:
         if (refused := await self._admitted(Request(scope), None)) is not None:
             return refused
         if not allowed:
-            return error_response(404, NotFound.code, f"There is nothing at {path}.")
+            return error_response(
+                404, NotFound.code, f"There is nothing at {path}; GET / lists the routes."
+            )
         methods = ", ".join(sorted(allowed))
         message = f"{path} does not take {scope['method']}; use {methods}."
         response = error_response(405, "method_not_allowed", message)

@@ -59,6 +59,9 @@ class Server:
                 api.inspector = inspector
                 api.tickets = tickets
         self.routes = [route for api in apis for route in api.routes()]
+        for api in apis:
+            if isinstance(api, NativeApi):
+                api.all_routes, api.has_keys = self.routes, auth is not None
         access = Access(runs, auth, limits, tickets)
         sockets = {path: make for api in apis for path, make in api.sockets().items()}
         router = Router(self.routes, access.enter, sockets)

@@ -68,7 +68,7 @@ class ThreadList:
         while page := await runs.of_thread(thread_id, infos[-1].ordinal + 1 if infos else 1):
             infos += page
         if not infos:
-            raise NotFound(f"Thread {thread_id} has no runs.")
+            raise NotFound(f"Thread {thread_id} has no runs.", param="thread_id")
         return {
             "thread_id": thread_id,
             "runs": [

@@ -12,9 +12,10 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
 from tailrace.runtime.task import runs_of_item
-from tailrace.server import request_fields
+from tailrace.server import request_fields, schemas
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import keyed_name
+from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import ResumePoint
 from tailrace.wire import ag_ui
@@ -36,6 +37,7 @@ class AgUiApi(HttpApi):
             Route("/ag-ui/{agent}", self.attach, methods=["GET"]),
         ]
 
+    @operation(body=schemas.AG_UI_REQUEST, answers={200: STREAM}, errors=(409,))
     async def run(self, request: Request) -> ASGIApp:
         """Start a run, or answer the interrupts of the thread's last run.
 
@@ -82,6 +84,9 @@ class AgUiApi(HttpApi):
             raise CallerError("`runId` is a run of another thread; send a new id.", param="runId")
         return self.stream(ag_ui.FORMAT, run_id, snapshot=True)
 
+    @operation(
+        query={"threadId": {"type": "string", "required": True}}, answers={200: STREAM, 204: None}
+    )
     async def attach(self, request: Request) -> ASGIApp:
         """The last run of a thread from its first event; 204 if the thread has no run."""
         thread_id = check_id(request.query_params.get("threadId", ""), "threadId")

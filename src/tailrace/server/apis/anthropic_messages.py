@@ -12,9 +12,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import request_fields
+from tailrace.server import request_fields, schemas
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.guard import json_response
+from tailrace.server.openapi import OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import anthropic_messages
 
@@ -39,6 +40,11 @@ class MessagesApi(OneWayApi):
             Route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"]),
         ]
 
+    @operation(
+        body=schemas.MESSAGE_REQUEST,
+        answers={200: {"application/json": schemas.MESSAGE, **STREAM}},
+        errors=(409,),
+    )
     async def create_message(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
         body = await read_json(request)
@@ -52,6 +58,7 @@ class MessagesApi(OneWayApi):
             return self.only_stream(wire, run_id)
         return await self.answer(request, run_id, anthropic_messages.message_object)
 
+    @operation(body=schemas.MESSAGE_REQUEST, answers={200: OBJECT})
     async def count_tokens(self, request: Request) -> Response:
         """Estimate the tokens of a request without a model call.
 

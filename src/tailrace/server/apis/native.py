@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from msgspec import UNSET
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tailrace.core.errors import CallerError, NotFound, UnknownFormat
+from tailrace.core.errors import CallerError, InvalidCursor, NotFound, UnknownFormat
 from tailrace.core.ids import check_id
 from tailrace.core.json_pieces import entries
 from tailrace.core.tool_output import OCTETS
@@ -24,12 +25,13 @@ from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
 from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
-from tailrace.server import request_fields
+from tailrace.server import request_fields, schemas
 from tailrace.server.access import visit
 from tailrace.server.apis.base import HttpApi
-from tailrace.server.guard import json_response, truthy
-from tailrace.server.idempotency import check_same, keyed_name
+from tailrace.server.guard import json_response
+from tailrace.server.idempotency import MAX_KEY, check_same, keyed_name
 from tailrace.server.inspector import page_file, plain, wants_page
+from tailrace.server.openapi import EVENTS, FLAG, OBJECT, document, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import resume_point
 from tailrace.server.run_stream import RunStream
@@ -43,6 +45,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
 _MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
+
+T = TypeVar("T")
 
 RUN_FIELDS = (
     *("agent", "input", "thread_id", "previous_run_id", "previous_seq"),
@@ -60,11 +64,28 @@ _RUN_LIKE = re.compile(r"(resp_)?run[_-]", re.IGNORECASE)
 """Ids that are meant as a run's. Any other unknown id may be a thread's before its first run."""
 
 
+STREAM_QUERY = {
+    "format": {"type": "string", "description": "A wire format."},
+    "after": {"type": "string", "description": "A cursor: the id of the last event received."},
+    "snapshot": {**FLAG, "description": "The state so far, then the later events."},
+}
+STREAM_HEADERS = {"Last-Event-ID": {"type": "string", "description": "The same as `after`."}}
+
+PAGE_FILES: dict[str, Any] = {
+    media: {"type": "string"}
+    for media in ("text/html", "text/css", "text/javascript", "image/svg+xml")
+}
+
+
 class NativeApi(HttpApi):
     """Runs and threads in any wire format, and the inspector."""
 
     inspector = True
     tickets: Tickets
+    has_keys = False
+    all_routes: list[Route]
+    """The routes of every API of the server."""
+    _documents: dict[str, Response] = {}
 
     def routes(self) -> list[Route]:
         """The routes of PROTOCOL.md, section 13."""
@@ -74,13 +95,14 @@ class NativeApi(HttpApi):
             Route("/", self.index, methods=["GET"]),
             Route("/health", self.health, methods=["GET"]),
             Route("/ready", self.ready, methods=["GET"]),
+            Route("/openapi.json", self.openapi, methods=["GET"]),
             Route("/inspector/{file}", self.page, methods=["GET"]),
             Route("/inspector/client/{file}", client_file, methods=["GET"]),
             Route("/agents", self.agents, methods=["GET"]),
             Route("/threads", self.threads, methods=["GET"]),
             Route("/threads/{thread_id}", self.thread_runs, methods=["GET"]),
             Route("/threads/{thread_id}", self.delete_thread, methods=["DELETE"]),
-            Route("/threads/{thread_id}/runs", self.start, methods=["POST"]),
+            Route("/threads/{thread_id}/runs", self.start_in_thread, methods=["POST"]),
             Route("/threads/{thread_id}/events", self.thread, methods=["GET"]),
             Route("/runs", self.start, methods=["POST"]),
             Route("/runs/{run_id}", self.show, methods=["GET"]),
@@ -91,6 +113,7 @@ class NativeApi(HttpApi):
             Route("/tickets", self.ticket, methods=["POST"]),
         ]
 
+    @operation(answers={200: {"text/plain": {"type": "string"}, "text/html": {"type": "string"}}})
     async def index(self, request: Request) -> Response:
         """The inspector in a browser; the list of routes elsewhere."""
         if self.inspector and wants_page(request):
@@ -117,16 +140,19 @@ class NativeApi(HttpApi):
         ]
         return plain(lines)
 
+    @operation(answers={200: PAGE_FILES, 304: None})
     async def page(self, request: Request, folder: str = "") -> Response:
         """A file of the inspector."""
         if not self.inspector:
             raise NotFound("The inspector is disabled (inspector=False).")
         return page_file(request, folder + request.path_params["file"])
 
+    @operation(answers={200: schemas.Alive})
     async def health(self, _request: Request) -> Response:
         """Liveness: the process answers, whatever the store does."""
         return json_response({"status": "ok"})
 
+    @operation(answers={200: schemas.Ready, 503: schemas.Ready})
     async def ready(self, _request: Request) -> Response:
         """Readiness: runs are accepted, and the store can be read and written.
 
@@ -145,6 +171,16 @@ class NativeApi(HttpApi):
             response.headers["retry-after"] = "1"
         return response
 
+    @operation(answers={200: OBJECT})
+    async def openapi(self, request: Request) -> Response:
+        """Every route of the server as OpenAPI 3.1, with the schema of every event."""
+        root = request.scope.get("root_path", "")
+        if root not in self._documents:
+            made = await asyncio.to_thread(document, self.all_routes, root=root, keys=self.has_keys)
+            self._documents = {root: json_response(made)}
+        return self._documents[root]
+
+    @operation(answers={200: schemas.Agents})
     async def agents(self, _request: Request) -> Response:
         """The names of the agents, the formats, and what each agent does with which tools."""
         agents = self.runs.agents
@@ -155,10 +191,17 @@ class NativeApi(HttpApi):
         }
         return json_response(found)
 
+    @operation(answers={200: schemas.Threads})
     async def threads(self, _request: Request) -> Response:
         """The newest threads."""
         return json_response({"threads": await self._threads.threads(self.runs)})
 
+    @operation(
+        query={
+            "format": {"type": "string", "description": "A wire format with a list of messages."}
+        },
+        answers={200: {"anyOf": [schemas.ThreadRuns, {"type": "array", "items": OBJECT}]}},
+    )
     async def thread_runs(self, request: Request) -> ASGIApp:
         """The runs of a thread; with `?format=` its conversation as a client of the format has it.
 
@@ -180,6 +223,7 @@ class NativeApi(HttpApi):
         make = partial(build, weight, lambda: Parts([b"[", *entries(wire.messages(chain)), b"]"]))
         return LargeJsonResponse(await make())
 
+    @operation(answers={200: schemas.Deleted})
     async def delete_thread(self, request: Request) -> Response:
         """Delete the runs of a thread. Runs that have not ended are cancelled first."""
         thread_id = request.path_params["thread_id"]
@@ -190,9 +234,15 @@ class NativeApi(HttpApi):
                     await self.runs.delete(info.run_id)
             found += len(page)
         if not found:
-            raise NotFound(f"Thread {thread_id} has no runs.")
+            raise NotFound(f"Thread {thread_id} has no runs.", param="thread_id")
         return json_response({"thread_id": thread_id, "deleted": True})
 
+    @operation(
+        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
+        body=schemas.RunRequest,
+        answers={201: schemas.Started},
+        errors=(409, 422),
+    )
     async def start(self, request: Request) -> Response:
         """Start a run; in a thread, if the path names it."""
         body = await read_json(request)
@@ -207,9 +257,20 @@ class NativeApi(HttpApi):
         answer.headers["location"] = here
         return answer
 
+    @operation(
+        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
+        body=schemas.ThreadRunRequest,
+        answers={201: schemas.Started},
+        errors=(409, 422),
+    )
+    async def start_in_thread(self, request: Request) -> Response:
+        """Start a run in a thread: it continues the thread's newest run."""
+        return await self.start(request)
+
     async def _started(self, body: dict[str, Any], request: Request) -> RunInfo:
         """The run of a request: a new run, or the run that the same key has started."""
         agent = request_fields.text(body, "agent", "name one of GET /agents")
+        self.runs.check_agent(agent, "agent")
         previous = request_fields.optional_id(body, "previous_run_id")
         thread_id = request_fields.optional_id(body, "thread_id")
         key, run_id = request.headers.get("idempotency-key"), None
@@ -237,6 +298,10 @@ class NativeApi(HttpApi):
             check_same((await self.runs.look(found.run_id)).state, body, thread_id)
             return found
 
+    @operation(
+        query={"at": {"type": "integer", "minimum": 1, "description": "The number of an event."}},
+        answers={200: schemas.RunView},
+    )
     async def show(self, request: Request) -> ASGIApp:
         """The client's view of a run, now or with `?at=` after an earlier event."""
         run_id, text = request.path_params["run_id"], request.query_params.get("at")
@@ -247,16 +312,19 @@ class NativeApi(HttpApi):
         if not 1 <= seq <= info.last_seq:
             raise CallerError(f"`at` must be from 1 to {info.last_seq}.", param="at")
         if info.trimmed_to and seq < info.last_seq:
-            raise NotFound(f"The events of run {run_id} are no longer kept; ask without `at`.")
+            raise NotFound(
+                f"The events of run {run_id} are no longer kept; ask without `at`.", param="at"
+            )
         look = await self.runs.look(run_id, seq)
         return json_response(client_view(look.state))
 
+    @operation(query=STREAM_QUERY, headers=STREAM_HEADERS, answers={200: EVENTS, 204: None})
     async def events(self, request: Request) -> ASGIApp:
         """The stream of a run in any format, or of the thread with this id."""
         run_id = request.path_params["run_id"]
         text = _cursor_text(request)
         look = None
-        if not text and truthy(request.query_params.get("snapshot", "")):
+        if not text and request_fields.flag(request.query_params, "snapshot"):
             # One read finds the run and its state.
             with suppress(NotFound):
                 look = await self.runs.look(run_id)
@@ -266,14 +334,16 @@ class NativeApi(HttpApi):
         name = request.query_params.get("format", "task")
         wire = self.formats.get(name)
         if wire is None:
-            raise UnknownFormat(f"Unknown format {name!r}; use {', '.join(self.formats)}.")
-        cursor = wire.cursor(text) if text else None
+            known = ", ".join(self.formats)
+            raise UnknownFormat(f"Unknown format {name[:80]!r}; use {known}.", param="format")
+        cursor = _read_cursor(wire.cursor, text, request) if text else None
         point = await resume_point(self.runs, wire, run_id, cursor)
         if point is not None and point.is_end:
             return Response(status_code=204)
         source = RunStream(self.runs, wire, run_id, point, snapshot=look is not None, look=look)
         return self.connections.response(source)
 
+    @operation(answers={200: {"*/*": {"type": "string", "format": "binary"}}})
     async def blob(self, request: Request) -> Response:
         """A large output of a tool, by the hash of its bytes.
 
@@ -282,7 +352,10 @@ class NativeApi(HttpApi):
         sha256 = request.path_params["sha256"]
         found = await self.runs.blob(sha256) if _SHA256.fullmatch(sha256) else None
         if found is None:
-            raise NotFound(f"There is no blob {sha256[:80]}.")
+            raise NotFound(
+                f"There is no blob {sha256[:80]}. A blob is deleted with its last run.",
+                param="sha256",
+            )
         data, mime_type = found
         kind = mime_type if _MIME_TYPE.fullmatch(mime_type) else OCTETS
         headers = {
@@ -295,6 +368,7 @@ class NativeApi(HttpApi):
         }
         return Response(data, headers=headers)
 
+    @operation(body=schemas.TicketRequest, answers={201: schemas.Ticket})
     async def ticket(self, request: Request) -> Response:
         """A ticket for one stream, because `EventSource` cannot send a key."""
         body = await read_json(request)
@@ -314,6 +388,7 @@ class NativeApi(HttpApi):
         response.headers["cache-control"] = "no-store"
         return response
 
+    @operation(query=STREAM_QUERY, headers=STREAM_HEADERS, answers={200: EVENTS})
     async def thread(self, request: Request) -> ASGIApp:
         """The stream of a thread: its runs one after another, and later runs as they start."""
         return await self._thread(request, request.path_params["thread_id"])
@@ -327,20 +402,28 @@ class NativeApi(HttpApi):
         if needs_run and not last:
             raise NotFound(
                 f"There is no run or thread {thread_id}. To wait for the first run of a thread, "
-                f"use /threads/{thread_id}/events."
+                f"use /threads/{thread_id}/events.",
+                param="run_id",
             )
         name = request.query_params.get("format", THREAD_FORMAT)
         wire = self.formats.get(name)
         if not isinstance(wire, ThreadFormat):
             known = [one.name for one in self.formats.values() if isinstance(one, ThreadFormat)]
             use = " or ".join(known)
-            raise UnknownFormat(f"Format {name!r} cannot stream a thread; use {use}.")
+            raise UnknownFormat(
+                f"Format {name[:80]!r} cannot stream a thread; use {use}.", param="format"
+            )
         text = _cursor_text(request)
-        place = read_thread_cursor(wire, text) if text else None
-        snapshot = truthy(request.query_params.get("snapshot", ""))
+        read = partial(read_thread_cursor, wire)
+        place = _read_cursor(read, text, request) if text else None
+        snapshot = request_fields.flag(request.query_params, "snapshot")
         source = ThreadStream(self.runs, wire, thread_id, place, snapshot=snapshot)
         return self.connections.response(source)
 
+    @operation(
+        query={"task_id": {"type": "string", "description": "A sub-agent to stop alone."}},
+        answers={200: schemas.RunView},
+    )
     async def cancel(self, request: Request) -> ASGIApp:
         """Cancel a run, or with `?task_id=` a sub-agent. A second cancel changes nothing."""
         run_id = request.path_params["run_id"]
@@ -352,6 +435,7 @@ class NativeApi(HttpApi):
             await self.runs.cancel_child(run_id, check_id(task_id, "task_id"))
         return await self.object(run_id, client_view)
 
+    @operation(body=OBJECT, answers={202: schemas.Accepted})
     async def input(self, request: Request) -> Response:
         """Send a value to a run's agent: 202 once it is stored."""
         body = await read_json(request)
@@ -359,6 +443,15 @@ class NativeApi(HttpApi):
             request_fields.only(body, ANSWER_FIELDS)
         await self.runs.send(request.path_params["run_id"], body)
         return json_response({"status": "accepted"}, 202)
+
+
+def _read_cursor(read: Callable[[str], T], text: str, request: Request) -> T:
+    """Read a cursor; the error names the header or the parameter that it came in."""
+    try:
+        return read(text)
+    except InvalidCursor as error:
+        error.param = "Last-Event-ID" if request.headers.get("last-event-id") else "after"
+        raise
 
 
 def _cursor_text(request: Request) -> str | None:

@@ -9,8 +9,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import request_fields
+from tailrace.server import request_fields, schemas
 from tailrace.server.apis.base import OneWayApi
+from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import openai_chat
 
@@ -24,6 +25,11 @@ class CompletionsApi(OneWayApi):
         """The route of OpenAI's clients."""
         return [Route("/v1/chat/completions", self.complete, methods=["POST"])]
 
+    @operation(
+        body=schemas.COMPLETION_REQUEST,
+        answers={200: {"application/json": schemas.COMPLETION, **STREAM}},
+        errors=(409,),
+    )
     async def complete(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
         body = await read_json(request)

@@ -16,9 +16,10 @@ from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.memory import COMPACT
 from tailrace.runtime.task import runs_of_item
-from tailrace.server import request_fields
+from tailrace.server import request_fields, schemas
 from tailrace.server.apis.base import HttpApi
-from tailrace.server.guard import json_response, truthy
+from tailrace.server.guard import json_response
+from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.responses_socket import ResponsesSocket, Window
 from tailrace.server.resume_point import resume_point
@@ -57,6 +58,11 @@ class ResponsesApi(HttpApi):
         """`/v1/responses` takes a WebSocket, too."""
         return {"/v1/responses": partial(ResponsesSocket, self.begin, self.connections)}
 
+    @operation(
+        body=schemas.RESPONSE_REQUEST,
+        answers={200: {"application/json": schemas.RESPONSE, **STREAM}},
+        errors=(409,),
+    )
     async def create_response(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
         body = await read_json(request)
@@ -130,6 +136,7 @@ class ResponsesApi(HttpApi):
                     param=param,
                 )
 
+    @operation(body=schemas.COMPACT_REQUEST, answers={200: OBJECT})
     async def compact(self, request: Request) -> ASGIApp:
         """Compact a conversation: `output` is the `input` of the response that continues it."""
         body = await read_json(request)
@@ -186,17 +193,22 @@ class ResponsesApi(HttpApi):
                 return {"role": "user", "content": SUMMARY + root.compacted["summary"]}
         raise NotFound("This compaction is not stored here; compact again.", param=param)
 
+    @operation(
+        query={"stream": FLAG, "starting_after": {"type": "integer", "minimum": 0}},
+        answers={200: {"application/json": schemas.RESPONSE, **STREAM}},
+    )
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""
         run_id = _run_id_of(request.path_params["response_id"])
         await self.runs.info(run_id)
-        if not truthy(request.query_params.get("stream", "")):
+        if not request_fields.flag(request.query_params, "stream"):
             return await self.object(run_id, openai_responses.response_object)
         wire = openai_responses.FORMAT
         text = request.query_params.get("starting_after")
         point = await resume_point(self.runs, wire, run_id, wire.cursor(text) if text else None)
         return self.stream(wire, run_id, point)
 
+    @operation(answers={200: schemas.RESPONSE})
     async def cancel_response(self, request: Request) -> ASGIApp:
         """Cancel a response. A second cancel changes nothing."""
         run_id = _run_id_of(request.path_params["response_id"])
@@ -204,12 +216,21 @@ class ResponsesApi(HttpApi):
         await self.runs.cancel(run_id)
         return await self.object(run_id, openai_responses.response_object)
 
+    @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:
         """Delete a response. A response in progress is cancelled first."""
         response_id = request.path_params["response_id"]
         await self.runs.delete(_run_id_of(response_id))
         return json_response({"id": response_id, "object": "response", "deleted": True})
 
+    @operation(
+        query={
+            "order": {"type": "string"},
+            "after": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS},
+        },
+        answers={200: schemas.LISTED},
+    )
     async def list_input(self, request: Request) -> Response:
         """The input of a response as items, newest first."""
         look = await self.runs.look(_run_id_of(request.path_params["response_id"]))
@@ -228,11 +249,13 @@ class ResponsesApi(HttpApi):
         page = items[: int(limit)]
         return json_response(_listed(page, has_more=len(page) < len(items)))
 
+    @operation(answers={200: schemas.LISTED})
     async def list_models(self, _request: Request) -> Response:
         """The agents as models, for clients of OpenAI and of Anthropic."""
         models = [_model(name) for name in sorted(self.runs.agents)]
         return json_response(_listed(models, has_more=False))
 
+    @operation(answers={200: schemas.MODEL})
     async def get_model(self, request: Request) -> Response:
         """An agent as a model."""
         name = request.path_params["agent"]

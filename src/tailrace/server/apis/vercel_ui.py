@@ -11,8 +11,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.ids import check_id
-from tailrace.server import request_fields
+from tailrace.server import request_fields, schemas
 from tailrace.server.apis.base import HttpApi
+from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import vercel_ui
 
@@ -31,6 +32,7 @@ class ChatApi(HttpApi):
             Route("/api/chat/{chat_id}/stream", self.stop_chat, methods=["DELETE"]),
         ]
 
+    @operation(body=schemas.CHAT_REQUEST, answers={200: STREAM, 204: None}, errors=(409,))
     async def chat(self, request: Request) -> ASGIApp:
         """Start a run for `useChat`: the chat's id is the thread, its new message the input."""
         body = await read_json(request)
@@ -59,6 +61,7 @@ class ChatApi(HttpApi):
                 return run_id, messages[index + 1 :] or messages[index:]
         return None, messages
 
+    @operation(answers={200: STREAM, 204: None})
     async def resume_chat(self, request: Request) -> ASGIApp:
         """The chat's last answer from its first chunk; 204 if there is nothing to resume."""
         found = await self.runs.latest(request.path_params["chat_id"])
@@ -66,6 +69,7 @@ class ChatApi(HttpApi):
             return Response(status_code=204)
         return self.stream(vercel_ui.FORMAT, found.run_id, snapshot=True)
 
+    @operation(answers={204: None})
     async def stop_chat(self, request: Request) -> Response:
         """Cancel the chat's last run: `stop()` of `useChat` only closes the connection."""
         found = await self.runs.latest(request.path_params["chat_id"])

@@ -1,0 +1,247 @@
+"""`GET /openapi.json`: schemathesis calls every route by it, and finds nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from traceback import format_exception
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from jsonschema import Draft202012Validator
+from starlette.applications import Starlette
+from starlette.types import Message, Receive, Scope, Send
+
+from tailrace.app import Tailrace
+from tailrace.core.codec import encode_event
+from tailrace.core.event_schema import schema as event_schema
+from tailrace.core.events import KNOWN
+from tailrace.runtime.task import Task
+from tailrace.server.apis.native import NativeApi
+from tailrace.server.auth import Principal
+from tailrace.server.server import APIS
+from tailrace.server.sse_response import Connections
+from tailrace.wire.formats import FORMATS
+from tests.traces import TRACES
+
+DEADLINE = 30.0
+NATIVE = [route.path for route in NativeApi(FORMATS, Connections()).routes()]
+KEY = {"authorization": "Bearer right"}
+
+
+async def hello(task: Task) -> str:
+    """Says hello."""
+    return "Hello"
+
+
+class Cut:
+    """The application, whose streams end with their headers: some would never end."""
+
+    def __init__(self, app: Tailrace) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, over = asyncio.Event(), False
+
+        async def watched(message: Message) -> None:
+            nonlocal over
+            over = message["type"] == "http.response.body" and not message.get("more_body")
+            await send(message)
+            if b"event-stream" in dict(message.get("headers", ())).get(b"content-type", b""):
+                begun.set()
+
+        async def until_begun() -> Message:
+            told = asyncio.ensure_future(receive())
+            cut = asyncio.ensure_future(begun.wait())
+            await asyncio.wait((told, cut), return_when=asyncio.FIRST_COMPLETED)
+            cut.cancel()
+            if told.done():
+                return told.result()
+            told.cancel()
+            return {"type": "http.disconnect"}
+
+        await self._app(scope, until_begun, watched)
+        if not over:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def authenticate(request: Any) -> Principal | None:
+    return (
+        Principal("ann") if request.headers.get("authorization") == KEY["authorization"] else None
+    )
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    waited = threading.Event()
+    while not server.started:
+        waited.wait(0.01)
+        assert thread.is_alive()
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(DEADLINE)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    app = Tailrace(
+        [hello], tmp_path_factory.mktemp("openapi") / "log.db", auth=authenticate, origins=()
+    )
+    with serving(Cut(app)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def document(url: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{url}/openapi.json").json()
+    return found
+
+
+# The server runs in a thread of this process, and draws random numbers of its own.
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+def test_schemathesis_finds_nothing(url: str, document: dict[str, Any]) -> None:
+    import schemathesis
+    from schemathesis import checks
+    from schemathesis.core.failures import Failure
+
+    load: Any = schemathesis.openapi.from_dict(document)
+    always = [
+        checks.not_a_server_error,
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.response_headers_conformance,
+    ]
+    refused = [*always, checks.negative_data_rejection, checks.missing_required_header]
+    found: list[str] = []
+    for result in load.get_all_operations():
+        operation = result.ok()
+        # The requests of other APIs have more rules than their schemas here.
+        wanted = refused if operation.path in NATIVE else always
+        for mode in schemathesis.GenerationMode:
+            try:
+                call_operation(operation, mode, url, wanted)
+            except Unsatisfiable:  # nothing of this route can be wrong
+                continue
+            except (BaseExceptionGroup, Failure) as error:
+                lines = "".join(format_exception(error, limit=0))
+                found.append(f"{operation.method} {operation.path} {mode}: {lines}")
+    assert not found, "\n\n".join(found)
+
+
+def call_operation(operation: Any, mode: Any, url: str, wanted: list[Any]) -> None:
+    """Call a route with values that fit its schemas, or do not."""
+
+    @settings(
+        max_examples=settings().max_examples // 8,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def call(case: Any) -> None:
+        if isinstance(case.body, dict):
+            for name in ("agent", "model"):
+                if isinstance(case.body.get(name), str):
+                    case.body[name] = "hello"
+        case.call_and_validate(base_url=url, headers=KEY, checks=wanted, timeout=DEADLINE)
+
+    call()
+
+
+def test_every_route_is_described_with_what_it_takes_and_answers(
+    url: str, document: dict[str, Any]
+) -> None:
+    routes = [route for api in APIS for route in api(FORMATS, Connections()).routes()]
+    for route in routes:
+        endpoint = route.endpoint.func if isinstance(route.endpoint, partial) else route.endpoint
+        assert hasattr(endpoint, "operation"), f"{route.path}: declare it with @operation"
+        for method in (route.methods or set()) - {"HEAD"}:
+            assert document["paths"][route.path][method.lower()]["summary"].endswith(".")
+    ids = [one["operationId"] for path in document["paths"].values() for one in path.values()]
+    assert len(ids) == len(set(ids)) >= len(routes)
+
+
+def test_the_document_has_every_event_and_no_broken_reference(document: dict[str, Any]) -> None:
+    parts = document["components"]["schemas"]
+    found = re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document))
+    assert set(found) <= set(parts)
+    assert set(event_schema()["$defs"]) <= set(parts)
+    event = {"$ref": "#/components/schemas/Event", "components": document["components"]}
+    Draft202012Validator.check_schema(event)
+    validator = Draft202012Validator(event)
+    for one, _ in TRACES[0].events:
+        if isinstance(one, tuple(KNOWN)):
+            validator.validate(json.loads(encode_event(one)))
+    assert not validator.is_valid({"type": "task.completed"})
+
+
+def test_keys_are_in_the_document_of_a_server_with_keys(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    paths = document["paths"]
+    assert paths["/runs"]["post"]["security"] == [{"bearer": []}, {"key": []}]
+    assert {"ticket": []} in paths["/runs/{run_id}/events"]["get"]["security"]
+    assert paths["/health"]["get"]["security"] == []
+    assert "401" not in paths["/health"]["get"]["responses"]
+    host = Starlette()
+    host.mount("/ai", Tailrace([hello], tmp_path / "log.db"))
+    with serving(host) as other:
+        found = httpx.get(f"{other}/ai/openapi.json").json()
+    assert found["servers"] == [{"url": "/ai"}]
+    assert "securitySchemes" not in found["components"]
+    assert "401" not in found["paths"]["/runs"]["post"]["responses"]
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/runs/none", "run_id"),
+        ("/runs/run_none/events", "run_id"),
+        ("/threads/none", "thread_id"),
+        ("/blobs/none", "sha256"),
+        ("/threads/t/events?format=no", "format"),
+        ("/threads/t/events?after=no", "after"),
+        ("/threads/t/events?snapshot=maybe", "snapshot"),
+    ],
+)
+def test_an_error_names_what_is_wrong(url: str, path: str, param: str) -> None:
+    error = httpx.get(f"{url}{path}", headers=KEY).json()["error"]
+    assert error["param"] == param
+    assert error["type"] == error["code"]
+    assert error["message"].endswith(".")
+
+
+def test_an_error_of_a_start_names_its_field_or_header(url: str) -> None:
+    for body, header, param in (
+        ({"agent": "none"}, {}, "agent"),
+        ({"agent": "hello"}, {"idempotency-key": "k" * 256}, "Idempotency-Key"),
+        ({"agent": "hello", "previous_run_id": "none"}, {}, "previous_run_id"),
+    ):
+        answer = httpx.post(f"{url}/runs", json=body, headers={**KEY, **header})
+        assert answer.json()["error"]["param"] == param
+    header = {**KEY, "last-event-id": "no"}
+    run_id = httpx.post(f"{url}/runs", json={"agent": "hello"}, headers=KEY).json()["run_id"]
+    refused = httpx.get(f"{url}/runs/{run_id}/events", headers=header)
+    assert refused.json()["error"]["param"] == "Last-Event-ID"
