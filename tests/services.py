@@ -80,6 +80,11 @@ class Postgres:
         self._run([self._initdb, *options], "-D", self._data)
         self.start()
 
+    @property
+    def pid(self) -> int:
+        """The process that starts the others."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
     def start(self) -> None:
         """Start it, and wait until it answers; nothing happens if it runs."""
         if self._running:
@@ -97,7 +102,7 @@ class Postgres:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Stop all its processes with SIGSTOP: connections stay open, and nothing is answered."""
-        main = int((self._data / "postmaster.pid").read_text().split()[0])
+        main = self.pid
         os.kill(main, signal.SIGSTOP)  # first, so that it starts no further ones
         children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
         for pid in children:
