@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ag_ui.core import Event
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from tailrace.core.sse import Parser
 
@@ -43,11 +43,22 @@ def read(frames: Iterable[bytes]) -> list[dict[str, Any]]:
         assert b"\r" not in frame
         for one in Parser().feed(frame):
             event = json.loads(one.data)
-            _EVENT.validate_python(event)
+            _no_extras(_EVENT.validate_python(event))
             optional = event.keys() - {"value", "snapshot"}
             assert all(event[name] is not None for name in optional), event
             events.append(event)
     return events
+
+
+def _no_extras(value: Any) -> None:
+    """No field that the official models do not have, at any depth."""
+    if isinstance(value, BaseModel):
+        assert not value.model_extra, value
+        for name in type(value).model_fields:
+            _no_extras(getattr(value, name))
+    elif isinstance(value, list):
+        for one in value:
+            _no_extras(one)
 
 
 def check(events: list[dict[str, Any]], *, complete: bool = True) -> None:

@@ -1,0 +1,123 @@
+// The packages openai and @anthropic-ai/sdk from npm on one server. stdin: {url}. Out, by the name of
+// the API: what each made of text and reasoning, a tool of the client, a second turn, a failure, and of
+// a response that is cancelled.
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI from 'openai';
+import { text } from 'node:stream/consumers';
+
+const { url } = JSON.parse(await text(process.stdin));
+const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'test', maxRetries: 0 });
+const anthropic = new Anthropic({ baseURL: url, apiKey: 'test', maxRetries: 0 });
+const parameters = { type: 'object', properties: {} };
+const pick = { name: 'pick', description: 'Picks.' };
+const user = (content) => ({ role: 'user', content });
+
+const errorOf = async (made) => {
+  try {
+    await made();
+  } catch (error) {
+    return { status: error.status ?? null, message: error.message };
+  }
+};
+
+const responses = {
+  async ask(model, input, more = {}) {
+    const tools = [{ type: 'function', strict: false, parameters, ...pick }];
+    const stream = openai.responses.stream({ model, input, tools, ...more });
+    for await (const _ of stream);
+    const { id, status, output, output_text, usage } = await stream.finalResponse();
+    return { id, end: status, output, text: output_text, usage };
+  },
+  async tool() {
+    const { id, output } = await this.ask('picker', 'Hat?');
+    const { call_id } = output.find(({ type }) => type === 'function_call');
+    const result = { type: 'function_call_output', call_id, output: 'the red one' };
+    return this.ask('picker', [result], { previous_response_id: id });
+  },
+  async memory() {
+    const { id } = await this.ask('recalls', 'one');
+    return this.ask('recalls', 'two', { previous_response_id: id });
+  },
+  fail: (stream) => errorOf(() => openai.responses.create({ model: 'nobody', input: '?', stream })),
+};
+
+const chat = {
+  async ask(model, messages) {
+    const tools = [{ type: 'function', function: { parameters, ...pick } }];
+    const asked = { model, messages, tools, stream_options: { include_usage: true } };
+    const stream = openai.chat.completions.stream(asked);
+    for await (const _ of stream);
+    const { id, choices, usage } = await stream.finalChatCompletion();
+    const [{ finish_reason, message }] = choices;
+    return { id, end: finish_reason, message, text: message.content, usage };
+  },
+  async tool() {
+    const { message } = await this.ask('picker', [user('Hat?')]);
+    const [{ id }] = message.tool_calls;
+    const result = { role: 'tool', tool_call_id: id, content: 'the red one' };
+    return this.ask('picker', [user('Hat?'), message, result]);
+  },
+  async memory() {
+    const { message } = await this.ask('recalls', [user('one')]);
+    return this.ask('recalls', [user('one'), message, user('two')]);
+  },
+  fail: (stream) =>
+    errorOf(async () => {
+      const asked = { model: 'broken', messages: [user('?')], stream };
+      const answer = await openai.chat.completions.create(asked);
+      for await (const _ of answer);
+    }),
+};
+
+const messages = {
+  async ask(model, messages) {
+    const tools = [{ input_schema: parameters, ...pick }];
+    const stream = anthropic.messages.stream({ model, messages, tools, max_tokens: 1000 });
+    for await (const _ of stream);
+    const { id, stop_reason, content, usage } = await stream.finalMessage();
+    const said = content.filter(({ type }) => type === 'text').map(({ text }) => text);
+    return { id, end: stop_reason, content, text: said.join(''), usage };
+  },
+  async tool() {
+    const { content } = await this.ask('picker', [user('Hat?')]);
+    const { id } = content.find(({ type }) => type === 'tool_use');
+    const result = [{ type: 'tool_result', tool_use_id: id, content: 'the red one' }];
+    return this.ask('picker', [user('Hat?'), { role: 'assistant', content }, user(result)]);
+  },
+  async memory() {
+    const { content } = await this.ask('recalls', [user('one')]);
+    return this.ask('recalls', [user('one'), { role: 'assistant', content }, user('two')]);
+  },
+  fail: (stream) =>
+    errorOf(async () => {
+      const asked = { model: 'broken', messages: [user('?')], max_tokens: 10, stream };
+      for await (const _ of await anthropic.messages.create(asked));
+    }),
+};
+
+async function cancelled() {
+  const stream = await openai.responses.create({ model: 'endless', input: '?', stream: true });
+  const seen = [];
+  let id;
+  for await (const event of stream) {
+    seen.push(event.type);
+    id ??= event.response.id;
+    if (event.type === 'response.output_text.delta' && seen.at(-2) !== event.type) {
+      await openai.responses.cancel(id);
+    }
+  }
+  return { last: seen.at(-1), status: (await openai.responses.retrieve(id)).status };
+}
+
+const found = { cancelled: await cancelled() };
+const apis = { 'openai-responses': responses, 'openai-chat': chat, 'anthropic-messages': messages };
+for (const [name, api] of Object.entries(apis)) {
+  const question = name === 'openai-responses' ? 'Paris?' : [user('Paris?')];
+  found[name] = {
+    answer: await api.ask('weather', question),
+    tool: await api.tool(),
+    memory: await api.memory(),
+    failures: [await api.fail(false), await api.fail(true)],
+  };
+}
+console.log(JSON.stringify(found));
