@@ -218,9 +218,18 @@ async def test_a_sub_agent_asks_for_approval_as_its_caller_does(
     assert (result.text, mail.sent) == ("She knows.", ["ada@example.org"])
 
 
-async def test_the_time_limit_does_not_count_waiting_for_people(tmp_path: Path) -> None:
-    mail = Mail()
-    agent = mailer(mail)
+@tool
+async def ask_back(ctx: Context) -> str:
+    """Asks a person itself."""
+    return str((await ctx.task.ask("Which Ada?")).value)
+
+
+@pytest.mark.parametrize("by", ["approval", "tool"])
+async def test_the_time_limit_does_not_count_waiting_for_people(tmp_path: Path, by: str) -> None:
+    agent = mailer(Mail())
+    if by == "tool":
+        model = Scripted([call("ask_back")], [say("Done.")])
+        agent = Agent("mailer", model=model, tools=[ask_back])
     agent.limits = Limits(seconds=1.0)
     async with running(tmp_path, agent) as app:
         run = await app.start("mailer", "Tell Ada.")

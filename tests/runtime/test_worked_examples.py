@@ -108,7 +108,8 @@ async def written(folder: Path, story: Callable[[Task], None]) -> tuple[list[byt
     privates = await log.read_private(RUN, 0)
     await pipeline.close()
     await log.close()
-    return lines, [decode_private(privates[number]).content for number in sorted(privates)]
+    contents = [decode_private(privates[number]).content for number in sorted(privates)]
+    return lines, [content for content in contents if content is not None]
 
 
 @pytest.mark.parametrize(("name", "story"), [("s0_weather", weather), ("s0_subagent", subagent)])

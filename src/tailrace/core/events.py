@@ -431,7 +431,7 @@ class Private(Fact, frozen=True, kw_only=True):
 
     `content` is the model's view of a tool result. `provider` has the provider's ids.
     `encrypted_content` and `signature` are its sealed reasoning. `options` are the run's private
-    options. `raw` is a foreign event or item.
+    options. `raw` is a foreign event or item. `begun` and `waited` tell the time at work.
     """
 
     content: list[ContentPart] | None = None
@@ -440,6 +440,8 @@ class Private(Fact, frozen=True, kw_only=True):
     signature: str | None = None
     options: Any = None
     raw: Any = None
+    begun: dict[str, Any] | None = None
+    waited: dict[str, Any] | None = None
 
 
 def recorded(event: Event, sequence_number: int) -> Event:

@@ -28,7 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
     """US dollars that the agent and its sub-agents spend."""
     seconds: float | None = None
-    """Time at work. Waiting for people does not count; a worker that takes over begins at 0."""
+    """Time at work, over all workers of the run. Waiting for people does not count."""
     depth: int | None = 8
     """Levels of sub-agents below the agent. A deeper call gets an error that its model reads."""
     fan_out: int | None = 32

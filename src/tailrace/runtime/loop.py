@@ -85,7 +85,10 @@ class Loop:
         """Work until the task has ended, or is to be completed."""
         seconds = self.limits.seconds
         try:
-            async with asyncio.timeout(seconds) as self._clock:
+            left = seconds
+            if seconds is not None and self._is_resumed:
+                left = max(0.0, seconds - self.task.emitter.clock.seconds(self.task.task_id))
+            async with asyncio.timeout(left) as self._clock:
                 await self._work()
         except TimeoutError:
             if self._clock is None or not self._clock.expired() or seconds is None:
@@ -359,9 +362,7 @@ class Loop:
     async def ask(self, requests: list[InputRequest]) -> list[Any]:
         """Ask people; the answers, in order. The time limits stand still meanwhile."""
         self.announce(requests)
-        with ExitStack() as stack:
-            for loop in self.loops():
-                stack.enter_context(loop.clock_stopped())
+        with self.clocks_stopped():
             return await asyncio.gather(*(self.task.ask(request) for request in requests))
 
     def announce(self, requests: list[InputRequest]) -> None:
@@ -370,6 +371,14 @@ class Loop:
         new = [request for request in requests if request.id not in known]
         if new:
             self.task.emit(ev.TaskInputRequired(task_id=self.task.task_id, requests=new))
+
+    @contextmanager
+    def clocks_stopped(self) -> Iterator[None]:
+        """A block that waits for people: the time limits here and above stand still."""
+        with ExitStack() as stack:
+            for loop in self.loops():
+                stack.enter_context(loop.clock_stopped())
+            yield
 
     @contextmanager
     def clock_stopped(self) -> Iterator[None]:

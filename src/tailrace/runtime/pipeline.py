@@ -25,6 +25,7 @@ from tailrace.runtime import crash_points
 from tailrace.runtime.offload import build
 from tailrace.runtime.store_retry import FIRST_PAUSE, LONGEST_PAUSE, passing
 from tailrace.runtime.telemetry import Operation
+from tailrace.runtime.work_clock import NOTED, WorkClock
 
 if TYPE_CHECKING:
     from tailrace.runtime.inbox import Inputs
@@ -74,6 +75,7 @@ class Emitter:
         self.run_id = run_id
         self.epoch = epoch
         self.state = state
+        self.clock = WorkClock(state)
         self.inputs: Inputs | None = None
         self.earlier: Callable[[], Awaitable[list[State]]] = _nothing_earlier
         """Reads the runs that this run continues; see `Chain.earlier`."""
@@ -117,6 +119,8 @@ class Emitter:
                 f"The run has more than {MAX_WAITING_BYTES} bytes that are not stored yet. "
                 "Await `task.drain()` between writes, so that the log keeps up."
             )
+        if type(event) in NOTED:
+            private = self.clock.noted(event, private)
         event = recorded(event, self.state.sequence_number + 1)
         public = encode_event(event)
         hidden = encode_private(private) if private is not None else b""

@@ -26,7 +26,7 @@ from tailrace.runtime.failures import tool_failure
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
-from tailrace.runtime.task import PendingCall, Task
+from tailrace.runtime.task import Answer, PendingCall, Task
 from tailrace.runtime.telemetry import execute_tool, operation
 from tailrace.runtime.tools import (
     Context,
@@ -217,10 +217,17 @@ class _ToolTask(Task):
     So a question that is pending is not asked twice, and an answer is not lost.
     """
 
-    def __init__(self, task: Task, call_id: str) -> None:
+    def __init__(self, loop: Loop, call_id: str) -> None:
+        task = loop.task
         super().__init__(task.emitter, task.task_id, task.pool)
+        self._loop = loop
         self._call_id = call_id
         self._times: Counter[str] = Counter()
+
+    async def ask(self, question: str | InputRequest, **about: Any) -> Answer:
+        """Ask as `Task.ask` does. The time limits stand still meanwhile."""
+        with self._loop.clocks_stopped():
+            return await super().ask(question, **about)
 
     def _asked(
         self, kind: Literal["input", "approval"], call_id: str | None, message: str, schema: Any
@@ -267,7 +274,7 @@ async def _invoke(
         shown = shown or ResultWriter(task, call.call_id)
         return await run_below(loop, call, below, prompt)
 
-    shown_task = _ToolTask(task, call.call_id)
+    shown_task = _ToolTask(loop, call.call_id)
     context = Context(shown_task, call.call_id, agent=agent.name, deps=agent.deps, ask=ask)
     async with aclosing(tool.invoke(arguments, context)) as pieces:
         async for piece in pieces:
