@@ -197,8 +197,9 @@ def chat_text(text: str) -> str:
 def test_what_outgrows_every_event_ends_the_target(
     from_: str, source: Callable[[], bytes], error: type[StreamError]
 ) -> None:
-    for to in target_names():
-        stream, transcoder = ended(source(), from_, to)
+    too_large = source()
+    for to in {"task", *sample(target_names(), 4)}:
+        stream, transcoder = ended(too_large, from_, to)
         assert transcoder.error is not None
         if to not in ("task", "jsonl"):
             read(to, stream)

@@ -29,10 +29,10 @@ def folded(run: Run) -> NaiveState:
 
 def test_every_event_of_the_protocol_comes_up() -> None:
     seen: Counter[type[Event]] = Counter()
-    for start in range(10):
+    for start in range(80):
 
         @seed(start)
-        @settings(max_examples=200, database=None, derandomize=False)
+        @settings(max_examples=25, database=None, derandomize=False)
         @given(legal_runs())
         def draw_many(run: Run) -> None:
             seen.update(type(event) for event, _private in run)
