@@ -182,6 +182,31 @@ async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page
     await expect(page.locator(".run").first.locator("details.call")).to_have_count(0)
 
 
+async def test_a_thread_lists_its_branches_and_can_be_deleted(page: Page) -> None:
+    await ask(page, "hostile", "Delete me")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await page.get_by_role("button", name="Regenerate").click()
+    await expect(page.locator(".runs li")).to_have_text([re.compile("other branch"), "✓Run 2"])
+    await page.locator(".runs button").first.click()
+    await expect(page.locator(".runs button").first).to_have_attribute("aria-current", "true")
+    page.on("dialog", lambda dialog: dialog.accept())
+    await page.get_by_role("button", name="Delete Delete me").click()
+    await expect(page.locator("#threads")).not_to_contain_text("Delete me")
+    await expect(page.locator(".run")).to_have_count(0)
+
+
+async def test_the_theme_can_be_switched_and_stays(page: Page) -> None:
+    paper = "() => getComputedStyle(document.body).backgroundColor"
+    light = await page.evaluate(paper)
+    await page.get_by_role("button", name="Switch between light and dark").click()
+    dark = await page.evaluate(paper)
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(19, 20, 23)")
+    await page.reload()
+    assert await page.evaluate(paper) == dark
+    await page.get_by_role("button", name="Switch between light and dark").click()
+    assert await page.evaluate(paper) == light
+
+
 async def test_hostile_content_is_inert_and_no_request_leaves_the_page(
     page: Page, served: Served
 ) -> None:

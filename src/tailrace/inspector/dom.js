@@ -24,6 +24,10 @@ export function seconds(milliseconds) {
   return `${(milliseconds / 1000).toFixed(milliseconds < 10_000 ? 1 : 0)} s`;
 }
 
+export function dollars(cost) {
+  return cost === 0 ? "$0" : `$${cost.toFixed(cost < 0.01 ? 5 : 3)}`;
+}
+
 /** The words of an input in any of the shapes in which clients send it. */
 export function inputText(input) {
   if (input === undefined || input === null) return "";

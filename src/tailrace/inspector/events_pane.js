@@ -3,6 +3,13 @@
 import { el, setText } from "./dom.js";
 
 const ROW = 22;
+const texts = new WeakMap(); // event → its JSON in lower case, for the filter
+
+function textOf(event) {
+  let text = texts.get(event);
+  if (text === undefined) texts.set(event, (text = JSON.stringify(event).toLowerCase()));
+  return text;
+}
 
 export class EventsPane {
   constructor(node, client, formats, select) {
@@ -35,7 +42,7 @@ export class EventsPane {
     if (session === undefined || this.format.value !== "task") return;
     const words = this.filter.value.trim().toLowerCase();
     const events = upTo === undefined ? session.events : session.events.slice(0, upTo);
-    this.shown = words === "" ? events : events.filter(({ event }) => JSON.stringify(event).toLowerCase().includes(words));
+    this.shown = words === "" ? events : events.filter(({ event }) => textOf(event).includes(words));
     setText(this.count, `${this.shown.length} of ${session.events.length} events`);
     this.space.style.height = `${this.shown.length * ROW}px`;
     this.#paint();
@@ -47,9 +54,10 @@ export class EventsPane {
     const rows = [];
     for (let n = first; n < last; n += 1) {
       const { event, seq } = this.shown[n];
-      const { type, sequence_number: _, ...rest } = event;
+      const { type, sequence_number: _, task_id, item_id, ...rest } = event;
+      const shown = JSON.stringify({ ...rest, item_id, task_id }); // ids last: they are long
       const row = el("button", { type: "button", class: "event", role: "listitem", onclick: () => this.select(seq) },
-        el("span", { class: "n" }, String(seq)), el("span", { class: "t" }, type.replace(/^task\./, "")), el("span", { class: "d" }, JSON.stringify(rest).slice(0, 300)));
+        el("span", { class: "n" }, String(seq)), el("span", { class: "t" }, type.replace(/^task\./, "")), el("span", { class: "d" }, shown.slice(0, 300)));
       row.style.top = `${n * ROW}px`;
       rows.push(row);
     }

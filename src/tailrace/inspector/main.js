@@ -155,8 +155,13 @@ async function openThread(id, startFrom = undefined, untils = new Map()) {
   loadThreads();
 }
 
+let chainsShown = 0;
 async function loadThread(newest) {
+  const id = threadId;
+  const before = chainsShown;
   const found = await guarded(() => client.request("GET", `threads/${encodeURIComponent(threadId)}`)).catch(() => undefined);
+  // The reader has gone elsewhere meanwhile: to another thread, another branch, or another event.
+  if (id !== threadId || (newest === undefined && (before !== chainsShown || scrub !== undefined))) return;
   threadRuns = found?.runs ?? [];
   const byRun = new Map(threadRuns.map((run) => [run.run_id, run]));
   const shown = [];
@@ -171,6 +176,7 @@ async function loadThread(newest) {
 
 function showChain(runIds, untils = new Map()) {
   chain = runIds;
+  chainsShown += 1;
   for (const [runId, { session }] of sessions) {
     if (!chain.includes(runId) || session.until !== untils.get(runId)) {
       session.stop();
@@ -200,7 +206,21 @@ function changed(session, { event, reset }) {
   if (entry === undefined) return;
   if (reset) entry.view.rebuild(session.state);
   else if (event !== undefined) entry.view.touch(event, session.events.at(-1).at);
+  if (session.status.kind === "ended" && !entry.listed) {
+    entry.listed = true;
+    refreshRuns();
+  }
   dirty.add(session.runId);
+  schedule();
+}
+
+/** A run has ended: the lists show its status, and the timeline its length. */
+async function refreshRuns() {
+  const id = threadId;
+  const found = await client.request("GET", `threads/${encodeURIComponent(id)}`).catch(() => undefined);
+  if (found !== undefined && id === threadId) threadRuns = found.runs;
+  await loadThreads();
+  dirty.add("panes");
   schedule();
 }
 
@@ -261,7 +281,7 @@ function showStream() {
     forked: "fork",
     failed: session.status.message,
   }[kind];
-  const resumed = session.resumedFrom !== undefined && kind !== "cut" ? ` · resumed after ${session.resumedFrom}` : "";
+  const resumed = session.resumedFrom !== undefined && kind !== "cut" ? ` · resumed after seq ${session.resumedFrom}` : "";
   setText(byId("stream-text"), `${words} · seq ${session.seq} · ${session.missed} missed${resumed}`);
   dot.dataset.kind = kind;
   cut.disabled = kind === "ended" || kind === "forked" || kind === "failed";
@@ -283,10 +303,15 @@ function showPanes() {
     paneTimer = undefined;
     const { session: now } = sessions.get(selected) ?? {};
     if (now === undefined) return;
-    if (tab === "timeline") showTimeline(byId("pane-timeline"), now, selectItem);
+    if (tab === "timeline") showTimeline(byId("pane-timeline"), now, selectItem, lengthOf(now.runId));
     else if (tab === "events") eventsPane.show(now, scrub);
     else showState(now);
   }, 200);
+}
+
+function lengthOf(runId) {
+  const run = threadRuns.find((each) => each.run_id === runId);
+  return typeof run?.ended_at === "number" ? run.ended_at - run.created_at : undefined;
 }
 
 function selectItem(key) {
@@ -345,9 +370,28 @@ function showThreads() {
         el("button", { type: "button", "aria-current": each.thread_id === threadId ? "true" : undefined, onclick: () => { openThread(each.thread_id); showPane("chat"); } },
           el("span", { class: "mark", "data-status": each.status, title: each.status, "aria-label": each.status }, MARKS[each.status] ?? "·"),
           el("span", { class: "title" }, each.title || each.thread_id),
-          el("span", { class: "sub" }, `${each.agent} · ${each.runs} ${each.runs === 1 ? "run" : "runs"}`)))),
+          el("span", { class: "sub" }, `${each.agent} · ${each.runs} ${each.runs === 1 ? "run" : "runs"}`)),
+        el("button", { type: "button", class: "delete", title: "Delete", "aria-label": `Delete ${each.title || each.thread_id}`, onclick: () => deleteThread(each) }, "×"),
+        each.thread_id === threadId ? runList() : undefined)),
   );
   byId("no-threads").hidden = shown.length > 0;
+}
+
+/** The runs of the thread that is shown, if it has branches or several turns. */
+function runList() {
+  if (threadRuns.length < 2) return undefined;
+  return el("ol", { class: "runs" }, ...threadRuns.map((run, n) =>
+    el("li", {}, el("button", { type: "button", "aria-current": run.run_id === chain.at(-1) ? "true" : undefined, onclick: () => loadThread(run.run_id).then(showThreads) },
+      el("span", { class: "mark", "data-status": run.status, title: run.status, "aria-label": run.status }, MARKS[run.status] ?? "·"),
+      el("span", { class: "title" }, `Run ${n + 1}${typeof run.previous_seq === "number" ? ", fork" : chain.includes(run.run_id) ? "" : ", other branch"}`)))));
+}
+
+async function deleteThread(thread) {
+  if (!confirm(`Delete the thread “${thread.title || thread.thread_id}” with its runs?`)) return;
+  const done = await guarded(() => client.request("DELETE", `threads/${encodeURIComponent(thread.thread_id)}`));
+  if (done === undefined) return;
+  if (thread.thread_id === threadId) await openThread(newThread(), []);
+  else await loadThreads();
 }
 
 // --- controls ----------------------------------------------------------------------------------
@@ -401,8 +445,9 @@ function wire() {
     else session.follower.cut();
   });
   byId("theme").addEventListener("click", () => {
-    const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
-    document.documentElement.dataset.theme = dark ? "light" : "dark";
+    const { dataset } = document.documentElement;
+    const dark = (dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+    dataset.theme = dark ? "light" : "dark";
     localStorage.setItem("tailrace-theme", document.documentElement.dataset.theme);
   });
   byId("new").addEventListener("click", () => {
@@ -410,6 +455,11 @@ function wire() {
     showPane("chat");
     message.focus();
   });
+  const find = () => {
+    showPane("threads");
+    byId("search").focus();
+  };
+  byId("find").addEventListener("click", find);
   byId("search").addEventListener("input", showThreads);
   byId("seq").addEventListener("input", (event) => moveTo(Number(event.target.value)));
   byId("back").addEventListener("click", () => moveTo((scrub ?? Number(byId("seq").max)) - 1));
@@ -427,8 +477,7 @@ function wire() {
   document.addEventListener("keydown", (event) => {
     if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();
-      showPane("threads");
-      byId("search").focus();
+      find();
     } else if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "")) {
       event.preventDefault();
       message.focus();

@@ -18,14 +18,18 @@ export class Markdown {
     this.source = "";
   }
 
+  /** Forget what is shown, so that the next `update` builds all of it: its citations changed. */
+  reset() {
+    this.node.replaceChildren();
+    this.closed = 0;
+    this.tail = undefined;
+    this.source = "";
+  }
+
   /** Show this text; an append builds only what is new. */
   update(source) {
     if (source === this.source) return;
-    if (!source.startsWith(this.source.slice(0, this.closed))) {
-      this.node.replaceChildren();
-      this.closed = 0;
-      this.tail = undefined;
-    }
+    if (!source.startsWith(this.source.slice(0, this.closed))) this.reset();
     this.source = source;
     const boundary = lastBoundary(source, this.closed);
     this.tail?.remove();

@@ -5,7 +5,7 @@
  * again while a run streams; `rebuild` is for time travel.
  */
 
-import { el, inputText, seconds, setText } from "./dom.js";
+import { dollars, el, inputText, seconds, setText } from "./dom.js";
 import { link, Markdown } from "./markdown.js";
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/;
@@ -32,6 +32,7 @@ export class RunView {
     this.children = new Map(); // task_id → container of a sub-agent's items
     this.times = new Map(); // key → {from, to}
     this.dirty = new Set();
+    this.dirtyTasks = new Set();
     this.drafts ??= new Map(); // what the reader typed into a card
     this.items.replaceChildren();
     this.cards.replaceChildren();
@@ -51,8 +52,9 @@ export class RunView {
         this.times.set(key, time);
       }
     }
-    this.dirty.add(`${event.task_id}:`);
-    if (event.call_id !== undefined) this.dirty.add(`call ${event.call_id}`);
+    this.dirtyTasks.add(event.task_id);
+    const call = event.call_id === undefined ? undefined : this.calls.get(`${event.task_id}:${event.call_id}`);
+    if (call !== undefined) this.dirty.add(call.key); // progress names the call, not its place
     if (event.type === "task.attempt") this.dirty.add("all");
   }
 
@@ -66,7 +68,7 @@ export class RunView {
 
   /** Bring the page up to the state: only what events touched. */
   flush(state) {
-    if (this.dirty.size === 0) return;
+    if (this.dirty.size === 0 && this.dirtyTasks.size === 0) return;
     const all = this.dirty.has("all");
     const [rootId] = state.taskIds;
     if (rootId === undefined) return;
@@ -74,26 +76,27 @@ export class RunView {
     const root = state.fields(rootId);
     setText(this.asked, inputText(root.input));
     this.asked.hidden = this.asked.textContent === "";
+    const known = new Set();
     for (const taskId of state.taskIds) {
-      if (!all && ![...this.dirty].some((key) => key.startsWith(`${taskId}:`))) continue;
+      if (!all && !this.dirtyTasks.has(taskId)) continue;
       const container = this.#container(state, taskId, rootId);
       if (container === undefined) continue;
-      const known = new Set();
       for (const index of state.indexes(taskId)) {
         const key = `${taskId}:${index}`;
         known.add(key);
         if (all || this.dirty.has(key) || !this.views.has(key)) this.#item(state, taskId, index, container);
       }
-      for (const [key, view] of this.views) {
-        // An attempt that was given up: its items leave the answer.
-        if (key.startsWith(`${taskId}:`) && !known.has(key)) {
-          view.node.remove();
-          this.views.delete(key);
-        }
-      }
       this.#fields(state.fields(taskId), container, taskId === rootId);
     }
+    for (const [key, view] of all ? this.views : []) {
+      // An attempt that was given up: its items leave the answer.
+      if (!known.has(key)) {
+        view.node.remove();
+        this.views.delete(key);
+      }
+    }
     this.dirty.clear();
+    this.dirtyTasks.clear();
     this.#foot(root);
   }
 
@@ -169,8 +172,10 @@ export class RunView {
     const call = this.calls.get(`${task.task_id}:${request.call_id}`);
     const approval = request.kind === "approval";
     const title = request.message ?? (approval ? `Approve ${call?.tool ?? "this call"}?` : "The agent asks for an answer.");
-    const value = el("textarea", { rows: approval ? 4 : 2, "aria-label": approval ? "Arguments" : "Answer" });
-    if (approval) value.value = pretty(call?.text ?? "");
+    const arguments_ = approval ? pretty(call?.text ?? "") : "";
+    const rows = Math.min(12, Math.max(2, arguments_.split("\n").length));
+    const value = el("textarea", { rows, "aria-label": approval ? "Arguments" : "Answer" });
+    value.value = arguments_;
     const answer = (body) => {
       card.querySelectorAll("button").forEach((button) => (button.disabled = true));
       this.actions.answer(this.runId, { request_id: request.id, ...body });
@@ -204,7 +209,7 @@ export class RunView {
     const words = [];
     if (usage !== undefined) {
       words.push(`${usage.input_tokens + usage.output_tokens} tokens`);
-      if (usage.cost !== undefined) words.push(`$${usage.cost.toFixed(usage.cost < 0.01 ? 5 : 3)}`);
+      if (usage.cost !== undefined) words.push(dollars(usage.cost));
     }
     // An answer that is only the structured output is shown once, as that.
     const output = root.structured_output === undefined ? undefined : JSON.stringify(root.structured_output.value);
@@ -225,12 +230,12 @@ export class RunView {
     const button = (label, action) => el("button", { type: "button", class: "link", onclick: action }, label);
     const tools = el("div", { class: "tools" });
     if (this.past !== undefined) {
-      tools.append(button("⑂ Fork here", () => this.actions.fork(root, this.past)), el("span", { class: "usage" }, `after event ${this.past}`));
+      tools.append(button("⇗ Fork here", () => this.actions.fork(root, this.past)), el("span", { class: "usage" }, `after event ${this.past}`));
     } else if (root.status in ENDED) {
       tools.append(
         button("⟳ Regenerate", () => this.actions.regenerate(root)),
         button("✎ Edit", () => this.actions.edit(root)),
-        button("⑂ Fork here", () => this.actions.fork(root)),
+        button("⇗ Fork here", () => this.actions.fork(root)),
       );
     } else tools.append(button("■ Stop", () => this.actions.stop(this.runId)));
     if (words.length > 0) tools.append(el("span", { class: "usage" }, words.join(" · ")));
@@ -292,8 +297,7 @@ class MessageView {
       // A marker counts when the server has annotated it, so nothing in the text can forge it.
       if (part.numbers.size !== part.shown) {
         part.shown = part.numbers.size;
-        part.markdown.source = part.markdown.source.slice(0, part.markdown.closed);
-        part.markdown.update(" ");
+        part.markdown.reset();
       }
       part.markdown.update(block.text);
     } else part.update(block);
@@ -328,6 +332,7 @@ function citation(number, taskId, actions) {
 
 class CallView {
   constructor(item, taskId, key) {
+    this.key = key;
     this.tool = item.name;
     this.name = el("span", { class: "name" }, item.name);
     this.short = el("span", { class: "short mono muted clip" });

@@ -85,8 +85,9 @@ export class RunSession {
   /** While cut: ask now and then how far the run has come. */
   async #count() {
     while (this.status.kind === "cut") {
-      const seq = await lastSeq(this.client, this.runId);
-      if (this.status.kind !== "cut") return;
+      const found = await this.client.request("GET", `threads/${encodeURIComponent(this.root?.thread_id ?? "")}`).catch(() => undefined);
+      const seq = found?.runs.find((run) => run.run_id === this.runId)?.last_seq;
+      if (this.status.kind !== "cut") break;
       if (seq !== undefined) this.waiting = Math.max(0, seq - this.seq);
       this.changed(this, {});
       await new Promise((resolve) => setTimeout(resolve, 700));
@@ -107,23 +108,4 @@ export class RunSession {
   stop() {
     this.follower.stop();
   }
-}
-
-/** The number of a run's last event: the snapshot's, of a stream that is dropped at once. */
-async function lastSeq(client, runId) {
-  return new Promise((resolve) => {
-    const probe = client.follow(runId, {
-      snapshot: true,
-      onFrame: (frame) => {
-        probe.stop();
-        resolve(frame.sequence_number);
-      },
-      onStatus: (status) => {
-        if (status.kind === "failed" || status.kind === "waiting") {
-          probe.stop();
-          resolve(undefined);
-        }
-      },
-    });
-  });
 }
