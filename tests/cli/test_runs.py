@@ -271,7 +271,7 @@ def test_the_doctor_checks_an_application_and_a_server(folder: Path) -> None:
             "not buffered",
         ):
             assert words in done.stdout
-        assert "secret" not in done.stdout
+        assert "very-secret" not in done.stdout
 
 
 def test_a_server_with_keys_wants_a_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ from tailrace.testing.simulator import Simulator
 from tests import forked
 from tests.runtime.agent_crashing import RUN, application
 
-SLOW = 3.0
-"""Words a second, so that a test can stop in the middle of a text."""
+SLOW = 0.01
+"""Words a second: a text is at its first word until the test stops it."""
 
 LONG = "word " * 100
 

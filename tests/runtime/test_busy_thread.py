@@ -20,7 +20,7 @@ from tailrace.runtime.run import Run
 
 @asynccontextmanager
 async def running(path: Path, **options: Any) -> AsyncIterator[Tailrace]:
-    agent = Agent("a", model=Scripted([think("word " * 100, pace=3)], [say("Sunny.")]))
+    agent = Agent("a", model=Scripted([think("word " * 100, pace=0.01)], [say("Sunny.")]))
     quick = Agent("quick", model=Scripted([say("Sunny.")]))
     app = Tailrace([agent, quick], database=path / "log.db", **options)
     async with app.running(), asyncio.timeout(120):
@@ -61,7 +61,7 @@ async def test_a_second_run_of_a_thread_interrupts_the_first(tmp_path: Path) -> 
 
 
 def test_a_server_refuses_the_second_run_with_409(tmp_path: Path) -> None:
-    agent = Agent("a", model=Scripted([think("word " * 100, pace=3)]))
+    agent = Agent("a", model=Scripted([think("word " * 100, pace=0.01)]))
     app = Tailrace([agent], database=tmp_path / "log.db", busy_thread="reject")
     with TestClient(app, base_url="http://localhost") as client:
         body = {"agent": "a", "input": "?", "thread_id": "t"}
@@ -88,7 +88,7 @@ async def queueing(path: Path, **options: Any) -> AsyncIterator[tuple[Tailrace, 
 
     agent = Agent("a", model=Scripted(answer), tools=[look], busy_thread="queue")
     app = Tailrace([agent], database=path / "log.db", **options)
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         try:
             yield app, go
         finally:
@@ -177,9 +177,9 @@ async def test_a_queued_run_begins_in_another_process_after_a_crash(tmp_path: Pa
 
 @pytest.mark.parametrize("busy", ["queue", "reject", "interrupt"])
 async def test_of_runs_created_at_the_same_moment_one_is_first(tmp_path: Path, busy: Any) -> None:
-    agent = Agent("a", model=Scripted([think("word " * 100, pace=3)]), busy_thread=busy)
+    agent = Agent("a", model=Scripted([think("word " * 100, pace=0.01)]), busy_thread=busy)
     app = Tailrace([agent], database=tmp_path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         starts = [app.start("a", "?", thread="t") for _ in range(4)]
         found = await asyncio.gather(*starts, return_exceptions=True)
         refused = [one for one in found if isinstance(one, ThreadBusy)]

@@ -187,7 +187,7 @@ async def reach(run: Run, found: Callable[[Any], bool]) -> None:
     raise AssertionError("the run ended before")
 
 
-SLOW = say("word " * 100, pace=3.0)
+SLOW = say("word " * 100, pace=0.01)
 
 
 def circle(first: Any, second: Any) -> Agent:

@@ -141,7 +141,7 @@ async def test_a_run_that_is_recovered_keeps_its_summary(tmp_path: Path) -> None
         def stream(self, request: Request) -> Any:
             found = super().stream(request)
             if request.instructions is None and len(self.sent) > 3:
-                return Scripted([say("word " * 100, pace=3.0)]).stream(request)
+                return Scripted([say("word " * 100, pace=0.01)]).stream(request)
             return found
 
     slow = Agent("a", model=Slow(), memory=SHORT)

@@ -196,7 +196,7 @@ async def test_a_function_can_be_a_sub_agent(tmp_path: Path) -> None:
 
 
 async def test_a_child_can_be_cancelled_alone_and_its_caller_reads_it(tmp_path: Path) -> None:
-    child = Agent("child", model=Scripted([say("word " * 100, pace=3)]))
+    child = Agent("child", model=Scripted([say("word " * 100, pace=0.01)]))
     model = Scripted([call("child", prompt="?"), call("get_weather", city="P")], [say("Without.")])
     async with running(
         tmp_path, Agent("a", model=model, tools=[child.as_tool(), get_weather])
@@ -300,7 +300,7 @@ async def test_a_tool_may_ask_several_agents(tmp_path: Path) -> None:
 async def test_a_tool_that_asked_an_agent_when_its_worker_was_lost_is_interrupted(
     tmp_path: Path,
 ) -> None:
-    child = Agent("child", model=Scripted([say("word " * 100, pace=3)]))
+    child = Agent("child", model=Scripted([say("word " * 100, pace=0.01)]))
 
     @tool
     async def compare(ctx: Context) -> str:

@@ -129,7 +129,7 @@ async def test_a_loop_of_your_own_has_the_same_spans(
     made = telemetry._Instruments(kept, kept, kept, "ERROR")
     monkeypatch.setattr(telemetry, "_instruments", lambda: made)
     app = Tailrace({"mine": own_loop}, tmp_path / "log.db")
-    async with app.running(), asyncio.timeout(20):
+    async with app.running(), asyncio.timeout(120):
         run = await app.start("mine", "Where is it?", thread="t")
         assert (await run.result()).status == "completed"
     mine = "invoke_agent mine"
