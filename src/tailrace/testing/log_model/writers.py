@@ -24,12 +24,15 @@ from tailrace.core.events import (
 )
 from tailrace.core.fold import State
 from tailrace.ports import Batch, Letter, NewRun
+from tailrace.runtime.work_clock import WorkClock
 from tailrace.testing.log_model.expected import ExpectedRun
 from tailrace.testing.log_model.processes import ModelSetup, Processes
 from tailrace.testing.strategies import values
 
 MAX_RUNS = 4
 HOUR = 3600.0
+BEGUN = b'{"begun":{"at":1.0,"waited":0.0}}'
+"""The private part of `task.in_progress` when the clock shows 1 s."""
 
 Kind = Literal["next", "duplicate", "stale", "future", "hole", "altered", "unknown"]
 KINDS: tuple[Kind, ...] = (
@@ -194,6 +197,7 @@ class Writers(Processes):
             for public in run.publics:
                 state.absorb(decode_event(public))
             emitter = self.writer.pipeline.writer(run.run_id, epoch, state)
+            emitter.clock = WorkClock(state, now=lambda: 1.0)
             events: list[Event] = [
                 Notice(task_id=run.run_id, message=f"{next(self._texts)}: {text}") for text in texts
             ]
@@ -204,12 +208,13 @@ class Writers(Processes):
             for event in events:
                 emitter.emit(event)
             publics = [encode_event(recorded(one, n)) for n, one in enumerate(events, run.last + 1)]
+            privates = [BEGUN if isinstance(one, TaskInProgress) else b"" for one in events]
             batch = Batch(
                 run_id=run.run_id,
                 epoch=epoch,
                 first_seq=run.last + 1,
                 publics=publics,
-                privates=[b""] * len(publics),
+                privates=privates,
                 ended=end,
             )
             try:
