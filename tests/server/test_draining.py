@@ -156,7 +156,7 @@ def test_a_second_signal_ends_the_wait(tmp_path: Path) -> None:
             lines = stream.iter_lines()
             assert any("task.notice" in line for line in lines)
             process.send_signal(signal.SIGTERM)
-            while httpx.post(f"{url}/runs", json={"agent": "unknown"}).status_code != 503:
+            while httpx.get(f"{url}/ready").status_code != 503:
                 pass
             process.send_signal(signal.SIGTERM)
             assert process.wait() == 0
