@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from tailrace.settings import SETTINGS
@@ -33,9 +34,14 @@ def test_the_image_runs_without_root_and_asks_whether_it_is_ready() -> None:
             assert f"!{one}\n" in FILES[".dockerignore"], one
 
 
-def test_the_image_pins_the_drivers_that_the_compose_file_needs() -> None:
+def test_the_image_pins_everything_that_the_package_needs() -> None:
     pins = (ROOT / "requirements" / "server.txt").read_text(encoding="utf-8")
-    for package in ("asyncpg", "redis", "openai", "anthropic", "mcp", "hatchling"):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    named = re.findall(r"[a-z-]+", extras["all"][0].partition("[")[2])
+    assert {*named, "all"} == set(extras)
+    wanted = [*project["dependencies"], *(one for name in named for one in extras[name])]
+    for package in ("hatchling", *(re.split(r"[\[>;]", one)[0] for one in wanted)):
         assert re.search(rf"^{package}(\[\w+\])?==", pins, re.MULTILINE), package
 
 

@@ -106,6 +106,7 @@ def test_each_setting_works_in_the_file_and_as_a_variable() -> None:
         "log_format": "json",
         "log_level": "info",
         "access_log": "yes",
+        "metrics": "[::1]:9464",
         "host": "::1",
         "port": "0",
         "insecure": "true",

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from tailrace.runtime.runs import Runs
 from tailrace.server.auth import ApiKeys, Authenticate
 from tailrace.server.guard import failure
 from tailrace.server.limits import ServerLimits
+from tailrace.server.metrics import registry, served
 from tailrace.server.origins import checked_hosts, checked_origins
 from tailrace.server.run_stream import run_frames
 from tailrace.server.server import Server
@@ -294,6 +295,16 @@ class Tailrace:
                     if isinstance(agent, Agent):
                         await agent.close()
                 self._runs = self._server = None
+
+    @contextmanager
+    def metrics(self) -> Iterator[str | None]:
+        """Show the numbers of this process at the address of the setting `metrics`; its URL."""
+        if self.settings["metrics"] is None or self._server is None:
+            yield None
+            return
+        found = registry(self.runs, self._server.connections)
+        with served(found, *self.settings["metrics"]) as url:
+            yield url
 
     async def drain(self) -> None:
         """Accept no new runs, let the running ones finish for `grace`, then end all streams.

@@ -106,7 +106,15 @@ def _choice(*words: str) -> Kind:
     return Kind(read, f"one of {', '.join(words)}", "WORD")
 
 
+def _address(value: Any) -> tuple[str, int]:
+    host, _, port = _text(value).rpartition(":")
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError
+    return host.strip("[]"), int(port)
+
+
 TEXT = Kind(_text, "a text", "TEXT")
+ADDRESS = Kind(_address, "an address; write 127.0.0.1:9464", "HOST:PORT")
 DURATION = Kind(_seconds, "a duration; write 90s, 15m, 12h, 30d or 52w", "DURATION")
 MAYBE = Kind(
     _seconds_or_none, "a duration; write 90s, 15m, 12h, 30d or 52w, or none", "DURATION|none"
@@ -307,6 +315,14 @@ SETTINGS = {
             in_code=False,
         ),
         Setting(
+            name="metrics",
+            kind=ADDRESS,
+            help="Where a worker shows its numbers to Prometheus, without a key: 127.0.0.1:9464. A "
+            "server has them at `GET /metrics`.",
+            commands=("worker",),
+            in_code=False,
+        ),
+        Setting(
             name="host",
             kind=TEXT,
             default="127.0.0.1",
@@ -451,6 +467,8 @@ def as_text(setting: Setting, value: Any) -> str:
         return f"{value.total_seconds():g}s"
     if isinstance(value, bool):
         return str(value).lower()
+    if setting.kind is ADDRESS:
+        return "{}:{}".format(*value)
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(sorted(map(str, value))) or "empty"
     if isinstance(value, str | int | Path):

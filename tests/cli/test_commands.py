@@ -68,16 +68,19 @@ def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: 
     (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
     with (
         running("serve", "mine:app", "--port", "0", "--no-worker", cwd=tmp_path) as serving,
-        running("worker", "mine:app", cwd=tmp_path) as working,
+        running("worker", "mine:app", "--metrics", "127.0.0.1:0", cwd=tmp_path) as working,
     ):
         assert serving.stdout is not None
         assert working.stdout is not None
         found = re.search(r"http://\S+", serving.stdout.readline())
         assert found
-        assert "works" in working.stdout.readline()
+        numbers = re.search(r"works .* at (http://\S+)", working.stdout.readline())
+        assert numbers
         request = {"model": "weather", "input": "?"}
         answer = httpx.post(f"{found[0]}/v1/responses", json=request, timeout=30).json()
         assert answer["status"] == "completed"
+        page = httpx.get(numbers[1]).text
+        assert 'tailrace_runs_ended_total{status="completed"} 1.0' in page
         working.send_signal(signal.SIGTERM)
         assert working.wait() == 0
 

@@ -94,8 +94,10 @@ def _reload(flags: Mapping[str, Any]) -> None:
 async def _work(app: Any) -> None:
     stop = on_stop_signal(app)
     async with app.running():
-        say("Tailrace works on waiting runs  (Ctrl-C stops it)")
-        await stop.wait()
+        with app.metrics() as url:
+            shown = f"; numbers at {url}" if url else ""
+            say(f"Tailrace works on waiting runs{shown}  (Ctrl-C stops it)")
+            await stop.wait()
 
 
 async def _announce(url: str) -> bool:

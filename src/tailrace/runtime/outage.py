@@ -40,6 +40,8 @@ class Outage:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._failed = 0
+        self.count = 0
+        """How often the store went away."""
         self._stopped = False
         self._logged_at = -QUIET_SECONDS
 
@@ -56,6 +58,7 @@ class Outage:
     def _begin(self, why: str) -> None:
         self._failed += 1
         if self._task is None and not self._stopped:
+            self.count += 1
             self._task = self._loop.create_task(self._watch(why), name="store's outage")
 
     async def stop(self) -> None:

@@ -22,6 +22,7 @@ from tailrace.core.events import Event, Private, Recorded, is_end, recorded
 from tailrace.core.fold import State
 from tailrace.ports import Batch, Blobs, Bus, EventLog, Mirror
 from tailrace.runtime import crash_points
+from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.offload import build
 from tailrace.runtime.store_retry import FIRST_PAUSE, LONGEST_PAUSE, passing
 from tailrace.runtime.telemetry import Operation
@@ -238,12 +239,18 @@ class Pipeline:
     """
 
     def __init__(
-        self, log: EventLog, bus: Bus, patience: float = 0.0, mirror: Mirror | None = None
+        self,
+        log: EventLog,
+        bus: Bus,
+        patience: float = 0.0,
+        mirror: Mirror | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._log = log
         self._bus = bus
         self._mirror = mirror
         self._patience = patience
+        self._metrics = metrics or Metrics()
         # By writer, not by run: a writer that lost its run may exist beside its successor.
         self._dirty: dict[Emitter, None] = {}
         self._resting: dict[Emitter, asyncio.TimerHandle] = {}
@@ -316,6 +323,8 @@ class Pipeline:
                         self._mirror.show(emitter.run_id, events)
                     crash_points.point("publish.after")
                     emitter.written(batch.last_seq)
+                    if batch.ended:
+                        self._metrics.runs_ended[_status(events[-1])] += 1
                     if len(events) >= FAST_EVENTS and not emitter.awaited:
                         self._rest(emitter)
                 elif away and passing(failure):
@@ -330,9 +339,21 @@ class Pipeline:
     async def _append(self, batches: list[Batch]) -> tuple[list[Exception | None], bool]:
         """The store's answer to each batch, and whether the call itself failed."""
         crash_points.point("append.before")
+        begun = time.monotonic()
         try:
             answers = await self._log.append(batches)
         except Exception as error:  # noqa: BLE001  # the writers must get any error
             return [error] * len(batches), True
         crash_points.point("append.after")
+        events = sum(
+            len(batch.publics)
+            for batch, failure in zip(batches, answers, strict=True)
+            if not failure
+        )
+        self._metrics.flushed(events, time.monotonic() - begun)
         return answers, False
+
+
+def _status(end: Recorded) -> str:
+    """The status of a run after its last event: `task.failed` is failed."""
+    return str(end.event.__struct_config__.tag).rpartition(".")[2]

@@ -35,6 +35,7 @@ from tailrace.runtime.busy_thread import BusyThread, next_place
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.fanout import Streams
 from tailrace.runtime.follow import Look, Reader, look_at
+from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.quota import RunQuota
@@ -69,7 +70,7 @@ class Runs:
 
     __slots__ = (
         *("_busy_thread", "_draining", "_found", "_lease", "_new_id", "_now", "_pipeline"),
-        *("_quota", "agents", "bus", "name", "outage", "owner", "reader", "retention"),
+        *("_quota", "agents", "bus", "metrics", "name", "outage", "owner", "reader", "retention"),
         *("started", "store", "streams", "worker"),
     )  # an open stream keeps its view
 
@@ -94,10 +95,11 @@ class Runs:
         self.store = store = watched(store, self.outage)
         self.bus = bus
         self.agents = agents
+        self.metrics = metrics = Metrics()
         self.name = f"tailrace_{new_id()}"
         self.reader = Reader(store, bus)
         self.streams = Streams(self.reader)
-        self._pipeline = Pipeline(store, bus, patience=AWAY_SECONDS, mirror=mirror)
+        self._pipeline = Pipeline(store, bus, patience=AWAY_SECONDS, mirror=mirror, metrics=metrics)
         self._lease = lease
         self.worker: Worker | None = None
         self.retention = Retention(store, keep_events=keep_events, keep_runs=keep_runs)
@@ -111,6 +113,7 @@ class Runs:
                 lease=lease,
                 max_runs=max_runs,
                 max_attempts=max_attempts,
+                metrics=metrics,
             )
         self._busy_thread = busy_thread
         self._new_id = new_id
@@ -212,6 +215,7 @@ class Runs:
                 )
             except SeqConflict:
                 continue  # another run of the thread was created at the same moment
+        self.metrics.runs_started += 1
         crash_points.point("create.after")
         self._note(run_id)
         self.started = self.owner is not None

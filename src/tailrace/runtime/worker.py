@@ -23,6 +23,7 @@ from tailrace.runtime.claimed_run import ClaimedRun
 from tailrace.runtime.exits import ExitGuard
 from tailrace.runtime.inbox import Inputs
 from tailrace.runtime.log_fields import about, current_fields
+from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.store_retry import patiently
 from tailrace.runtime.watchdog import Watchdog
@@ -79,6 +80,7 @@ class Worker:
         poll: float = POLL_SECONDS,
         max_runs: int = MAX_RUNS,
         max_attempts: int = MAX_ATTEMPTS,
+        metrics: Metrics | None = None,
     ) -> None:
         self.name = name
         self._store = store
@@ -89,6 +91,7 @@ class Worker:
         self._poll = poll
         self._max_runs = max_runs
         self._max_attempts = max_attempts
+        self._metrics = metrics or Metrics()
         self._live: dict[str, ClaimedRun] = {}
         self._parked: dict[str, ClaimedRun] = {}
         self._going_on: set[str] = set()
@@ -208,6 +211,7 @@ class Worker:
         limit = min(max(free // 2, 1), CLAIM_AT_ONCE)
         agents, held = list(self._agents), list(self._live)
         claims = await self._store.claim(self.name, agents, self._lease, limit, held, free)
+        self._metrics.claims += len(claims)
         if claims:
             crash_points.point("claim.after")
             self._idle.clear()
@@ -317,6 +321,7 @@ class Worker:
         for live in held:
             # A run that ended meanwhile has no lease.
             if live.claim.run_id in lost and not live.has_ended:
+                self._metrics.lost_runs += 1
                 logger.warning("another worker has taken %s", live, extra=about(live.log_fields()))
                 live.lose()
 
@@ -401,6 +406,7 @@ class Worker:
             return
         agent = self._agents[claim.agent]
         if not live.is_new:
+            self._metrics.takeovers += claim.attempt > 1
             logger.warning("worker %s took over %s, attempt %d", self.name, live, claim.attempt)
         if is_last:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)

@@ -5,6 +5,8 @@ A body must be JSON: a browser asks before it sends JSON to another site.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -67,11 +69,13 @@ class Guard:
         *,
         origins: frozenset[str] = frozenset(),
         any_body: bool = False,
+        requests: Counter[tuple[str, str, int]] | None = None,
     ) -> None:
         self._app = app
         self._hosts = hosts
         self._origins = origins
         self._any_body = any_body
+        self._requests = requests if requests is not None else Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -86,6 +90,7 @@ class Guard:
                 send = allowing(origin[0], send)
             answer = self._refusal(scope) or self._preflight(scope)
             if answer is not None:
+                self._requests["", "", answer.status_code] += 1
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -169,6 +169,7 @@ class ResponsesSocket(Connection):
             self.writing_since = time.monotonic()
             await send({"type": "websocket.send", "text": data.decode()})
             self.writing_since = None
+            self._connections.sent_bytes += len(data)
 
 
 _LAST: dict[str, TailraceError] = {

@@ -7,6 +7,7 @@ chunk would pass through them. Here a response is sent after its handler has ret
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
@@ -35,13 +36,16 @@ class Router:
         routes: Sequence[Route],
         enter: Enter | None = None,
         sockets: Mapping[str, Callable[[], ASGIApp]] | None = None,
+        requests: Counter[tuple[str, str, int]] | None = None,
     ) -> None:
         """`enter` is awaited before a request is answered, and raises an error to refuse it.
 
-        `sockets` make the handler of each WebSocket, by path.
+        `sockets` make the handler of each WebSocket, by path. `requests` counts the answers by
+        method, route and status.
         """
         self._routes = routes
         self._sockets = sockets or {}
+        self._requests = requests if requests is not None else Counter()
         self._enter = enter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,10 +54,15 @@ class Router:
         if scope["type"] == "websocket":
             await self._connect(scope, receive, prefixed(root, send) if root else send)
             return
-        response = await self._response(scope, receive)
+        route, response = await self._response(scope, receive)
         if root and not scope["path"].removeprefix(root).startswith(BLOB_PATH):
             send = prefixed(root, send)
-        await response(scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        finally:
+            # Other methods and paths are what clients make up: without end.
+            method = scope["method"] if route else ""
+            self._requests[method, route, getattr(response, "status_code", 200)] += 1
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a WebSocket to its handler, after the same checks as for a request."""
@@ -72,7 +81,8 @@ class Router:
         if answer is not None:
             await deny(answer, scope, receive, send)
 
-    async def _response(self, scope: Scope, receive: Receive) -> ASGIApp:
+    async def _response(self, scope: Scope, receive: Receive) -> tuple[str, ASGIApp]:
+        """The path of the request's route, "" for none, and the response."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if len(path) > 1 and path.endswith("/"):
             scope = {**scope, "path": scope["path"].rstrip("/")}
@@ -82,20 +92,19 @@ class Router:
             if match is Match.FULL:
                 request = Request({**scope, **found}, receive)
                 refused = await self._admitted(request, route.path)
-                return refused or await _call(route.endpoint, request)
+                return route.path, refused or await _call(route.endpoint, request)
             if match is Match.PARTIAL:
                 allowed |= route.methods or set()
         if (refused := await self._admitted(Request(scope), None)) is not None:
-            return refused
+            return "", refused
         if not allowed:
-            return error_response(
-                404, NotFound.code, f"There is nothing at {path}; GET / lists the routes."
-            )
+            message = f"There is nothing at {path}; GET / lists the routes."
+            return "", error_response(404, NotFound.code, message)
         methods = ", ".join(sorted(allowed))
         message = f"{path} does not take {scope['method']}; use {methods}."
         response = error_response(405, "method_not_allowed", message)
         response.headers["allow"] = methods
-        return response
+        return "", response
 
     async def _admitted(self, request: HTTPConnection, route: str | None) -> Response | None:
         """None for a request that may pass, else its answer."""

@@ -64,8 +64,9 @@ class Server:
                 api.all_routes, api.has_keys = self.routes, auth is not None
         access = Access(runs, auth, limits, tickets)
         sockets = {path: make for api in apis for path, make in api.sockets().items()}
-        router = Router(self.routes, access.enter, sockets)
-        self.app = AccessLog(Guard(router, hosts, origins=origins))
+        requests = runs.metrics.requests
+        router = Router(self.routes, access.enter, sockets, requests)
+        self.app = AccessLog(Guard(router, hosts, origins=origins, requests=requests))
 
     def stop(self) -> None:
         """End all streams, and leave the runs to other servers."""

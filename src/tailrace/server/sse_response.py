@@ -73,11 +73,16 @@ class Connections:
     def __init__(self) -> None:
         self._open: set[Connection] = set()
         self._stopping = False
+        self.sent_bytes = 0
         self._none_open = asyncio.Event()
         self._none_open.set()
         self._check: asyncio.TimerHandle | None = None
         self._rechecked = time.monotonic()
         self._recheck: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        """The number of open streams."""
+        return len(self._open)
 
     def response(self, source: StreamSource) -> SseResponse:
         """A response that sends this source; `LimitReached` if the sender has too many."""
@@ -187,7 +192,7 @@ class Connection:
 class SseResponse(Connection):
     """Sends a stream until it ends, the client leaves or the server stops."""
 
-    __slots__ = ("_begun", "_source")
+    __slots__ = ("_begun", "_source", "status_code")
 
     def __init__(
         self, source: StreamSource, connections: Connections, sender: Visit | None = None
@@ -195,6 +200,7 @@ class SseResponse(Connection):
         super().__init__(connections, sender)
         self._source = source
         self._begun = False
+        self.status_code = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request; a HEAD request with the headers alone.
@@ -229,7 +235,9 @@ class SseResponse(Connection):
             if not isinstance(error, StorageBusy):  # `runtime.outage` logs an outage once
                 logger.warning("the stream of %s broke off: %s", self._source.name, error)
             if not self._begun:
-                await failure(error)(scope, receive, send)
+                refusal = failure(error)
+                self.status_code = refusal.status_code
+                await refusal(scope, receive, send)
                 return
         except OSError:
             return
@@ -280,6 +288,7 @@ class SseResponse(Connection):
         self.writing_since = time.monotonic()
         await send({"type": "http.response.body", "body": body, "more_body": more})
         self.writing_since = None
+        self._connections.sent_bytes += len(body)
         if len(body) >= SEND_BYTES:
             await asyncio.sleep(0)  # `send` waits only for a client that does not read
 

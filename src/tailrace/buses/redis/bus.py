@@ -90,7 +90,7 @@ class RedisBus:
         self._shards = [LocalBus() for _ in range(shards)]
         self._keys = [f"{prefix}:bus:{number}".encode() for number in range(shards)]
         self._complained = False
-        health = Health(name)
+        self._health = health = Health(name)
         self._writer = CommandWriter(Line(pool, patience), health)
         self.mirror = RedisMirror(self._writer.put, prefix) if mirror else None
         self._wake_key = f"{prefix}:bus:wake:{self._process}".encode()
@@ -169,6 +169,11 @@ class RedisBus:
             self._writer.put(("XADD", self._wake_key, "MAXLEN", 1, "*", "wake", ""))
             self._writer.put(("EXPIRE", self._wake_key, WAKE_SECONDS))
         return subscription
+
+    @property
+    def outages(self) -> int:
+        """How often Redis went away."""
+        return self._health.outages
 
     async def check(self) -> None:
         """Ping Redis on a new connection."""

@@ -65,10 +65,12 @@ class Health:
     def __init__(self, name: str) -> None:
         self._name = name
         self._away: set[str] = set()
+        self.outages = 0
 
     def away(self, who: str, why: Exception) -> None:
         """Note that a connection is lost."""
         if not self._away:
+            self.outages += 1
             logger.warning(
                 "Redis at %s is away (%s); readers read the log until it is back.",
                 self._name,

@@ -25,7 +25,7 @@ from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
 from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
-from tailrace.server import request_fields, schemas
+from tailrace.server import metrics, request_fields, schemas
 from tailrace.server.access import visit
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
@@ -86,6 +86,7 @@ class NativeApi(HttpApi):
     all_routes: list[Route]
     """The routes of every API of the server."""
     _documents: dict[str, Response] = {}
+    _registry: Any = None
 
     def routes(self) -> list[Route]:
         """The routes of PROTOCOL.md, section 13."""
@@ -95,6 +96,7 @@ class NativeApi(HttpApi):
             Route("/", self.index, methods=["GET"]),
             Route("/health", self.health, methods=["GET"]),
             Route("/ready", self.ready, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
             Route("/openapi.json", self.openapi, methods=["GET"]),
             Route("/inspector/{file}", self.page, methods=["GET"]),
             Route("/inspector/client/{file}", client_file, methods=["GET"]),
@@ -122,6 +124,7 @@ class NativeApi(HttpApi):
             "Tailrace is running.",
             "",
             "GET  /health, /ready               liveness; readiness",
+            "GET  /metrics                      numbers of this process for Prometheus",
             "GET  /agents                       the agents",
             'POST /runs {"agent": …, "input": …}  start a run',
             "GET  /runs/{id}                    the run as one object",
@@ -170,6 +173,17 @@ class NativeApi(HttpApi):
         if not ready:
             response.headers["retry-after"] = "1"
         return response
+
+    @operation(answers={200: {"text/plain": {"type": "string"}}})
+    async def metrics(self, request: Request) -> Response:
+        """The numbers of this process in the text format of Prometheus.
+
+        They have no names of runs, threads or principals. It needs the extra `metrics`.
+        """
+        if self._registry is None:
+            self._registry = metrics.registry(self.runs, self.connections)
+        body, media_type = metrics.page(self._registry, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 
     @operation(answers={200: OBJECT})
     async def openapi(self, request: Request) -> Response:
