@@ -132,6 +132,34 @@ def test_a_request_to_anthropic_says_all_of_it() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("schema", "is_form"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}, True),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"anyOf": [SCHEMA]}},
+                "$defs": {"A": {"type": "object", "properties": {}}},
+            },
+            True,
+        ),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, False),
+        ({"type": "object", "properties": {"a": {"type": "object"}}}, False),
+        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}}, False),
+        ({"type": "object", "properties": {"a": {}}}, False),
+    ],
+)
+def test_anthropic_gets_a_schema_that_it_takes_or_reads_it(schema: Any, is_form: bool) -> None:
+    request = Request(
+        input=FULL.input, instructions="Be brief.", output=OutputSchema(schema=schema)
+    )
+    body = anthropic_model.request_body("claude-opus-5", request)
+    assert list(messages_errors(body)) == []
+    assert ("output_config" in body) == is_form
+    assert ('"object"' in str(body["system"])) != is_form
+
+
 def test_anthropic_thinks_on_top_of_what_it_may_say_and_without_a_temperature() -> None:
     request = Request(input=[], effort="high", max_output_tokens=500, temperature=0.5)
     body = anthropic_model.request_body("m", request)

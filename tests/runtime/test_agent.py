@@ -472,3 +472,5 @@ def test_declarations_are_checked() -> None:
         Tailrace([Agent("a", model="gpt-5")])
     with pytest.raises(CallerError, match="output"):
         Agent("a", model=Scripted([say("x")]), output=object())
+    with pytest.raises(CallerError, match="no JSON object"):
+        Agent("a", model=Scripted([say("x")]), output=list[int])

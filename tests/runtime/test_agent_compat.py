@@ -19,8 +19,9 @@ from conformance.stories.documents import ANSWER, WEATHER
 from tailrace import Agent, Tailrace, ask_for_help, tool
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.view import whole_object
-from tailrace.models import Scripted, call, say, tries
+from tailrace.models import Scripted, call, open_model, say
 from tailrace.runtime.recovery import whole_state
+from tailrace.testing import Simulator
 from tests.runtime.test_agent_outcomes import Raw, response
 from tests.traces import FOLDER
 
@@ -212,10 +213,14 @@ async def test_the_answer_may_have_any_kind_of_type(
 ) -> None:
     wrong = ['{"city": "Paris", "people": [1]}', '{"city": "Paris"}', "[]"]
     right = '```json\n{"city": "Paris", "people": ["Ada"]}\n```'
-    model = Scripted(tries(*([say(text)] for text in wrong), [say(right)]))
-    agent = Agent("a", model=model, output=kind)
-    app = Tailrace([agent], database=tmp_path / "log.db")
-    async with app.running(), asyncio.timeout(120):
-        result = await (await app.start("a", "?")).result()
+    answers = [[say(text)] for text in (*wrong, right)]
+    async with Simulator(*answers) as provider, asyncio.timeout(120):
+        model = open_model("anthropic:claude-opus-5", base_url=provider.url, api_key="any")
+        agent = Agent("a", model=model, output=kind)
+        app = Tailrace([agent], database=tmp_path / "log.db")
+        async with app.running():
+            result = await (await app.start("a", "?")).result()
+        await model.close()
+    assert provider.refusals == []
     assert result.output == expected
     assert result.object["attempt"] == 4

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from tailrace.models.prices import Prices, list_price
 from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, conversation, with_options
@@ -99,7 +101,12 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         body["tool_choice"] = _choice(request)
     config: Json = {}
     if request.output is not None:
-        config["format"] = {"type": "json_schema", "schema": request.output.schema}
+        form = _form(request.output.schema)
+        if form is not None:
+            config["format"] = {"type": "json_schema", "schema": form}
+        else:
+            schema = msgspec.json.encode(request.output.schema).decode()
+            body["system"] = [*system, _text(f"Answer with JSON of this schema only: {schema}")]
     # Thinking excludes a forced tool, a temperature and `top_p`. The caller's demands win.
     forced = request.tools and request.tool_choice not in (None, "auto", "none")
     if "claude" in model and not _BY_BUDGET.search(model):
@@ -113,6 +120,31 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         body["temperature"] = request.temperature
         body["top_p"] = request.top_p
     return with_options(body, request.options)
+
+
+def _form(schema: Json) -> Json | None:
+    """The schema as Anthropic takes it; None if Anthropic has no words for it.
+
+    Every object is closed, and constraints on values move into descriptions.
+    """
+    from anthropic import transform_schema
+
+    if _has_open_object(schema):  # closed, it would allow no field at all
+        return None
+    try:
+        return transform_schema(schema)
+    except (ValueError, AssertionError):  # a schema without a type, or with several
+        return None
+
+
+def _has_open_object(node: Any) -> bool:
+    if isinstance(node, list):
+        return any(_has_open_object(one) for one in node)
+    if not isinstance(node, dict):
+        return False
+    if node.get("type") == "object" and node.get("additionalProperties", "properties" not in node):
+        return True
+    return any(_has_open_object(one) for one in node.values())
 
 
 def _adapt(body: Json, config: Json, request: Request, *, forced: bool) -> None:

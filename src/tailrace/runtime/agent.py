@@ -25,7 +25,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.memory import Memory
 from tailrace.runtime.model_call import PATIENT, Patience
 from tailrace.runtime.model_request import check_name
-from tailrace.runtime.output_types import OutputType
+from tailrace.runtime.output_types import declared_output
 from tailrace.runtime.sub_agents import AgentTool, ask_for_help
 from tailrace.runtime.takeover import begin_again
 from tailrace.runtime.task import Task
@@ -129,7 +129,7 @@ class Agent:
         self.input_guardrails = list(input_guardrails)
         self.output_guardrails = list(output_guardrails)
         self.citations = CITE if citations is True else citations
-        self.output = OutputType(output) if output is not None else None
+        self.output = declared_output(output) if output is not None else None
         self.patience = patience
         self.busy_thread = busy_thread
         self.settings: dict[str, Any] = {

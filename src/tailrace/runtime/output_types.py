@@ -80,6 +80,17 @@ class OutputType:
             raise InvalidOutput(f"{error}.") from error
 
 
+def declared_output(type_: Any) -> OutputType:
+    """The type of an agent's answer; providers take only objects."""
+    made = OutputType(type_)
+    if made.schema.schema.get("type") != "object":
+        raise CallerError(
+            f"`output` is {type_!r}, which is no JSON object. Providers take only objects: make it "
+            "a field of a msgspec Struct, a dataclass or a pydantic model."
+        )
+    return made
+
+
 def _without_fence(text: str) -> str:
     """JSON without the Markdown fence that some models put around it."""
     found = re.fullmatch(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", text, re.DOTALL)

@@ -94,6 +94,9 @@ def _numbers(request: Mapping[str, Any]) -> Iterator[str]:
             yield f"`{name}` is deprecated for this model."
 
 
+_BOUNDS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf")
+
+
 def _output(config: Json, model: str) -> Iterator[str]:
     effort, form = config.get("effort"), config.get("format")
     if effort is not None and effort not in _EFFORTS:
@@ -115,9 +118,21 @@ def _output(config: Json, model: str) -> Iterator[str]:
         yield from _loose("output_config.format.schema", form["schema"])
 
 
-def _loose(place: str, schema: Json) -> Iterator[str]:
-    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+def _loose(place: str, schema: Any) -> Iterator[str]:
+    """What a strict schema may not have, at any depth."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _loose(place, one)
+    if not isinstance(schema, dict):
+        return
+    kind = schema.get("type")
+    if kind == "object" and schema.get("additionalProperties") is not False:
         yield f"{place}: For 'object' type, 'additionalProperties' must be explicitly set to false"
+    bounds = [one for one in _BOUNDS if one in schema]
+    if kind in ("integer", "number") and bounds:
+        yield f"{place}: For '{kind}' type, properties {', '.join(bounds)} are not supported"
+    for one in schema.values():
+        yield from _loose(place, one)
 
 
 def _tool(place: str, tool: Any, names: list[str]) -> Iterator[str]:
