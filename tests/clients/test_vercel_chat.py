@@ -15,14 +15,14 @@ import uvicorn
 
 from tailrace.core import events as ev
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo, InputRequest, Message
+from tailrace.core.items import ErrorInfo, Message
 from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.vercel_ui.encoder import FORMAT
 from tests.effort import CUTS, sample
 from tests.node import run_node
 from tests.serving import Served
 from tests.wire.vercel_checker import UiReader, responses_of
-from tests.wire.vercel_story import RUN, Story, full_story, text_block
+from tests.wire.vercel_story import RUN, Story, full_story
 
 Json = dict[str, Any]
 
@@ -259,44 +259,6 @@ def test_chat_neither_calls_nor_answers_for_a_run_that_did_not_complete(
     assert answer["messages"][1]["parts"][-1]["state"] == "output-error"
 
 
-# --- people --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("approved", [True, False])
-def test_chat_answers_an_approval_and_goes_on_with_its_message(approved: bool) -> None:
-    story = Story()
-    story.say("I would send this.")
-    story.call('{"to":"all"}', call_id="call_1", name="send_mail")
-    request = InputRequest(id="apr_1", kind="approval", call_id="call_1", message="Send it?")
-    story.add(ev.TaskInputRequired(task_id=RUN, requests=[request]))
-    story.add(ev.TaskInputReceived(task_id=RUN, request_id="apr_1", approved=approved))
-    if approved:
-        story.result("call_1", text_block(0, "Sent."))
-    else:
-        error = ErrorInfo(code="denied", message="Not approved.")
-        story.result("call_1", status="failed", error=error)
-    story.say("Done.", ident="msg_1")
-    story.complete()
-    app = Scripted(story)
-    with served(app) as api:
-        (answer,) = talk(api, [{"id": "chat_1", "approve": approved}])
-    (waiting,) = [part for part in answer["messagesAfterSend"][1]["parts"] if "toolCallId" in part]
-    assert waiting["state"] == "approval-requested"
-    assert waiting["approval"] == {"id": "apr_1", "requestReason": "Send it?"}
-    assert answer["requests"] == ["POST", "POST"]
-    sent = app.posts[1]["messages"][-1]["parts"][-1]
-    assert sent["approval"]["approved"] is approved
-    assert answer["errors"] == []
-    _, message = answer["messages"]
-    shown = [(part["type"], part.get("text") or part.get("state")) for part in message["parts"]]
-    assert shown == [
-        ("step-start", None),
-        ("text", "I would send this."),
-        ("dynamic-tool", "output-available" if approved else "output-error"),
-        ("text", "Done."),
-    ]
-
-
 # --- the real server -----------------------------------------------------------------------------
 
 
@@ -348,6 +310,25 @@ def test_chat_resumes_a_run_of_the_real_server_that_still_works(real: str) -> No
     expected = told(whole)
     for chat, answer in zip(chats[1:], resumed, strict=True):
         assert told(answer) == expected, chat
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_chat_answers_an_approval_and_goes_on_with_its_message(real: str, approved: bool) -> None:
+    chat = {"id": f"mail-{approved}", "approve": approved}
+    (answer,) = talk(real, [chat], body={"agent": "mailer"})
+    assert answer["messagesAfterSend"][1]["parts"][-1]["state"] == "approval-requested"
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    assert answer["requests"] == ["POST", "POST"]
+    _, message = answer["messages"]
+    shown = [(part["type"], part.get("text") or part.get("state")) for part in message["parts"]]
+    assert shown == [
+        ("step-start", None),
+        ("dynamic-tool", "output-available" if approved else "output-error"),
+        ("text", "Done."),
+    ]
+    again = httpx.post(real, json={"id": chat["id"], "messages": answer["sent"]}).text
+    assert again.count('"reset-step"') == 1, "answers that are sent again change nothing"
+    assert "Done." in again
 
 
 def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) -> None:

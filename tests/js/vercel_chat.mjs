@@ -54,6 +54,7 @@ async function talk({ id, cut, clean, approve, steps }) {
     body: plan.body,
     fetch: async (url, options) => {
       seen.requests.push(options.method);
+      if (options.body) seen.sent = JSON.parse(options.body).messages;
       const response = await fetch(url, options);
       if (cut === undefined || options.method === 'GET') return response;
       return new Response(cutAfter(response.body, cut, clean), response);

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tailrace.core import events as ev
-from tailrace.core.errors import InvalidCursor
+from tailrace.core.errors import CallerError, InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import (
@@ -38,7 +38,7 @@ from tailrace.core.parts import DELTAS
 from tailrace.testing.strategies import Run, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded, is_log
 from tailrace.wire.vercel_ui.chunks import image_type
-from tailrace.wire.vercel_ui.encoder import _ENCODE, FORMAT, run_of
+from tailrace.wire.vercel_ui.encoder import _ENCODE, FORMAT, answers_of, run_of
 from tests.node import run_node
 from tests.traces import TRACES
 from tests.wire.frames import chunks_of
@@ -1100,15 +1100,40 @@ def test_a_run_that_ends_while_it_waits_ends_its_last_response() -> None:
     assert shown[-2:] == [{"type": "abort", "reason": "stopped"}, "[DONE]"]
 
 
-def test_a_sub_agent_that_waits_says_so_and_ends_nothing() -> None:
+def test_a_sub_agent_asks_through_the_call_that_it_answers() -> None:
     story = Story()
     begun_child(story)
-    asked = ev.TaskInputRequired(task_id="c", requests=[request("a")])
-    answered = ev.TaskInputReceived(task_id="c", request_id="a")
-    (waiting,) = after(story, asked)
-    assert waiting["data"]["requests"] == [{"id": "a", "kind": "approval"}]
-    (working,) = after(story, answered)
-    assert "requests" not in working["data"]
+    story.add(ev.ToolCallStarted(task_id=RUN, item_id="fc_c", output_index=0))
+    story.call("{}", call_id="other")
+    started = ev.ToolCallStarted(task_id=RUN, item_id="fc_other", output_index=2)
+    asked = ev.TaskInputRequired(task_id="c", requests=[request("a"), request("b")])
+    (waiting,) = after(story, started, asked)[-1:]
+    assert waiting["data"]["requests"][0] == {"id": "a", "kind": "approval"}
+    before = len(story.events)
+    story.result("other")
+    paused = chunks_of([one for some in encoded(FORMAT, story.events)[before:] for one in some])
+    assert paused[-5:-3] == [
+        {"type": "tool-approval-request", "approvalId": "a", "toolCallId": "c"},
+        {
+            "type": "data-request",
+            "id": "b",
+            "data": {"task_id": "c", "id": "b", "kind": "approval"},
+        },
+    ]
+    encoder, frames = FORMAT.reopen(story.state, ["a", "unknown"])
+    assert (encoder.over, frames) == (False, [])
+    answer = ev.TaskInputReceived(task_id="c", request_id="a")
+    next_response = chunks_of(encoder.encode(Recorded(answer, b"")))
+    assert kinds(next_response[:2]) == ["start", "reset-step"]
+    assert next_response[-4]["approvalId"] == "b"
+    assert encoder.over
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"id": "a"}, {"id": "a", "approved": "yes"}])
+def test_an_answer_that_is_wrong_is_refused(answer: Any) -> None:
+    part = {"type": "dynamic-tool", "state": "approval-responded", "approval": answer}
+    with pytest.raises(CallerError, match="approval"):
+        answers_of({"parts": [part]})
 
 
 # --- endings -------------------------------------------------------------------------------------

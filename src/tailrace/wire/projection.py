@@ -141,6 +141,30 @@ def result_of(task: TaskNode, call: ItemNode) -> ItemNode | None:
     return None if result is None or result.superseded else result
 
 
+def is_paused(state: State) -> bool:
+    """Whether the run waits for people, and nothing else of it runs."""
+    waiting = [task for task in state.tasks.values() if task.status == "input_required"]
+    if not waiting:
+        return False
+    above: set[tuple[str, str | None]] = set()
+    for task in waiting:
+        while task.parent is not None:
+            above.add((task.parent.task_id, task.call_id))
+            task = task.parent
+    return not any(
+        node.started and _has_no_result(task, call_id) and (task.task_id, call_id) not in above
+        for task in state.tasks.values()
+        if not task.ended
+        for call_id, node in task.calls.items()
+        if not node.superseded
+    )
+
+
+def _has_no_result(task: TaskNode, call_id: str) -> bool:
+    result = task.call_results.get(call_id)
+    return result is None or result.is_open
+
+
 def awaits_client(root: TaskNode, unsent: Collection[ItemNode] = ()) -> bool:
     """Whether the client has complete calls to execute. It has not seen those in `unsent`."""
     return any(

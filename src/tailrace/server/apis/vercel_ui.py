@@ -15,7 +15,9 @@ from tailrace.server import request_fields, schemas
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
+from tailrace.server.resume_point import ResumePoint
 from tailrace.wire import vercel_ui
+from tailrace.wire.base import Cursor
 
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
@@ -34,12 +36,17 @@ class ChatApi(HttpApi):
 
     @operation(body=schemas.CHAT_REQUEST, answers={200: STREAM, 204: None}, errors=(409,))
     async def chat(self, request: Request) -> ASGIApp:
-        """Start a run for `useChat`: the chat's id is the thread, its new message the input."""
+        """Start a run for `useChat`, or answer the approvals that the chat's run waits for.
+
+        The chat's id is the thread, its new message the input.
+        """
         body = await read_json(request)
         chat_id = check_id(request_fields.text(body, "id", "send the chat's id"), "id")
         messages = request_fields.chat_messages(body)
         agent = request_fields.optional(body, "agent", str) or next(iter(self.runs.agents), "")
         previous, new = await self._continued(messages)
+        if previous is not None and (answers := vercel_ui.answers_of(new[-1])):
+            return await self._answered(previous, answers)
         run_id = await self.runs.start(
             agent,
             new[0] if len(new) == 1 else new,
@@ -60,6 +67,21 @@ class ChatApi(HttpApi):
             if run_id is not None and await self.runs.exists(run_id):
                 return run_id, messages[index + 1 :] or messages[index:]
         return None, messages
+
+    async def _answered(self, run_id: str, answers: list[dict[str, Any]]) -> ASGIApp:
+        """Send the answers, and stream what the run does after its pause.
+
+        Answers that are sent again, or to a run that has ended, change nothing: the page gets the
+        run's message as it is.
+        """
+        look = await self.runs.look(run_id)
+        if look.info.ended_at is None:
+            for answer in answers:
+                await self.runs.send(run_id, answer)
+        answered = [answer["request_id"] for answer in answers]
+        inside = vercel_ui.FORMAT.reopen(look.state, answered)
+        point = ResumePoint(Cursor(look.state.sequence_number), inside=inside)
+        return self.stream(vercel_ui.FORMAT, run_id, point)
 
     @operation(answers={200: STREAM, 204: None})
     async def resume_chat(self, request: Request) -> ASGIApp:

@@ -42,6 +42,7 @@ from tailrace.wire.ag_ui.items import (
 from tailrace.wire.base import Frame
 from tailrace.wire.projection import (
     is_client,
+    is_paused,
     newly_superseded,
     shown_parts,
 )
@@ -220,30 +221,6 @@ class AgUiEncoder:
                 "RUN_FINISHED", **self._names(), result=result, outcome=outcome, usage=usage
             ),
         ]
-
-
-def is_paused(state: State) -> bool:
-    """Whether the run waits for people, and nothing else of it runs."""
-    waiting = [task for task in state.tasks.values() if task.status == "input_required"]
-    if not waiting:
-        return False
-    above: set[tuple[str, str | None]] = set()
-    for task in waiting:
-        while task.parent is not None:
-            above.add((task.parent.task_id, task.call_id))
-            task = task.parent
-    return not any(
-        node.started and _has_no_result(task, call_id) and (task.task_id, call_id) not in above
-        for task in state.tasks.values()
-        if not task.ended
-        for call_id, node in task.calls.items()
-        if not node.superseded
-    )
-
-
-def _has_no_result(task: TaskNode, call_id: str) -> bool:
-    result = task.call_results.get(call_id)
-    return result is None or result.is_open
 
 
 def lost_items(state: State) -> bool:

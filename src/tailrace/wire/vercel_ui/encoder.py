@@ -21,15 +21,19 @@ Three decisions keep the stream correct:
 * A client's call is announced when the run completes, and not earlier: then it cannot be superseded
   any more, so no tool runs twice or in vain.
 * A run that waits for people ends its response: the SDK sends an approval only when no response is
-  open. The answer begins the next response, with the same message id.
+  open. The answer begins the next response, with the same message id. A sub-agent's approval is
+  asked at the call that the sub-agent answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import msgspec
+
 from tailrace.core import events as ev
+from tailrace.core.errors import CallerError
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Reasoning, ToolCall, ToolResult
@@ -55,12 +59,16 @@ from tailrace.wire.vercel_ui.object import (
 class UiEncoder:
     """Encodes the events of a run. It keeps only the state that it folds."""
 
-    __slots__ = ("_begun", "_heads", "_message", "_state")
+    __slots__ = ("_answered", "_begun", "_heads", "_message", "_state")
 
-    def __init__(self, state: State) -> None:
-        """Ready for the event after `state`, which it takes over."""
+    def __init__(self, state: State, answered: Collection[str] = ()) -> None:
+        """Ready for the event after `state`, which it takes over.
+
+        `answered` are the requests that the client has just answered.
+        """
         self._state = state
         self._message = UiMessage(state)
+        self._answered = self._message.asked.intersection(answered)
         self._begun = state.root is not None
         # The start of a delta's frame, up to the text. Cleared at every other event.
         self._heads: dict[tuple[object, ...], bytes] = {}
@@ -84,11 +92,16 @@ class UiEncoder:
     @property
     def over(self) -> bool:
         """Whether the response has ended, with its run or for a pause."""
-        return self._message.is_over or self._message.is_paused
+        return self._message.is_over or (self._message.is_paused and not self.waits)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the run has not read the client's answers yet."""
+        return bool(self._answered)
 
     def close(self, reason: str) -> list[Frame]:
         """An error, because a plain end looks like success. The page may resume then."""
-        if self._message.is_over or self._message.is_paused:
+        if self.over:
             return []
         ends = self._message.ends() if self._begun else []
         return [*ends, chunk("error", errorText=reason), DONE]
@@ -108,14 +121,18 @@ class UiEncoder:
         if was_over:
             return []
         if was_paused:
-            return [] if message.is_paused else message.whole(RESET_STEP)
+            was_waiting = self.waits
+            self._answered &= message.asked
+            if message.is_paused and (self.waits or not was_waiting):
+                return []
+            return message.whole(RESET_STEP)
         if lost:
             return [RESET_STEP, *message.parts()]
         frames = self._beginning()
         handler = _ENCODE.get(kind)
         if fitted and handler is not None:
             frames += handler(message, self._state.tasks[event.task_id], event)
-        return frames
+        return frames + message.pausing() if message.is_paused else frames
 
     def _beginning(self) -> list[Frame]:
         if self._begun or self._state.root is None:
@@ -151,9 +168,7 @@ class UiEncoder:
 def _life(message: UiMessage, task: TaskNode, _event: Any) -> list[Frame]:
     if task is not message.root:
         return [chunks.task_part(task)]
-    if message.is_over:
-        return message.ending()
-    return message.pausing() if message.is_paused else []
+    return message.ending() if message.is_over else []
 
 
 def _step(_message: UiMessage, task: TaskNode, event: Any) -> list[Frame]:
@@ -247,10 +262,13 @@ class UiFormat(ReplayFormat):
         encoder = self.at(state)
         return encoder, encoder.opening()
 
-    def reopen(self, state: State) -> tuple[UiEncoder, list[Frame]]:
-        """A replay for a client that sends an approval: it continues the message it has."""
-        encoder = self.at(state)
-        return encoder, encoder.opening(RESET_STEP)
+    def reopen(self, state: State, answered: Collection[str] = ()) -> tuple[UiEncoder, list[Frame]]:
+        """A replay for a client that answers requests: it continues the message it has.
+
+        While the run waits for these answers, there is nothing to replay.
+        """
+        encoder = UiEncoder(fork(state), answered)
+        return encoder, [] if encoder.waits else encoder.opening(RESET_STEP)
 
     def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:
         """The conversation as the `UIMessage[]` that `useChat` starts from."""
@@ -269,3 +287,28 @@ def run_of(message: Any) -> str | None:
     # Pages may drop metadata. A message has the id of its first run (`UiMessage.start`).
     found = named if isinstance(named, str) else message.get("id")
     return found if isinstance(found, str) else None
+
+
+class _Approval(msgspec.Struct):
+    """What `addToolApprovalResponse` writes into a call."""
+
+    id: str
+    approved: bool
+    reason: str | None = None
+
+
+def answers_of(message: Any) -> list[dict[str, Any]]:
+    """The answers to requests that a page added to a UI message of the assistant."""
+    parts = message.get("parts") or ()
+    found = [part.get("approval") for part in parts if part.get("state") == "approval-responded"]
+    try:
+        approvals = msgspec.convert(found, list[_Approval])
+    except msgspec.ValidationError as error:
+        raise CallerError(
+            f"An `approval` in `messages` is wrong: {error}.", param="messages"
+        ) from error
+    return [
+        {"request_id": one.id, "approved": one.approved}
+        | ({} if one.reason is None else {"reason": one.reason})
+        for one in approvals
+    ]

@@ -19,6 +19,7 @@ from tailrace.wire.projection import (
     Sources,
     is_client,
     is_complete,
+    is_paused,
     limit_of,
     result_of,
     shown_parts,
@@ -33,6 +34,7 @@ _FINISH_STEP = chunk("finish-step")
 
 _ABOUT_START = ("task_id", "thread_id", "previous_run_id", "agent", "model", "created_at")
 _ABOUT_END = ("status", "reason")
+_NONE: frozenset[str] = frozenset()
 _NOT_CALLED = "The run ended before this tool was called."
 _NOT_ANSWERED = "The run ended before this tool did."
 _FINISH_REASONS = {"length": "length", "content_filter": "content-filter", None: "other"}
@@ -60,8 +62,20 @@ class UiMessage:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the response has ended, while the run waits for people."""
-        return self.state.root is not None and self.state.root.status == "input_required"
+        """Whether the response has ended, while the run or its sub-agents wait for people."""
+        root = self.state.root
+        return root is not None and (root.status == "input_required" or is_paused(self.state))
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The ids of the requests that a paused run waits for."""
+        return frozenset(request.id for _, request in self._requests()) if self.is_paused else _NONE
+
+    def _requests(self) -> Iterator[tuple[TaskNode, InputRequest]]:
+        for task in self.state.tasks.values():
+            if task.status == "input_required":
+                for request in task.requests:
+                    yield task, request
 
     def is_inner(self, task: TaskNode, node: ItemNode) -> bool:
         """Whether an item is not part of the message: a sub-agent's, or a tool's result."""
@@ -129,15 +143,16 @@ class UiMessage:
         """The run's requests for input, and the end of the response."""
         root = self.root
         frames = self.ends()
-        asked: set[str | None] = set()  # the client takes a single approval for each call
-        for request in root.requests:
-            if _is_approval(root, request) and request.call_id not in asked:
-                asked.add(request.call_id)
+        shown: set[str | None] = set()  # the client takes a single approval for each call
+        for task, request in self._requests():
+            call_id = _call_asked_for(task, request)
+            if _is_approval(root, request, call_id) and call_id not in shown:
+                shown.add(call_id)
                 why = {} if request.message is None else {"reason": request.message}
-                about = {"approvalId": request.id, "toolCallId": request.call_id, **why}
+                about = {"approvalId": request.id, "toolCallId": call_id, **why}
                 frames.append(chunk("tool-approval-request", **about))
             else:
-                frames.append(chunks.request_part(root, request))
+                frames.append(chunks.request_part(task, request))
         return [*frames, *self._finish(root, "tool-calls")]
 
     def ending(self) -> list[Frame]:
@@ -312,9 +327,17 @@ def _waits(root: TaskNode, node: ItemNode) -> bool:
     return is_complete(node) and (result is None or result.is_open)
 
 
-def _is_approval(root: TaskNode, request: InputRequest) -> bool:
+def _call_asked_for(task: TaskNode, request: InputRequest) -> str | None:
+    """The call of the message that a request is about: a sub-agent asks for the call it answers."""
+    call_id = request.call_id
+    while task.parent is not None:
+        call_id, task = task.call_id, task.parent
+    return call_id
+
+
+def _is_approval(root: TaskNode, request: InputRequest, call_id: str | None) -> bool:
     """Whether the client can attach the request to a call."""
-    node = root.calls.get(request.call_id or "")
+    node = root.calls.get(call_id or "")
     if request.kind != "approval" or node is None or not _waits(root, node):
         return False
     return not is_client(node.item)
