@@ -33,6 +33,23 @@ def test_the_same_key_and_body_are_the_same_run(served: Served) -> None:
     assert post(served, ASKED, None).json()["run_id"] != first.json()["run_id"]
 
 
+@pytest.mark.parametrize("path", ["/runs", "/threads/streamed/runs"])
+def test_a_start_streams_its_run_if_it_is_asked_to(served: Served, path: str) -> None:
+    body, key = {**ASKED, "stream": True}, f"k {path}"
+    answer = post(served, body, key, path)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    run = answer.headers["location"]
+    assert answer.text.partition("\n\n")[2] in httpx.get(f"{served.url}{run}/events").text
+    again = post(served, ASKED, key, path)
+    assert again.json()["events"] == f"{run}/events"
+    named = post(served, body, key, f"{path}?format=run")
+    assert named.text.count("event: run.finished") == 1
+    refused = post(served, body, f"{key}?", f"{path}?format=none")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "format")
+    wrong = post(served, {**ASKED, "stream": "yes"}, None, path)
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "stream")
+
+
 def test_racing_requests_with_a_key_make_one_run(served: Served) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: post(served, ASKED, "race"), range(16)))

@@ -41,6 +41,8 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     metadata: dict[str, Any] | None = None
     store: bool | None = None
     """False: the run is deleted about a minute after its end."""
+    stream: bool | None = None
+    """True: the answer is the run's stream, in the format of the query."""
 
 
 class ThreadRunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -58,6 +60,8 @@ class ThreadRunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     metadata: dict[str, Any] | None = None
     store: bool | None = None
     """False: the run is deleted about a minute after its end."""
+    stream: bool | None = None
+    """True: the answer is the run's stream, in the format of the query."""
 
 
 class Started(msgspec.Struct):

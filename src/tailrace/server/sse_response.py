@@ -11,6 +11,7 @@ import logging
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from inspect import unwrap
 from typing import Any, Literal, Protocol
@@ -84,9 +85,11 @@ class Connections:
         """The number of open streams."""
         return len(self._open)
 
-    def response(self, source: StreamSource) -> SseResponse:
+    def response(
+        self, source: StreamSource, headers: Mapping[str, str] | None = None
+    ) -> SseResponse:
         """A response that sends this source; `LimitReached` if the sender has too many."""
-        return SseResponse(source, self, self.sender())
+        return SseResponse(source, self, self.sender(), headers)
 
     def sender(self) -> Visit | None:
         """The sender of the current request; `LimitReached` if it has too many streams open."""
@@ -192,13 +195,18 @@ class Connection:
 class SseResponse(Connection):
     """Sends a stream until it ends, the client leaves or the server stops."""
 
-    __slots__ = ("_begun", "_source", "status_code")
+    __slots__ = ("_begun", "_headers", "_source", "status_code")
 
     def __init__(
-        self, source: StreamSource, connections: Connections, sender: Visit | None = None
+        self,
+        source: StreamSource,
+        connections: Connections,
+        sender: Visit | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(connections, sender)
         self._source = source
+        self._headers = headers or {}
         self._begun = False
         self.status_code = 200
 
@@ -257,6 +265,7 @@ class SseResponse(Connection):
             "cache-control": "no-cache, no-store",
             "x-accel-buffering": "no",
             **self._source.wire.headers,
+            **self._headers,
         }
         if self._sender is not None and self._sender.cookie is not None:
             headers["set-cookie"] = self._sender.cookie

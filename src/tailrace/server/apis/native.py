@@ -39,7 +39,7 @@ from tailrace.server.sse_response import LargeJsonResponse
 from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
 from tailrace.server.threads import ThreadList
 from tailrace.server.tickets import TICKET_SECONDS, Tickets
-from tailrace.wire.base import ShowsThreads, ThreadFormat
+from tailrace.wire.base import Format, ShowsThreads, ThreadFormat
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 RUN_FIELDS = (
     *("agent", "input", "thread_id", "previous_run_id", "previous_seq"),
-    *("options", "metadata", "store"),
+    *("options", "metadata", "store", "stream"),
 )
 """The fields of `POST /runs`."""
 
@@ -252,32 +252,38 @@ class NativeApi(HttpApi):
         return json_response({"thread_id": thread_id, "deleted": True})
 
     @operation(
+        query={"format": STREAM_QUERY["format"]},
         headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
         body=schemas.RunRequest,
-        answers={201: schemas.Started},
+        answers={200: EVENTS, 201: schemas.Started},
         errors=(409, 422),
     )
-    async def start(self, request: Request) -> Response:
-        """Start a run; in a thread, if the path names it."""
+    async def start(self, request: Request) -> ASGIApp:
+        """Start a run; in a thread, if the path names it. With `stream` the run is streamed."""
         body = await read_json(request)
         fields: tuple[str, ...] = RUN_FIELDS
         if "thread_id" in request.path_params:
             fields = tuple(name for name in RUN_FIELDS if name != "thread_id")
         request_fields.only(body, fields)
+        wire = self._format(request) if request_fields.optional(body, "stream", bool) else None
         run = await self._started({**body, **request.path_params}, request)
         here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
+        if wire is not None:
+            source = RunStream(self.runs, wire, run.run_id)
+            return self.connections.response(source, {"location": here})
         started = {"run_id": run.run_id, "thread_id": run.thread_id, "events": f"{here}/events"}
         answer = json_response(started, 201)
         answer.headers["location"] = here
         return answer
 
     @operation(
+        query={"format": STREAM_QUERY["format"]},
         headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
         body=schemas.ThreadRunRequest,
-        answers={201: schemas.Started},
+        answers={200: EVENTS, 201: schemas.Started},
         errors=(409, 422),
     )
-    async def start_in_thread(self, request: Request) -> Response:
+    async def start_in_thread(self, request: Request) -> ASGIApp:
         """Start a run in a thread: it continues the thread's newest run."""
         return await self.start(request)
 
@@ -345,17 +351,22 @@ class NativeApi(HttpApi):
         info = look.info if look is not None else await self.runs.find(run_id)
         if info is None:
             return await self._thread(request, run_id, needs_run=bool(_RUN_LIKE.match(run_id)))
-        name = request.query_params.get("format", "task")
-        wire = self.formats.get(name)
-        if wire is None:
-            known = ", ".join(self.formats)
-            raise UnknownFormat(f"Unknown format {name[:80]!r}; use {known}.", param="format")
+        wire = self._format(request)
         cursor = _read_cursor(wire.cursor, text, request) if text else None
         point = await resume_point(self.runs, wire, run_id, cursor)
         if point is not None and point.is_end:
             return Response(status_code=204)
         source = RunStream(self.runs, wire, run_id, point, snapshot=look is not None, look=look)
         return self.connections.response(source)
+
+    def _format(self, request: Request) -> Format:
+        """The format of a run's stream."""
+        name = request.query_params.get("format", "task")
+        wire = self.formats.get(name)
+        if wire is None:
+            known = ", ".join(self.formats)
+            raise UnknownFormat(f"Unknown format {name[:80]!r}; use {known}.", param="format")
+        return wire
 
     @operation(answers={200: {"*/*": {"type": "string", "format": "binary"}}})
     async def blob(self, request: Request) -> Response:
