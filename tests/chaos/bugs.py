@@ -67,10 +67,11 @@ def no_fencing() -> None:
     """The store trusts whoever writes: the last one wins, and nobody ever loses a claim."""
 
     def append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
-        db.execute(
-            "delete from batches where run_id = ? and first_seq >= ?",
-            (batch.run_id, batch.first_seq),
-        )
+        for table in ("batches", "fresh"):
+            db.execute(
+                f"delete from {table} where run_id = ? and first_seq >= ?",
+                (batch.run_id, batch.first_seq),
+            )
         batches._insert(
             db,
             batches._row_of(batch),

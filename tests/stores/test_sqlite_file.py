@@ -7,6 +7,7 @@ import random
 import subprocess
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.stores.sqlite import connections, queue, schema
-from tailrace.stores.sqlite.batches import pack, plan, put_pack
+from tailrace.stores.sqlite.batches import SMALL_BYTES, pack, plan, put_pack, sweep
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
 from tests import forked
@@ -72,12 +73,15 @@ def test_a_disk_that_fails_for_a_while_leaves_no_hole(path: Path) -> None:
 async def test_a_damaged_row_is_noticed(store: SqliteLog, path: Path, part: str) -> None:
     await created(store, "r")
     await written(store, batch("r", 2, 2, text="n2", private=b"n2", ended=True))
-    execute(path, f"update batches set {part} = cast(replace({part}, 'n2', 'n3') as blob)")
-    reading = store.read("r", 1) if part == "public" else store.read_private("r")
+    execute(path, f"update fresh set {part} = cast(replace({part}, 'n2', 'n3') as blob)")
+    read = partial(store.read, "r", 1) if part == "public" else partial(store.read_private, "r")
     with pytest.raises(StorageError, match="damaged at event 2"):
-        await reading
+        await read()
     with pytest.raises(StorageError, match="damaged"):
         await store.repack("r")
+    assert execute(path, "select * from fresh") == []
+    with pytest.raises(StorageError, match="damaged at event 2"):  # it got no valid checksum
+        await read()
 
 
 async def test_a_damaged_file_is_told(store: SqliteLog, path: Path) -> None:
@@ -108,6 +112,35 @@ async def test_repacking_makes_few_rows(store: SqliteLog, path: Path) -> None:
         (1, 59),
         (60, 99),
     ]
+
+
+async def test_small_rows_of_many_runs_are_swept_together(
+    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.stores.sqlite.batches.SWEEP_ROWS", 8)
+    for run_id in ("a", "b"):
+        await created(store, run_id)
+    large = batch("a", 4, text="x" * SMALL_BYTES)
+    await written(store, batch("a", 2, private=b"2"), batch("b", 2, 3))
+    await written(store, batch("a", 3), batch("b", 5))
+    await written(store, large)
+    await written(store, batch("a", 5), batch("b", 6, ended=True))
+    order = "select first_seq from {} where run_id = 'a' order by rowid"
+    assert execute(path, order.format("fresh")) == [(2,), (3,), (5,)]
+    assert execute(path, order.format("batches")) == [(1,), (4,)]
+    assert [one.event.sequence_number for one in await store.read("a", 1)] == [2, 3, 4, 5]
+    await written(store, batch("a", 6))  # the eighth
+    await store._writer.call(lambda _: None)  # the sweep is done
+    assert execute(path, "select * from fresh") == []
+    rows = "select run_id, first_seq, last_seq from batches order by 1, 2"
+    swept = [("a", 1, 1), ("a", 2, 3), ("a", 4, 4), ("a", 5, 6), ("b", 1, 1), ("b", 2, 6)]
+    assert execute(path, rows) == swept
+    assert await numbers(store, "a") == await numbers(store, "b") == [1, 2, 3, 4, 5, 6]
+    assert await store.read_private("a") == {2: b"2"}
+    await store.close()
+    again = await SqliteLog.open(path)
+    assert await numbers(again, "a") == [1, 2, 3, 4, 5, 6]
+    await again.close()
 
 
 async def test_the_rows_of_an_ended_run_are_compressed_once(store: SqliteLog, path: Path) -> None:
@@ -155,6 +188,7 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
     await created(store, "r")
     for seq in range(2, 10):
         await written(store, batch("r", seq))
+    await store._writer.call(sweep)
     (place,) = await store._reader.call(lambda db: plan(db, "r"))
     early = await store._reader.call(lambda db: pack(db, "r", *place))
     assert early is not None

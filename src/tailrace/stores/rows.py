@@ -149,6 +149,16 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
     return _packed(whole) if ended else whole
 
 
+def gathered(rows: list[Row]) -> Row:
+    """Adjacent rows of JSON lines as one such row. Verifies them."""
+    for row in rows:
+        row.verify()
+    first = rows[0]
+    publics = b"\n".join([row.public for row in rows])
+    privates = [line for row in rows for line in row.privates()]
+    return _row(first.run_id, first.first_seq, first.epoch, publics, privates)
+
+
 def _packed(row: Row) -> Row:
     public = zstandard.compress(row.public, ZSTD_LEVEL)
     private = zstandard.compress(row.private, ZSTD_LEVEL) if row.private is not None else None

@@ -1,6 +1,8 @@
-"""The table `batches` in SQLite: append, read, join and delete rows.
+"""The tables `batches` and `fresh` in SQLite: append, read, join and delete rows.
 
-`tailrace.stores.rows` describes a row.
+`tailrace.stores.rows` describes a row. Small rows go to `fresh`, which has no index. An index would
+cost a page for each run of a flush; without it, the rows of many runs share a page. `sweep` joins
+them by run and moves them to `batches`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tailrace.stores.rows import (
     READ_BYTES,
     SNAPSHOT_EVENTS,
     Row,
+    gathered,
     joined,
     lines_in,
     packs,
@@ -32,6 +35,12 @@ from tailrace.stores.sqlite.connections import attempt
 
 AT_ONCE = 32
 """Most batches that one statement writes."""
+
+SMALL_BYTES = 2048
+"""Smaller rows go to `fresh`. A larger row fills a page of its own."""
+
+SWEEP_ROWS = 512
+"""After so many batches `fresh` is swept. Each reader of a run looks through all of its rows."""
 
 
 def _row_of(batch: Batch) -> Row:
@@ -64,34 +73,45 @@ def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Except
 def _append_all(db: apsw.Connection, batches: list[Batch], now: float) -> None:
     """Write batches of different runs, or raise `StorageError` if any of them does not fit."""
     rows = [_row_of(batch) for batch in batches]
-    insert, move = _statements(len(rows))
-    db.execute(insert, [value for row in rows for value in row])
-    if db.changes() != len(rows) or len({row.run_id for row in rows}) != len(rows):
-        raise SeqConflict("A batch does not fit.")
-    db.execute(move, [value for row in rows for value in (row.run_id, row.last_seq)])
+    if len({row.run_id for row in rows}) != len(rows):
+        raise SeqConflict("Two batches are of one run.")
+    small = [row for row in rows if len(row.public) < SMALL_BYTES]
+    large = [row for row in rows if len(row.public) >= SMALL_BYTES]
+    for table, some in (("fresh", small), ("batches", large)):
+        if some:
+            db.execute(_insertion(table, len(some)), [value for row in some for value in row])
+            if db.changes() != len(some):
+                raise SeqConflict("A batch does not fit.")
+    move = [value for row in rows for value in (row.run_id, row.last_seq)]
+    db.execute(_move(len(rows)), move)
     for batch in batches:
-        _finish(db, batch, now)
+        if batch.ended or batch.snapshot is not None:
+            _finish(db, batch, now)
 
 
 @cache
-def _statements(count: int) -> tuple[str, str]:
-    """SQL that inserts the batches that follow their run's last event, and moves the runs on.
-
-    The second statement names no column of an index. SQLite would rewrite the index for each event,
-    even if the value stays the same.
-    """
+def _insertion(table: str, count: int) -> str:
+    """SQL that inserts the batches that follow their run's last event."""
     rows = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count)
-    ends = ", ".join(["(?, ?)"] * count)
-    insert = (
-        f"insert into batches select new.* from (values {rows}) new"  # noqa: S608
+    return (
+        f"insert into {table} select new.* from (values {rows}) new"  # noqa: S608
         " cross join runs on runs.run_id = new.column1 and runs.last_seq + 1 = new.column2"
         " and runs.epoch = new.column4 and runs.ended_at is null"
     )
-    move = (
+
+
+@cache
+def _move(count: int) -> str:
+    """SQL that moves runs on to their new last event.
+
+    It names no column of an index. SQLite would rewrite the index for each event, even if the value
+    stays the same.
+    """
+    ends = ", ".join(["(?, ?)"] * count)
+    return (
         f"update runs set last_seq = new.column2 from (values {ends}) new"  # noqa: S608
         " where runs.run_id = new.column1"
     )
-    return insert, move
 
 
 def _finish(db: apsw.Connection, batch: Batch, now: float) -> None:
@@ -135,8 +155,7 @@ def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
             f"{batch.first_seq} in epoch {batch.epoch}. Another worker writes the run."
         )
     _insert(db, row)
-    _, move = _statements(1)
-    db.execute(move, (row.run_id, row.last_seq))
+    db.execute(_move(1), (row.run_id, row.last_seq))
     _finish(db, batch, now)
     return None
 
@@ -161,9 +180,11 @@ def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generat
     """Columns of the rows that hold events after `after`, in order."""
     # Start at the row that holds the cursor. The index has the first event of each row.
     found = db.execute(
-        f"select {columns} from batches where run_id = ?1 and first_seq >="  # noqa: S608
-        " coalesce((select max(first_seq) from batches where run_id = ?1 and first_seq <= ?2 + 1),"
-        " 0) and last_seq > ?2 order by first_seq",
+        f"select {columns} from (select * from batches where run_id = ?1"  # noqa: S608
+        " and first_seq >= coalesce((select max(first_seq) from batches"
+        " where run_id = ?1 and first_seq <= ?2 + 1), 0)"
+        " union all select * from fresh where run_id = ?1)"
+        " where last_seq > ?2 order by first_seq",
         (run_id, after),
     )
     try:
@@ -195,8 +216,8 @@ def read_lines(db: apsw.Connection, run_id: str, after: int, limit: int) -> list
 def epoch_of(db: apsw.Connection, run_id: str, seq: int) -> int | None:
     """The epoch of an event; None if it is not stored."""
     found = db.execute(
-        "select epoch, last_seq from batches where run_id = ? and first_seq <= ?"
-        " order by first_seq desc limit 1",
+        "select epoch, last_seq, first_seq from (select * from batches union all"
+        " select * from fresh) where run_id = ? and first_seq <= ? order by first_seq desc limit 1",
         (run_id, seq),
     ).fetchone()
     return int(found[0]) if found is not None and found[1] >= seq else None
@@ -212,6 +233,33 @@ def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, byte
             lines = enumerate(plain(private, unpacked).split(b"\n"), first_seq)
             hidden |= {number: line for number, line in lines if line and number > after}
     return hidden
+
+
+def sweep(db: apsw.Connection) -> None:
+    """Move the rows of `fresh` to `batches`, joined by run."""
+    found: dict[tuple[str, int], list[Row]] = {}
+    for values in db.execute("select * from fresh order by rowid"):
+        row = Row(*values)
+        found.setdefault((row.run_id, row.epoch), []).append(row)
+    for rows in found.values():
+        for some in _adjacent(rows):
+            try:
+                _insert(db, gathered(some))
+            except StorageError:  # damaged rows stay as they are, and readers find out
+                for row in some:
+                    _insert(db, row)
+    db.execute("delete from fresh")
+
+
+def _adjacent(rows: list[Row]) -> list[list[Row]]:
+    """Rows of a run, parted where a large row is between them."""
+    found = [rows[:1]]
+    for row in rows[1:]:
+        if row.first_seq == found[-1][-1].last_seq + 1:
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
 
 
 def plan(db: apsw.Connection, run_id: str) -> list[tuple[int, int]]:
@@ -276,7 +324,7 @@ def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:
         raise StorageError(
             f"Run {run_id} has not ended, so its events cannot be trimmed. Cancel it first."
         )
-    for table in ("batches", "snapshots", "letters"):
+    for table in ("batches", "fresh", "snapshots", "letters"):
         db.execute(f"delete from {table} where run_id = ?", (run_id,))  # noqa: S608
     db.execute("insert into snapshots values (?, ?, ?)", (run_id, last_seq, snapshot))
     db.execute("update runs set trimmed_to = last_seq where run_id = ?", (run_id,))
@@ -285,7 +333,7 @@ def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:
 def delete(db: apsw.Connection, run_id: str, now: float) -> bool:
     """Delete a run with its events, snapshots and letters."""
     blobs_of.let_go(db, run_id, now)
-    for table in ("batches", "snapshots", "letters"):
+    for table in ("batches", "fresh", "snapshots", "letters"):
         db.execute(f"delete from {table} where run_id = ?", (run_id,))  # noqa: S608
     db.execute("delete from runs where run_id = ?", (run_id,))
     return db.changes() == 1

@@ -175,7 +175,25 @@ alter table runs add column queued integer not null default 0;
 create index runs_not_ended on runs (thread_id, owner, ordinal) where ended_at is null;
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
+# The newest small rows of all runs, without an index; see `tailrace.stores.sqlite.batches`.
+ELEVENTH = """
+create table fresh (
+    run_id           text not null,
+    first_seq        integer not null,
+    last_seq         integer not null,
+    epoch            integer not null,
+    public           blob not null,
+    private          blob,
+    checksum         integer not null,
+    private_checksum integer,
+    unpacked         integer
+);
+"""
+
+MIGRATIONS = (
+    *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
+    ELEVENTH,
+)
 VERSION = len(MIGRATIONS)
 
 

@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,7 @@ import apsw
 import msgspec
 
 from tailrace.core.codec import decode_lines
-from tailrace.core.errors import CallerError, NotFound, SeqConflict
+from tailrace.core.errors import CallerError, NotFound, SeqConflict, StorageError
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import Lines
 from tailrace.ports import (
@@ -76,6 +77,7 @@ class SqliteLog:
         self._boot_id = queue_of.boot_id() if boot_id is None else boot_id
         self._synchronous = synchronous
         self._checkpointer: Checkpointer | None = None
+        self._unswept = 0
         if self.path == MEMORY:
             # A database in memory has one connection, so the writer also reads.
             self._writer = self._reader = DatabaseThreads(self._connect, writes=True)
@@ -142,7 +144,14 @@ class SqliteLog:
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write batches; accept or refuse each run on its own."""
-        return await self._writer.call(lambda db: batches_of.append(db, batches, self._now()))
+        answers = await self._writer.call(lambda db: batches_of.append(db, batches, self._now()))
+        self._unswept += len(batches)
+        if self._unswept >= batches_of.SWEEP_ROWS:
+            self._unswept = 0
+            # The caller does not wait for it. If it fails, the rows stay until the next sweep.
+            with suppress(StorageError):  # the store was closed meanwhile
+                self._writer.call(batches_of.sweep).add_done_callback(lambda done: done.exception())
+        return answers
 
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         """Events after `after`, decoded on the reader's thread."""
@@ -241,6 +250,7 @@ class SqliteLog:
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait."""
+        await self._writer.call(batches_of.sweep)
         await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
             job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
