@@ -79,7 +79,9 @@ class BuildCache(Generic[T]):
         self, job: tuple[Hashable, float | None], make: Callable[[], Awaitable[T]]
     ) -> T:
         try:
-            value = self._values[job[0]] = await make()
+            value = await make()
+            if value:  # what is empty now, as a read at the end of a log, may not be empty later
+                self._values[job[0]] = value
             return value
         finally:
             del self._building[job]
