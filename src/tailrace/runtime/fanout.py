@@ -60,7 +60,7 @@ class FrameRing:
 
     def advance(self, tail: Tail) -> None:
         """Encode the new events of the tail."""
-        if self.encoder is None or self.last >= tail.last:
+        if self.encoder is None:
             return
         fresh = tail.since(self.last)
         if fresh is None:
@@ -70,7 +70,8 @@ class FrameRing:
             return
         encoder, self.encoder = self.encoder, None  # not used again if it fails
         for one in fresh:
-            frame = b"".join(encoder.encode(one))
+            frames = encoder.encode(one)
+            frame = frames[0] if len(frames) == 1 else b"".join(frames)
             self._ring.append(frame)
             self._bytes += len(frame)
         self.encoder, self.last = encoder, tail.last
@@ -87,6 +88,8 @@ class FrameRing:
 
         Followers at the same event share the bytes.
         """
+        if seen + 1 == self.last:  # at human pace nearly always
+            return FrameRange(self.last, self.last, self._ring[-1])
         if self._joined.first != seen + 1 or self._joined_at != self.last:
             missing = list(islice(reversed(self._ring), self.last - seen))
             missing.reverse()
@@ -207,7 +210,8 @@ class Stream:
         """
         tail, shared = self._join()
         while not self._ended:
-            shared.advance(tail)
+            if shared.last < tail.last:
+                shared.advance(tail)
             if self._rides(tail, shared):
                 self._ended = shared.over
                 if self.seen < shared.last:

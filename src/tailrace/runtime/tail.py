@@ -59,6 +59,8 @@ class Tail:
         self.readers = 0
         self.heard = time.monotonic()
         self._log = log
+        # Kept: to ask asyncio for it costs a system call before Python 3.12.
+        self._loop = asyncio.get_running_loop()
         self._ring: deque[Recorded] = deque()
         self._bytes = 0
         self.overheard = False
@@ -81,6 +83,8 @@ class Tail:
             return []
         if missing > len(self._ring):
             return None
+        if missing == 1:  # at human pace nearly always
+            return [self._ring[-1]]
         # From the end: usually few events are missing, and a deque is slow in its middle.
         fresh = list(islice(reversed(self._ring), missing))
         fresh.reverse()
@@ -90,7 +94,7 @@ class Tail:
         """A future for one reader: done at the next event, or after `BEAT_SECONDS`."""
         if len(self._waiting) > 2 * self.readers:  # most of them have left
             self._waiting = [one for one in self._waiting if not one.done()]
-        waiting = asyncio.get_running_loop().create_future()
+        waiting = self._loop.create_future()
         self._waiting.append(waiting)
         return waiting
 
@@ -138,13 +142,11 @@ class Tail:
         self.wake()
         if crowd >= CROWD:
             # Queued behind the readers, so that it measures how long they took.
-            loop = asyncio.get_running_loop()
-            self._resting = loop.call_soon(self._rest, loop.time())
+            self._resting = self._loop.call_soon(self._rest, self._loop.time())
 
     def _rest(self, woken_at: float) -> None:
-        loop = asyncio.get_running_loop()
-        rest = min(loop.time() - woken_at, LONGEST_REST)
-        self._resting = loop.call_later(rest, self._rested)
+        rest = min(self._loop.time() - woken_at, LONGEST_REST)
+        self._resting = self._loop.call_later(rest, self._rested)
 
     def _rested(self) -> None:
         self._resting = None
@@ -247,8 +249,7 @@ class Tail:
 
     def _begin(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Start a task for the readers. If it fails, they get the error."""
-        loop = asyncio.get_running_loop()
-        return loop.create_task(self._report_failure(work), name=f"tail {self.run_id}")
+        return self._loop.create_task(self._report_failure(work), name=f"tail {self.run_id}")
 
     async def _report_failure(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -56,22 +56,17 @@ def first(db: apsw.Connection, run: NewRun) -> None:
     _insert(db, row_of(run.run_id, 1, run.epoch, [run.public], [run.private]))
 
 
-def append(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
-    """Write batches; returns None or the refusal for each.
+def append(db: apsw.Connection, batches: list[Batch], now: float) -> None:
+    """Write batches of different runs, or raise `StorageError` if any of them does not fit.
 
-    Batches that all fit are written by one statement: each statement releases the GIL and waits for
-    it again, which costs more than the statement. Otherwise they are tried separately.
+    Batches are written by few statements: each statement releases the GIL and waits for it again,
+    which costs more than the statement.
     """
-    answers: list[Exception | None] = []
     for start in range(0, len(batches), AT_ONCE):
-        some = batches[start : start + AT_ONCE]
-        _, failure = attempt(db, partial(_append_all, batches=some, now=now))
-        answers += [None] * len(some) if failure is None else _one_by_one(db, some, now)
-    return answers
+        _append_all(db, batches[start : start + AT_ONCE], now)
 
 
 def _append_all(db: apsw.Connection, batches: list[Batch], now: float) -> None:
-    """Write batches of different runs, or raise `StorageError` if any of them does not fit."""
     rows = [_row_of(batch) for batch in batches]
     if len({row.run_id for row in rows}) != len(rows):
         raise SeqConflict("Two batches are of one run.")
@@ -130,7 +125,8 @@ def _finish(db: apsw.Connection, batch: Batch, now: float) -> None:
         )
 
 
-def _one_by_one(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
+def append_each(db: apsw.Connection, batches: list[Batch], now: float) -> list[Exception | None]:
+    """Write the batches that fit; returns None or the refusal for each."""
     answers: list[Exception | None] = []
     for batch in batches:
         refusal, failure = attempt(db, partial(_append, batch=batch, now=now))

@@ -23,7 +23,7 @@ import apsw
 import msgspec
 
 from tailrace.core.codec import decode_lines
-from tailrace.core.errors import CallerError, NotFound, SeqConflict, StorageError
+from tailrace.core.errors import CallerError, NotFound, SeqConflict, StorageBusy, StorageError
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import Lines
 from tailrace.ports import (
@@ -144,7 +144,15 @@ class SqliteLog:
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write batches; accept or refuse each run on its own."""
-        answers = await self._writer.call(lambda db: batches_of.append(db, batches, self._now()))
+        answers: list[Exception | None] = [None] * len(batches)
+        try:
+            await self._writer.call(lambda db: batches_of.append(db, batches, self._now()))
+        except StorageBusy:
+            raise
+        except StorageError:  # most flushes fit: only then are they tried separately
+            answers = await self._writer.call(
+                lambda db: batches_of.append_each(db, batches, self._now())
+            )
         self._unswept += len(batches)
         if self._unswept >= batches_of.SWEEP_ROWS:
             self._unswept = 0
