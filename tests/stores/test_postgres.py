@@ -7,6 +7,7 @@ import contextlib
 import gc
 import hashlib
 import sys
+import threading
 import zlib
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -30,10 +31,12 @@ from tailrace.ports import Batch, NewRun, RunInfo, Store
 from tailrace.stores.postgres.pool import split_url
 from tailrace.stores.postgres.schema import MIGRATIONS, migrate
 from tailrace.stores.postgres.store import PostgresStore
+from tailrace.stores.rows import Row, joined
 from tailrace.testing.store_kit import EventLogKit, Opener
 from tests.services import Postgres
 
 LEASE = 60.0
+DEADLINE = 60.0
 
 
 def event(run_id: str, seq: int, text: str = "") -> bytes:
@@ -675,6 +678,38 @@ async def test_a_damaged_row_is_noticed_and_never_packed(
     await outsider.execute("update batches set private = private || ' ' where first_seq = 1")
     with pytest.raises(StorageError, match="damaged at event 1"):
         await store.read_private("r")
+
+
+async def test_a_run_whose_rows_are_joined_is_written_meanwhile(
+    store: PostgresStore, outsider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush has events of many runs: all of them would wait for the joining of one."""
+    await made(store, new("r"))
+    await store.append([batch("r", seq) for seq in range(2, 9)])
+    (claim,) = await store.claim("w", ["a"], LEASE)
+    joining, go_on = threading.Event(), threading.Event()
+
+    def slowly(rows: list[Row], *, ended: bool) -> Row:
+        joining.set()
+        assert go_on.wait(DEADLINE)
+        return joined(rows, ended=ended)
+
+    monkeypatch.setattr("tailrace.stores.postgres.log.joined", slowly)
+    packing = asyncio.create_task(store.repack("r"))
+    assert await asyncio.to_thread(joining.wait, DEADLINE)
+    async with asyncio.timeout(DEADLINE):
+        assert await store.append([batch("r", 9, epoch=claim.epoch)]) == [None]
+        assert await store.extend("w", [("r", claim.epoch)], LEASE) == set()
+        await store.repack("r")  # it is not its turn
+        deleting = asyncio.create_task(store.delete("r"))
+        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+        while not await outsider.fetchval(waiting):  # the deletion waits for the joining
+            pass
+    assert [one.event.sequence_number for one in await store.read("r", 0)] == list(range(1, 10))
+    go_on.set()
+    await packing
+    assert await deleting
+    assert await outsider.fetchval("select count(*) from batches") == 0
 
 
 async def test_the_rows_of_an_ended_run_are_compressed_and_read_in_pieces(

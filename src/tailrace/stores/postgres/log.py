@@ -301,8 +301,8 @@ class PostgresLog(Statements):
         """Join a run's rows; rows of different epochs stay separate."""
 
         async def work(db: Any) -> None:
-            run = await db.fetchrow(self._sql(sql.LOCK_RUN), run_id)
-            if run is None:
+            run = await db.fetchrow(self._sql(sql.JOIN_TURN), run_id)
+            if run is None or not run["ours"]:
                 return
             await db.execute(self._sql(sql.THIN_SNAPSHOTS), run_id, SNAPSHOT_EVENTS)
             sizes = await db.fetch(self._sql(sql.SIZES), run_id)

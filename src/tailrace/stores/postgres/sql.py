@@ -50,7 +50,7 @@ with given as materialized (
             private_checksum, ended, snapshot)
 ), locked as materialized (
     select run_id, epoch, last_seq, ended_at is not null as ended from @runs
-    where run_id = any($1::text[]) order by run_id for update
+    where run_id = any($1::text[]) order by run_id for no key update
 ), fitting as materialized (
     select given.* from given join locked using (run_id)
     where not locked.ended and locked.epoch = given.epoch
@@ -167,9 +167,16 @@ select epoch from @batches where run_id = $1 and first_seq <= $2 and last_seq >=
 order by first_seq desc limit 1
 """
 
-# Taken before anything of a run is rewritten; appends and claims wait meanwhile.
+# Taken before a run is trimmed; appends and claims wait meanwhile.
 LOCK_RUN = """
 select last_seq, ended_at is not null as ended from @runs where run_id = $1 for update
+"""
+
+# Taken before the rows of a run are joined. Appends need not wait: stored events never change. A
+# trim and a delete wait. Only one process joins the rows of a run at a time.
+JOIN_TURN = """
+select ended_at is not null as ended, pg_try_advisory_xact_lock(hashtextextended($1, 0)) as ours
+from @runs where run_id = $1 for key share
 """
 
 SIZES = """
@@ -322,7 +329,7 @@ with held as materialized (
     select run_id from @runs
     where (run_id, epoch) in (select * from unnest($2::text[], $3::bigint[]))
         and worker = $1 and ended_at is null
-    order by run_id for update
+    order by run_id for no key update
 )
 update @runs as r
 set lease_until = clock_timestamp() + make_interval(secs => $4),
@@ -343,7 +350,7 @@ with held as materialized (
     select run_id from @runs
     where (run_id, epoch) in (select * from unnest($2::text[], $3::bigint[]))
         and worker = $1 and ended_at is null and last_letter = read_letter
-    order by run_id for update
+    order by run_id for no key update
 )
 update @runs as r set parked = 1, first_go = $4, lease_until = null
 from held where r.run_id = held.run_id
