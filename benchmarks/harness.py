@@ -49,7 +49,7 @@ class Pace:
     """How long to measure."""
 
     rounds: int = 300
-    seconds: float = 1.0
+    seconds: float = 0.8
     """What one contender may take at one size; a contender takes part in one round at least."""
     largest: int = 1_000_000
 

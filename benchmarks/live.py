@@ -15,7 +15,7 @@ from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress,
 
 EVENTS = 20_000
 PEOPLE, SHOWN = 1_000, 2_000
-ROUNDS = 7
+ROUNDS = 5
 
 Contenders = dict[str, Callable[[], float]]
 
@@ -28,18 +28,22 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         limits = started.enter_context(server("limits", folder))
         ours = started.enter_context(_sqlite(folder))
         both = started.enter_context(_shared(folder))
+        synced = started.enter_context(_sqlite(folder, "synchronous=full"))
         with live_peers.frameworks(folder) as peers:
             first, wanted = _end_to_end(limits, ours, both, peers, rounds)
             contenders = {
                 live_paced.LIMIT: limits,
                 live_paced.OURS: ours,
                 live_paced.SHARED: both,
+                live_paced.SYNCED: synced,
                 **peers,
             }
             paced, paced_wanted = live_paced.run(
-                contenders, 1 if quick else 3, 3.0 if quick else 10.0
+                contenders, 1 if quick else 3, 3.0 if quick else 6.0
             )
+        alone = {name: contenders[name] for name in (live_paced.LIMIT, *live_paced.DURABLE)}
         parts = [
+            live_paced.lone(alone, 1 if quick else 3, 2.0),
             _late_join(limits, ours, (1_000, 20_000) if quick else (1_000, 20_000, 1_000_000)),
             _snapshot_join(limits, ours, rounds),
             _fan_out(limits, ours, rounds),
@@ -51,8 +55,9 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
 
 
 @contextmanager
-def _sqlite(folder: str) -> Iterator[Server]:
-    with server("tailrace", folder, "--database", f"{folder}/tailrace.db") as found:
+def _sqlite(folder: str, options: str = "") -> Iterator[Server]:
+    database = f"sqlite:///{folder}/tailrace{options}.db?{options}"
+    with server("tailrace", folder, "--database", database) as found:
         yield found
 
 
@@ -163,7 +168,6 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
     times: dict[int, dict[str, list[float]]] = {}
     for count in sizes:
         progress(f"{title}: {short(count)}, writing")
-        _followed(ours, count)
         ended = ours.start(count=count, rate=0)
         size = len(ours.read(f"/runs/{ended}/events"))
         contenders: Contenders = {
@@ -304,7 +308,7 @@ def _idle(folder: str) -> tuple[Table, list[Target]]:
         per=lambda _: 1.0,
         remark=f"What the process grows by with {PEOPLE:,} readers of one silent run.",
     )
-    return table, [at_most(title, 15, weight / 1024, "KiB")]
+    return table, [at_most(title, 12, weight / 1024, "KiB")]
 
 
 def _weight(one: Server, path: str) -> float:

@@ -10,6 +10,8 @@ from benchmarks.harness import Table, Target, at_most, progress
 
 RUNS, RATE = 50, 100
 LIMIT, OURS, SHARED = "bare uvicorn", "tailrace", "tailrace, Postgres + Redis"
+SYNCED = "tailrace, synchronous=full"
+DURABLE = (OURS, SHARED, SYNCED)
 PARTS = (50, 90, 99)
 
 
@@ -26,7 +28,7 @@ def run(
             progress(f"{title}: round {turn + 1}, {name}")
             one = contenders[name]
             before = one.cpu()
-            found = _followed(one, count, durable=name in (OURS, SHARED))
+            found = _followed(one, count, durable=name in DURABLE)
             one.settle()  # what it does after the end of the runs is part of their cost
             worked.setdefault(name, []).append(one.cpu() - before)
             for part in PARTS:
@@ -43,7 +45,8 @@ def run(
             "Each delta carries the time at which the model made it; the client looks at its clock "
             "when the bytes are there. The first half second, in which the streams are opened, is "
             f"left out. Each round lasts {seconds:g} s; checkpoints happen within it. The growth "
-            "column is that from p50 to p99. The frameworks keep nothing."
+            "column is that from p50 to p99. The frameworks keep nothing. With synchronous=full "
+            "SQLite waits for the disk at each transaction."
         ),
     )
     cpu = Table(
@@ -75,17 +78,41 @@ def run(
     ]
 
 
-def _followed(one: Server, count: int, *, durable: bool) -> list[float]:
+def lone(contenders: dict[str, Server], rounds: int, seconds: float) -> tuple[Table, list[Target]]:
+    """The latency of a run that has the server for itself."""
+    title = f"live: a lone run at {RATE} events/s, latency"
+    waits: dict[int, dict[str, list[float]]] = {part: {} for part in PARTS}
+    for turn in range(rounds):
+        for name in contenders if turn % 2 == 0 else reversed(contenders):
+            progress(f"{title}: round {turn + 1}, {name}")
+            count = int(seconds * RATE)
+            found = _followed(contenders[name], count, durable=name in DURABLE, runs=1)
+            for part in PARTS:
+                waits[part].setdefault(name, []).append(found[len(found) * part // 100])
+    table = Table(
+        title,
+        {part: {name: waits[part][name] for name in contenders} for part in PARTS},
+        OURS,
+        LIMIT,
+        scale=1e3,
+        per=lambda _: 1.0,
+        column=lambda part: f"p{part}",
+        remark=f"As above, with one run of {seconds:g} s: its events wait for no others.",
+    )
+    return table, [at_most(f"{title}, p50", 1.0, statistics.median(waits[50][OURS]) * 1e3, "ms")]
+
+
+def _followed(one: Server, count: int, *, durable: bool, runs: int = RUNS) -> list[float]:
     """How long the deltas of all runs took to their clients, ascending; seconds."""
     if durable:
-        runs = [one.start(count=count, rate=RATE) for _ in range(RUNS)]
-        streams = [one.open(f"/runs/{run_id}/events") for run_id in runs]
+        ids = [one.start(count=count, rate=RATE) for _ in range(runs)]
+        streams = [one.open(f"/runs/{run_id}/events") for run_id in ids]
     else:
-        streams = [one.open(f"/stream?count={count}&rate={RATE}") for _ in range(RUNS)]
+        streams = [one.open(f"/stream?count={count}&rate={RATE}") for _ in range(runs)]
     opened = time.monotonic() + 0.5
     found = latencies(streams)
     for stream in streams:
         stream.close()
-    if len(found) != RUNS * count:
-        raise AssertionError(f"{len(found)} of {RUNS * count} events came")
+    if len(found) != runs * count:
+        raise AssertionError(f"{len(found)} of {runs * count} events came")
     return sorted(took for made, took in found if made > opened)
