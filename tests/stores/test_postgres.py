@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import hashlib
+import json
 import sys
 import threading
 import zlib
@@ -28,8 +29,9 @@ from tailrace.core.errors import (
 )
 from tailrace.core.events import Notice, TaskCreated, recorded
 from tailrace.ports import Batch, NewRun, RunInfo, Store
-from tailrace.stores.postgres.pool import split_url
-from tailrace.stores.postgres.schema import MIGRATIONS, migrate
+from tailrace.stores.postgres.pool import _prepare, split_url
+from tailrace.stores.postgres.schema import MIGRATIONS, in_schema, migrate
+from tailrace.stores.postgres.sql import CLAIM
 from tailrace.stores.postgres.store import PostgresStore
 from tailrace.stores.rows import Row, joined
 from tailrace.testing.store_kit import EventLogKit, Opener
@@ -293,7 +295,9 @@ async def test_a_lease_is_kept_by_the_databases_clock(
     (claim,) = await store.claim("w1", ["a"], LEASE)
     monkeypatch.setattr("time.time", lambda: 1e12)
     assert await store.claim("w2", ["a"], LEASE) == []
-    await outsider.execute("update runs set lease_until = clock_timestamp()")
+    await outsider.execute(
+        "update runs set lease_until = clock_timestamp(), look_at = clock_timestamp()"
+    )
     (second,) = await store.claim("w2", ["a"], LEASE)
     assert second.epoch == claim.epoch + 1
     assert await store.extend("w1", [("r", claim.epoch)], LEASE) == {"r"}
@@ -659,6 +663,37 @@ async def test_a_migration_that_fails_leaves_the_version_before(outsider: Any) -
     with pytest.raises(asyncpg.PostgresError):
         await migrate(outsider, "other", (*MIGRATIONS, "create table @more (", "never"))
     assert await outsider.fetchval("select to_regclass('other.version')") is None
+
+
+async def test_a_claim_does_not_step_over_the_runs_that_are_held(
+    store: PostgresStore, outsider: Any
+) -> None:
+    await asyncio.gather(
+        *(made(store, new(f"h{n}", f"t{n}", owner=f"o{n % 9}")) for n in range(200))
+    )
+    assert len(await store.claim("w", ["a"], 0.4, 200)) == 200
+    assert not await store.extend("w", [(f"h{n}", 2) for n in range(200)], 60)
+    await asyncio.sleep(0.4)  # a lease without the extension would have ended
+    for n in range(4):
+        await made(store, new(f"f{n}", owner="o1"))
+    await _prepare(outsider)
+    values = ("v", ["a"], 60.0, 3, b"", [], 9)
+    plan = await outsider.fetchval(
+        "explain (analyze, format json) " + in_schema(CLAIM, store._schema), *values
+    )
+    read = 0
+
+    def add(node: dict[str, Any]) -> None:
+        nonlocal read
+        if "Scan" in node["Node Type"] and node.get("Relation Name") == "runs":
+            stepped = node.get("Rows Removed by Filter", 0)
+            stepped += node.get("Rows Removed by Index Recheck", 0)
+            read += round((node["Actual Rows"] + stepped) * node["Actual Loops"])
+        for child in node.get("Plans", ()):
+            add(child)
+
+    add(json.loads(plan)[0]["Plan"])
+    assert 3 <= read < 30
 
 
 # --- what only this store has to care for -------------------------------------------------------

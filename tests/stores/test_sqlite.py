@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.ports import Store
+from tailrace.ports import NewRun, Store
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit import EventLogKit, Opener
 
@@ -51,3 +51,35 @@ class TestMemory(InKit):
             return await SqliteLog.open("sqlite://:memory:", boot_time=clock)
 
         return opened
+
+
+async def test_a_claim_does_not_step_over_the_runs_that_are_held() -> None:
+    async def steps(held: int) -> int:
+        """The instructions of SQLite's machine for a claim of 3 of 4 runs beside held runs."""
+        clock = Clock()
+        store = SqliteLog(":memory:", boot_time=clock)
+        for n in range(held):
+            await store.create(
+                NewRun(run_id=f"h{n}", agent="a", thread_id="t", public=b"{}", owner=f"o{n % 9}")
+            )
+        assert len(await store.claim("w", ["a"], 60, held)) == held
+        clock.time += 50
+        assert not await store.extend("w", [(f"h{n}", 2) for n in range(held)], 60)
+        clock.time += 20  # a lease without the extension would have ended
+        for n in range(4):
+            await store.create(NewRun(run_id=f"f{n}", agent="a", thread_id="t", public=b"{}"))
+        taken = 0
+
+        def count() -> bool:
+            nonlocal taken
+            taken += 1
+            return False
+
+        await store._writer.call(lambda db: db.set_progress_handler(count, 1))
+        assert len(await store.claim("v", ["a"], 60, 3)) == 3
+        await store._writer.call(lambda db: db.set_progress_handler(None))
+        await store.close()
+        return taken
+
+    few, many = await steps(100), await steps(300)
+    assert many < few + 20

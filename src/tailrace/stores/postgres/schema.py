@@ -167,7 +167,18 @@ alter table @runs add column queued boolean not null default false;
 create index runs_not_ended on @runs (thread_id, owner, ordinal) where ended_at is null;
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
+# A claim reads only runs that may be claimed. `look_at` is when a lease may have ended: never later
+# than `lease_until`, and moved by every other extension, because moving it writes every index.
+TENTH = """
+alter table @runs add column look_at timestamptz not null default '-infinity';
+drop index @runs_alive;
+create index runs_free on @runs (owner, number)
+    where ended_at is null and parked <> 1 and worker is null;
+create index runs_lost on @runs (look_at)
+    where ended_at is null and parked <> 1 and worker is not null;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
 
 
 def in_schema(statement: str, schema: str) -> str:

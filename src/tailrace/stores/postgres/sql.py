@@ -247,44 +247,75 @@ ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::
                     and e.owner = w.owner and e.ordinal < w.ordinal))
 """  # noqa: S608
 
+LOST_AT_ONCE = 1_000
+"""Most lost runs that a claim chooses from."""
+
 # $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already, $7 most
-# runs of an owner. `owners` jumps through the index, from owner to owner. At most $4 owners get a
-# run: those with the fewest runs here and the oldest waiting run. With `skip locked`, concurrent
-# workers get different runs and need not wait for each other. A released run has no worker. A run
-# that still has a worker was lost, which counts an attempt.
+# runs of an owner. Runs that wait are free (they have no worker) or lost (their lease has ended).
+# An index has the free runs, another the runs whose lease may have ended, so that no claim steps
+# over the runs that are held. `free` jumps through its index, from owner to owner. At most $4
+# owners get a run: those with the fewest runs here and the oldest waiting run. With `skip locked`,
+# concurrent workers get different runs and need not wait for each other. A lost run counts an
+# attempt.
 CLAIM = f"""
-with recursive owners as (
-    (select owner from @runs where ended_at is null and parked <> 1 order by owner limit 1)
+with recursive free as (
+    (select owner from @runs where ended_at is null and parked <> 1 and worker is null
+     order by owner limit 1)
     union all
     select (
         select r.owner from @runs as r
-        where r.ended_at is null and r.parked <> 1 and r.owner > owners.owner
+        where r.ended_at is null and r.parked <> 1 and r.worker is null and r.owner > free.owner
         order by r.owner limit 1
-    ) from owners where owners.owner is not null
+    ) from free where free.owner is not null
+), lost as materialized (
+    select owner, run_id, number from @runs as w
+    where worker is not null and look_at <= statement_timestamp() and {WAITS}
+    order by look_at limit {LOST_AT_ONCE}
+), oldest as (
+    select owner, (
+        select number from @runs as w where w.owner = free.owner and worker is null and {WAITS}
+        order by number limit 1
+    ) as number from free
+    union all
+    select owner, number from lost
 ), has as (
     select owner, count(*) as runs from @runs where run_id = any($6::text[]) group by owner
 ), chosen as materialized (
-    select owners.owner, coalesce(has.runs, 0) as had
-    from owners left join has using (owner) cross join lateral (
-        select number from @runs as w where owner = owners.owner and {WAITS} order by number limit 1
-    ) as oldest
-    where coalesce(has.runs, 0) < $7::bigint
-    order by had, oldest.number limit $4
-), turns as materialized (
-    select found.*, chosen.had + row_number() over (partition by chosen.owner order by number)
-        as turn
-    from chosen cross join lateral (
-        select run_id, number from @runs as w where owner = chosen.owner and {WAITS}
-        order by number limit least($4::bigint, $7::bigint - chosen.had)
+    select owner, coalesce(has.runs, 0) as had,
+        least($4::bigint, $7::bigint - coalesce(has.runs, 0)) as room
+    from oldest left join has using (owner)
+    where number is not null and coalesce(has.runs, 0) < $7::bigint
+    group by owner, has.runs
+    order by had, min(number) limit $4
+), found as materialized (
+    select owner, had, taken.* from chosen cross join lateral (
+        select run_id, number from @runs as w
+        where owner = chosen.owner and worker is null and {WAITS}
+        order by number limit chosen.room for update skip locked
+    ) as taken
+    union all
+    select owner, had, taken.* from (
+        select owner, had, room, run_id,
+            row_number() over (partition by owner order by number) as place
+        from chosen join lost using (owner)
+    ) as its cross join lateral (
+        select run_id, number from @runs as w where run_id = its.run_id and {WAITS}
         for update skip locked
-    ) as found
+    ) as taken
+    where its.place <= its.room
+), turns as (
+    select run_id, number, room,
+        row_number() over (partition by owner order by found.number) as place,
+        had + row_number() over (partition by owner order by found.number) as turn
+    from found join chosen using (owner, had)
 ), waiting as (
-    select run_id from turns order by turn, number limit $4
+    select run_id from turns where place <= room order by turn, number limit $4
 )
 update @runs as r
 set worker = $1, epoch = epoch + 1, claim_token = $5, parked = 0,
     attempts = attempts + (worker is not null or attempts = 0)::int,
-    lease_until = clock_timestamp() + make_interval(secs => $3)
+    lease_until = clock_timestamp() + make_interval(secs => $3),
+    look_at = clock_timestamp() + make_interval(secs => $3)
 from waiting where r.run_id = waiting.run_id
 returning r.run_id, r.agent, r.epoch, r.attempts, r.last_seq, r.number
 """  # noqa: S608
@@ -314,6 +345,7 @@ TAKE_OVER = f"""
 update @runs
 set worker = $2, claim_token = $4, parked = 0,
     lease_until = clock_timestamp() + make_interval(secs => $3),
+    look_at = clock_timestamp() + make_interval(secs => $3),
     epoch = epoch + (claim_token is distinct from $4)::int,
     attempts = attempts
         + (claim_token is distinct from $4 and (worker is not null or attempts = 0))::int
@@ -323,7 +355,7 @@ returning run_id, agent, epoch, attempts, last_seq
 
 # $1 worker, $2 run_ids, $3 epochs, $4 lease: the claims that are still held. A claim whose lease
 # has ended is held until another worker claims: the epoch, not the clock, keeps a second writer
-# out.
+# out. `look_at` moves if half of the lease is over, or if the lease is shorter than before.
 EXTEND = """
 with held as materialized (
     select run_id from @runs
@@ -333,6 +365,10 @@ with held as materialized (
 )
 update @runs as r
 set lease_until = clock_timestamp() + make_interval(secs => $4),
+    look_at = case
+        when look_at between clock_timestamp() + make_interval(secs => $4 / 2)
+            and clock_timestamp() + make_interval(secs => $4) then look_at
+        else clock_timestamp() + make_interval(secs => $4) end,
     parked = case when parked = 1 then 2 else parked end
 from held where r.run_id = held.run_id
 returning r.run_id
@@ -368,6 +404,8 @@ with run as (
     set last_letter = last_letter + 1,
         lease_until = case when parked = 1 and worker is not null
             then clock_timestamp() + make_interval(secs => first_go) else lease_until end,
+        look_at = case when parked = 1 and worker is not null
+            then clock_timestamp() + make_interval(secs => first_go) else look_at end,
         parked = case when parked = 1 then 2 else parked end
     where run_id = $1 and ended_at is null
     returning last_letter

@@ -19,15 +19,44 @@ from tailrace.ports import Claim, Letter
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
+LOST_AT_ONCE = 1000
+"""Most lost runs that a claim chooses from."""
+
 # A released run has no worker. A run that still has a worker was lost, which counts an attempt.
 _CLAIM = (
     "update runs set epoch = epoch + 1,"
-    " attempts = attempts + (worker is not null or attempts = 0), parked = 0, worker = ?,"
-    " lease_boot = ?,"
-    " lease_until = ? where {} returning run_id, agent, epoch, attempts, last_seq"
+    " attempts = attempts + (worker is not null or attempts = 0), parked = 0, worker = ?1,"
+    " lease_boot = ?2,"
+    " lease_until = ?3, look_at = ?3 where {} returning run_id, agent, epoch, attempts, last_seq"
 )
-_CLAIM_NUMBER = _CLAIM.format("number = ?")
-_CLAIM_RUN = _CLAIM.format(f"run_id = ? and ended_at is null and protocol <= {PROTOCOL}")
+_CLAIM_NUMBER = _CLAIM.format("number = ?4")
+_CLAIM_RUN = _CLAIM.format(f"run_id = ?4 and ended_at is null and protocol <= {PROTOCOL}")
+
+# A run that waits is free (it has no worker) or lost (its lease has ended). Each kind
+# has an index, so that no claim steps over the runs that are held.
+_WAITS = (
+    "protocol <= :protocol and agent in (select value from json_each(:agents))"
+    " and run_id not in (select value from json_each(:held))"
+    " and (queued = 0 or exists (select 1 from letters as l"
+    " where l.run_id = runs.run_id and l.kind = 'cancel')"
+    " or not exists (select 1 from runs as e where e.ended_at is null"
+    " and e.thread_id = runs.thread_id and e.owner = runs.owner"
+    " and e.ordinal < runs.ordinal))"
+)
+_FREE = (
+    "select number from runs where ended_at is null and parked <> 1 and worker is null"  # noqa: S608
+    f" and owner = :owner and {_WAITS} order by number limit :limit"
+)
+# Leases of this boot and of others: three ranges of the index. `<>` would read all of it.
+_LOST = tuple(
+    "select owner, number from runs where ended_at is null and parked <> 1"  # noqa: S608
+    f" and worker is not null and {ended} and {_WAITS} limit {LOST_AT_ONCE}"
+    for ended in (
+        "lease_boot = :boot and look_at <= :now and lease_until <= :now",
+        "lease_boot < :boot",
+        "lease_boot > :boot",
+    )
+)
 
 
 def boot_time() -> float:
@@ -67,23 +96,20 @@ def claim(
         (listed(held),),
     ).fetchall()
     has: dict[str, int] = dict(having)
-    turns: list[tuple[int, int]] = []
+    asked = {"protocol": PROTOCOL, "agents": listed(agents), "held": listed(held)}
+    asked |= {"now": now, "boot": boot, "limit": limit}
+    waiting: dict[str, list[int]] = {}
+    for statement in _LOST:
+        for owner, number in db.execute(statement, asked):
+            waiting.setdefault(owner, []).append(number)
     for owner in _owners(db):
+        free: Any = db.execute(_FREE, {**asked, "owner": owner})
+        waiting.setdefault(owner, []).extend(number for (number,) in free)
+    turns: list[tuple[int, int]] = []
+    for owner, numbers in waiting.items():
         had = has.get(owner, 0)
         room = limit if per_owner is None else min(limit, per_owner - had)
-        waiting = db.execute(
-            "select number from runs where ended_at is null and parked <> 1 and owner = ?"
-            " and protocol <= ? and agent in (select value from json_each(?))"
-            " and (lease_until is null or lease_until <= ? or lease_boot <> ?)"
-            " and (queued = 0 or exists (select 1 from letters as l"
-            " where l.run_id = runs.run_id and l.kind = 'cancel')"
-            " or not exists (select 1 from runs as e where e.ended_at is null"
-            " and e.thread_id = runs.thread_id and e.owner = runs.owner"
-            " and e.ordinal < runs.ordinal))"
-            " and run_id not in (select value from json_each(?)) order by number limit ?",
-            (owner, PROTOCOL, listed(agents), now, boot, listed(held), max(room, 0)),
-        )
-        turns += [(turn, number) for turn, (number,) in enumerate(waiting, had)]
+        turns += enumerate(sorted(numbers)[: max(room, 0)], had)
     claims: list[Claim] = []
     for _, number in sorted(turns)[:limit]:
         taken: list[Any] = db.execute(_CLAIM_NUMBER, (worker, boot, now + lease, number)).fetchall()
@@ -92,8 +118,8 @@ def claim(
 
 
 def _owners(db: apsw.Connection) -> Iterator[str]:
-    """The owners with runs that have not ended: a jump in the index for each, not a scan."""
-    query = "select min(owner) from runs where ended_at is null and parked <> 1"
+    """The owners of runs without a worker: a jump in the index for each, not a scan."""
+    query = "select min(owner) from runs where ended_at is null and parked <> 1 and worker is null"
     found: Any = db.execute(query).fetchone()
     while found[0] is not None:
         yield found[0]
@@ -116,15 +142,23 @@ def take_over(
 
 
 def extend(
-    db: apsw.Connection, worker: str, claims: list[tuple[str, int]], until: float, boot: str
+    db: apsw.Connection,
+    worker: str,
+    claims: list[tuple[str, int]],
+    now: float,
+    until: float,
+    boot: str,
 ) -> set[str]:
     """Extend the leases of claims; returns the runs whose claim is lost."""
     lost = set()
     for run_id, epoch in claims:
         db.execute(
-            "update runs set lease_boot = ?, lease_until = ?, parked = iif(parked = 1, 2, parked)"
-            " where run_id = ? and epoch = ? and worker = ?",
-            (boot, until, run_id, epoch, worker),
+            # `look_at` moves if half of the lease is over, or if the lease is shorter than before.
+            "update runs set lease_boot = ?1, lease_until = ?2,"
+            " look_at = iif(lease_boot = ?1 and look_at between ?3 and ?2, look_at, ?2),"
+            " parked = iif(parked = 1, 2, parked)"
+            " where run_id = ?4 and epoch = ?5 and worker = ?6",
+            (boot, until, (now + until) / 2, run_id, epoch, worker),
         )
         if not db.changes():
             lost.add(run_id)
@@ -176,10 +210,11 @@ def post(
     """Store a letter under the next number. It wakes a parked run; its worker has the first go."""
     found: list[Any] = db.execute(
         "update runs set last_letter = last_letter + 1,"
-        " lease_boot = iif(parked = 1 and worker is not null, ?, lease_boot),"
-        " lease_until = iif(parked = 1 and worker is not null, ? + first_go, lease_until),"
+        " lease_boot = iif(parked = 1 and worker is not null, ?1, lease_boot),"
+        " lease_until = iif(parked = 1 and worker is not null, ?2 + first_go, lease_until),"
+        " look_at = iif(parked = 1 and worker is not null, ?2 + first_go, look_at),"
         " parked = iif(parked = 1, 2, parked)"
-        " where run_id = ? and ended_at is null returning last_letter",
+        " where run_id = ?3 and ended_at is null returning last_letter",
         (boot, now, run_id),
     ).fetchall()
     if not found:

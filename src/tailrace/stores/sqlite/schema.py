@@ -190,9 +190,21 @@ create table fresh (
 );
 """
 
+# A claim reads only runs that may be claimed. `look_at` is when a lease may have ended: never later
+# than `lease_until`, and moved by every other extension, because moving it writes an index.
+TWELFTH = """
+alter table runs add column look_at real not null default 0;
+drop index runs_alive;
+create index runs_free on runs (owner)
+    where ended_at is null and parked <> 1 and worker is null;
+create index runs_lost on runs (lease_boot, look_at)
+    where ended_at is null and parked <> 1 and worker is not null;
+"""
+
 MIGRATIONS = (
     *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
     ELEVENTH,
+    TWELFTH,
 )
 VERSION = len(MIGRATIONS)
 

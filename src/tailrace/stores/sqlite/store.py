@@ -340,8 +340,9 @@ class SqliteLog:
 
     async def extend(self, worker: str, claims: list[tuple[str, int]], lease: float) -> set[str]:
         """Extend leases; returns the lost runs."""
+        now = self._boot_time()
         return await self._writer.call(
-            lambda db: queue_of.extend(db, worker, claims, self._boot_time() + lease, self._boot_id)
+            lambda db: queue_of.extend(db, worker, claims, now, now + lease, self._boot_id)
         )
 
     async def release(self, run_id: str, epoch: int) -> None:
