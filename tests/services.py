@@ -170,12 +170,14 @@ class Postgres:
 class Redis:
     """A Redis server. By default it keeps nothing over a restart; with `persist` it tries to."""
 
-    def __init__(self, *, persist: bool = False) -> None:
-        self._program = _program("redis-server", "Redis", "redis-server")
+    def __init__(self, *, persist: bool = False, cluster: bool = False) -> None:
+        program = os.environ.get("REDIS_SERVER", "redis-server")  # or Valkey's
+        self._program = _program(program, "Redis", "redis-server")
         self._folder = _folder("redis")
         self.port = _free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._persist = persist
+        self.cluster_port = _free_port() if cluster else None
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = _guard(self._folder, 'kill -9 "$(cat pid)"', {})
         atexit.register(self.close)
@@ -188,6 +190,8 @@ class Redis:
         log = self._folder / "log"
         options = f"--port {self.port} --bind 127.0.0.1 --pidfile pid --appendonly "
         options += "yes" if self._persist else "no"
+        if self.cluster_port is not None:
+            options += f" --cluster-enabled yes --cluster-port {self.cluster_port}"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [self._program, *options.split(), "--save", "", "--dir", self._folder],
@@ -199,7 +203,7 @@ class Redis:
         deadline = time.monotonic() + READY_WITHIN
         while True:
             with contextlib.suppress(OSError):
-                if self._command("PING") == b"+PONG":
+                if self.command("PING") == b"+PONG":
                     return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
@@ -224,7 +228,7 @@ class Redis:
 
     def flush(self) -> None:
         """FLUSHALL: as if nothing had ever been written."""
-        self._command("FLUSHALL")
+        self.command("FLUSHALL")
 
     def close(self) -> None:
         """Kill it and throw everything away."""
@@ -232,10 +236,58 @@ class Redis:
         self.stop()
         self._guard.communicate(timeout=READY_WITHIN)
 
-    def _command(self, line: str) -> bytes:
+    def command(self, line: str) -> bytes:
+        """Send a command; the first line of its answer."""
+        return self.ask(line).partition(b"\r\n")[0]
+
+    def ask(self, line: str) -> bytes:
+        """Send a command; its answer as it is on the wire."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=READY_WITHIN) as connection:
-            connection.sendall(line.encode() + b"\r\n")
-            return connection.makefile("rb").readline().strip()
+            connection.sendall(line.encode() + b"\r\nQUIT\r\n")
+            return connection.makefile("rb").read()
+
+
+class RedisCluster:
+    """Three nodes of a Redis Cluster without replicas; each has a third of the slots."""
+
+    def __init__(self) -> None:
+        self.nodes = [Redis(cluster=True) for _ in range(3)]
+        self.url = f"{self.nodes[0].url}?cluster=true"
+        bounds = [0, 5461, 10923, 16384]
+        for node, first, end in zip(self.nodes, bounds, bounds[1:], strict=False):
+            node.command(f"CLUSTER ADDSLOTSRANGE {first} {end - 1}")
+            self.nodes[0].command(f"CLUSTER MEET 127.0.0.1 {node.port} {node.cluster_port}")
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until every node knows where every slot is."""
+        deadline = time.monotonic() + READY_WITHIN
+        for node in self.nodes:
+            while b"cluster_state:ok" not in node.ask("CLUSTER INFO"):
+                if time.monotonic() > deadline:
+                    raise ServiceError("The Redis Cluster did not come together.")
+                time.sleep(0.02)
+
+    def move(self, slot: int, to: Redis) -> None:
+        """Give a slot to another node; what is in it is thrown away."""
+        name = to.ask("CLUSTER MYID").split()[1].decode()
+        for node in self.nodes:
+            node.command("FLUSHALL")
+        for node in sorted(self.nodes, key=lambda one: one is not to):
+            node.command(f"CLUSTER SETSLOT {slot} NODE {name}")
+
+    def close(self) -> None:
+        """Kill the nodes and throw everything away."""
+        for node in self.nodes:
+            node.close()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """A Redis Cluster; what a test leaves in it stays."""
+    cluster = RedisCluster()
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture(scope="session")

@@ -173,8 +173,8 @@ SETTINGS = {
             name="bus",
             kind=TEXT,
             help="How processes that share a database hear of new events: redis://host; with "
-            "?mirror=true Redis also has the runs in the run format. Without it they look into "
-            "the database several times a second.",
+            "?mirror=true Redis also has the runs in the run format, with ?cluster=true it is a "
+            "Redis Cluster. Without it they look into the database several times a second.",
         ),
         Setting(
             name="worker",

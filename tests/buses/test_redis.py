@@ -87,7 +87,7 @@ class TestRedisBus(ServerBusKit):
 
 async def sent(bus: RedisBus) -> None:
     async with asyncio.timeout(DEADLINE):
-        await bus._writer.sent()
+        await bus._lanes[0].writer.sent()
 
 
 async def test_what_was_published_together_is_one_entry_with_the_public_bytes(
@@ -196,7 +196,7 @@ async def test_a_reader_that_was_overtaken_by_trimming_is_told(
     await sent(bus)
     (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
     async with asyncio.timeout(DEADLINE):
-        while bus._reader._places.get(key) != (await client.xrevrange(key, count=1))[0][0]:
+        while bus._lanes[0].reader._places.get(key) != (await client.xrevrange(key, count=1))[0][0]:
             pass
     while await ear.get(0):
         pass
@@ -293,8 +293,8 @@ async def test_gone_for_good_it_knocks_ever_more_rarely_and_keeps_nothing(
         bus.publish(RUN, notices(n, n))
         assert await heard(ear, n)
     await until(lambda: max(pauses, default=0) > 20)
-    assert not bus._writer._queue
-    assert bus._writer._bytes == 0
+    assert not bus._lanes[0].writer._queue
+    assert bus._lanes[0].writer._bytes == 0
     async with asyncio.timeout(120):
         await bus.close()
 
@@ -318,11 +318,11 @@ async def test_a_stalled_server_bounds_what_waits(
     for n in range(1, 200):
         bus.publish(RUN, notices(n, n, size=n))
         await asyncio.sleep(0)
-        assert len(bus._writer._queue) <= 10
-        assert 0 <= bus._writer._bytes <= 5000
+        assert len(bus._lanes[0].writer._queue) <= 10
+        assert 0 <= bus._lanes[0].writer._bytes <= 5000
     redis._process.send_signal(signal.SIGCONT)
     await sent(bus)
-    assert bus._writer._bytes == 0
+    assert bus._lanes[0].writer._bytes == 0
     await bus.close()
 
 

@@ -14,6 +14,10 @@ The keys, under one prefix:
     tailrace:bus:generation     missing or changed after a FLUSHALL: old places are invalid then
     tailrace:bus:wake:<process> interrupts this process's `XREAD` when it needs another shard
     tailrace:thread:<id>        the optional mirror, see `mirror.py`
+
+In a Redis Cluster (`?cluster=true`) an `XREAD` is for keys of one slot. So each shard has its own
+two connections, to the node that has it, and its own keys: `tailrace:bus:{0}`,
+`tailrace:bus:{0}:generation`, `tailrace:bus:{0}:wake:<process>`.
 """
 
 from __future__ import annotations
@@ -21,20 +25,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from zlib import crc32
 
 from tailrace.buses.local import LocalBus
 from tailrace.buses.redis.connections import (
+    ClusterLine,
     Command,
     CommandWriter,
     Health,
     Line,
+    Node,
     Pool,
     ShardReader,
     dial,
     is_away,
+    is_in_cluster,
     reason,
 )
 from tailrace.buses.redis.mirror import RedisMirror
@@ -67,6 +75,44 @@ class BusUnavailable(TailraceError):
     code = "bus_unavailable"
 
 
+class Lane:
+    """The two connections for some shards: for all of them, or in a cluster for one."""
+
+    def __init__(
+        self,
+        new_line: Callable[[], Line],
+        health: Health,
+        shards: dict[bytes, LocalBus],
+        hear: Callable[[LocalBus, list[bytes]], int],
+        stem: str,
+        process: str,
+    ) -> None:
+        self.wake_key = f"{stem}:wake:{process}".encode()
+        # A node of a cluster refuses it if the shards are in several slots.
+        self.probe: Command = ("MGET", *shards)
+        self.new_line = new_line
+        self.writer = CommandWriter(new_line(), health)
+        self.reader = ShardReader(
+            new_line(),
+            health,
+            shards,
+            hear,
+            wake_key=self.wake_key,
+            generation_key=f"{stem}:generation".encode(),
+        )
+
+    def want(self, key: bytes) -> None:
+        """Read a shard, and interrupt an `XREAD` that waits for others."""
+        if self.reader.want(key):
+            self.writer.put(("XADD", self.wake_key, "MAXLEN", 1, "*", "wake", ""))
+            self.writer.put(("EXPIRE", self.wake_key, WAKE_SECONDS))
+
+    async def hang_up(self) -> None:
+        """Close the connections."""
+        await self.writer.line.hang_up()
+        await self.reader.line.hang_up()
+
+
 class RedisBus:
     """Passes new events to every process that shares a Redis."""
 
@@ -80,28 +126,35 @@ class RedisBus:
         max_entries: int = MAX_ENTRIES,
         patience: float = 5.0,
         mirror: bool = False,
+        cluster: bool = False,
     ) -> None:
-        self._pool = pool
         self._name = name
         self._prefix = prefix
         self._max_entries = max_entries
         self._process = secrets.token_hex(8)
         # The readers of this process, a local bus per shard. Shards without readers are not read.
         self._shards = [LocalBus() for _ in range(shards)]
-        self._keys = [f"{prefix}:bus:{number}".encode() for number in range(shards)]
         self._complained = False
         self._health = health = Health(name)
-        self._writer = CommandWriter(Line(pool, patience), health)
-        self.mirror = RedisMirror(self._writer.put, prefix) if mirror else None
-        self._wake_key = f"{prefix}:bus:wake:{self._process}".encode()
-        self._reader = ShardReader(
-            Line(pool, patience),
-            health,
-            dict(zip(self._keys, self._shards, strict=True)),
-            self._hear,
-            wake_key=self._wake_key,
-            generation_key=f"{prefix}:bus:generation".encode(),
-        )
+        self._cluster = cluster
+        tag = "{%d}" if cluster else "%d"
+        self._keys = [f"{prefix}:bus:{tag % number}".encode() for number in range(shards)]
+        by_key = dict(zip(self._keys, self._shards, strict=True))
+        nodes: set[Node] = set()
+        self._lanes = [
+            Lane(
+                partial(ClusterLine, pool, patience, key, nodes),
+                *(health, {key: shard}, self._hear, key.decode(), self._process),
+            )
+            for key, shard in by_key.items()
+            if cluster
+        ] or [
+            Lane(
+                partial(Line, pool, patience),
+                *(health, by_key, self._hear, f"{prefix}:bus", self._process),
+            )
+        ]
+        self.mirror = RedisMirror(self._lanes[0].writer.put, prefix) if mirror else None
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -114,6 +167,7 @@ class RedisBus:
         max_entries: int = MAX_ENTRIES,
         patience: float = 5.0,
         mirror: bool = False,
+        cluster: bool = False,
     ) -> RedisBus:
         """Connect to `redis://[user:password@]host[:port][/db]`, `rediss://…` or `unix://path`.
 
@@ -121,9 +175,16 @@ class RedisBus:
         until then. If Redis refuses the login, `BusUnavailable` is raised.
 
         Redis may take `patience` seconds to answer. With `mirror` (or `?mirror=true` in the URL),
-        runs are also written to `{prefix}:thread:{threadId}`.
+        runs are also written to `{prefix}:thread:{threadId}`. With `cluster` (or `?cluster=true`)
+        the server is a node of a Redis Cluster; a mirror is not possible there.
         """
-        url, mirrored = _without_mirror(url)
+        url, mirrored = _without(url, "mirror")
+        url, clustered = _without(url, "cluster")
+        cluster = cluster or clustered
+        if cluster and (mirror or mirrored):
+            raise CallerError(
+                "A Redis Cluster cannot have the mirror. Leave out mirror=true, or use one server."
+            )
         pool, name = dial(url, patience)
         bus = cls(
             pool,
@@ -133,12 +194,17 @@ class RedisBus:
             max_entries=max_entries,
             patience=patience,
             mirror=mirror or mirrored,
+            cluster=cluster,
         )
-        failure = await bus._writer.try_to([("PING",)])
+        first = bus._lanes[0]
+        failure = await first.writer.try_to([first.probe])
         if failure is not None and not is_away(failure):
-            await bus._writer.line.hang_up()
+            await first.hang_up()
+            advice = "Correct the URL."
+            if is_in_cluster(failure) and not cluster:
+                advice = "It is a node of a Redis Cluster: add ?cluster=true to the URL."
             raise BusUnavailable(
-                f"Redis at {name} refuses the connection ({reason(failure)}). Correct the URL."
+                f"Redis at {name} refuses the connection ({reason(failure)}). {advice}"
             ) from failure
         bus._start(failure)
         return bus
@@ -151,8 +217,9 @@ class RedisBus:
             key = run_id.encode()
             number = crc32(key) % len(self._shards)
             self._shards[number].publish(run_id, events)
+            put = self._lanes[number % len(self._lanes)].writer.put
             for piece in _pieces(events):
-                self._writer.put(self._entry(self._keys[number], key, piece))
+                put(self._entry(self._keys[number], key, piece))
         except Exception:
             if not self._complained:
                 self._complained = True
@@ -165,9 +232,7 @@ class RedisBus:
         """Subscribe to a run, written by this process or another."""
         number = crc32(run_id.encode()) % len(self._shards)
         subscription = self._shards[number].subscribe(run_id)
-        if self._reader.want(self._keys[number]):
-            self._writer.put(("XADD", self._wake_key, "MAXLEN", 1, "*", "wake", ""))
-            self._writer.put(("EXPIRE", self._wake_key, WAKE_SECONDS))
+        self._lanes[number % len(self._lanes)].want(self._keys[number])
         return subscription
 
     @property
@@ -176,10 +241,16 @@ class RedisBus:
         return self._health.outages
 
     async def check(self) -> None:
-        """Ping Redis on a new connection."""
-        line = Line(self._pool, CHECK_SECONDS)
+        """Ask Redis on new connections."""
+        await asyncio.gather(*(self._check(lane) for lane in self._lanes))
+
+    async def _check(self, lane: Lane) -> None:
+        line = lane.new_line()
         try:
-            await line.ask([("PING",)])
+            async with asyncio.timeout(CHECK_SECONDS):
+                (answer,) = await line.ask([lane.probe])
+            if isinstance(answer, Exception):
+                raise answer
         except Exception as error:
             raise BusUnavailable(
                 f"Redis at {self._name} does not answer ({reason(error)}). Check the server."
@@ -192,24 +263,24 @@ class RedisBus:
         tasks, self._tasks = self._tasks, []
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
-                await self._writer.sent()
+                await asyncio.gather(*(lane.writer.sent() for lane in self._lanes))
         running = set(tasks)
         while running:
             # Repeat: `asyncio.wait_for` in the driver may swallow a cancellation.
             for task in running:
                 task.cancel()
             _, running = await asyncio.wait(running, timeout=0.1)
-        await self._writer.line.hang_up()
-        await self._reader.line.hang_up()
+        for lane in self._lanes:
+            await lane.hang_up()
         for shard in self._shards:
             await shard.close()
 
     def _start(self, failure: Exception | None) -> None:
         loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._writer.run(failure), name="tailrace redis writer"),
-            loop.create_task(self._reader.run(), name="tailrace redis reader"),
-        ]
+        for lane in self._lanes:
+            writing, reading = lane.writer.run(failure), lane.reader.run()
+            self._tasks.append(loop.create_task(writing, name="tailrace redis writer"))
+            self._tasks.append(loop.create_task(reading, name="tailrace redis reader"))
 
     def _entry(self, key: bytes, run_id: bytes, piece: list[Recorded]) -> Command:
         body = b"\n".join([one.public for one in piece])
@@ -240,14 +311,14 @@ class RedisBus:
         return len(events)
 
 
-def _without_mirror(url: str) -> tuple[str, bool]:
-    """The URL for the driver, and whether it asks for the mirror."""
+def _without(url: str, name: str) -> tuple[str, bool]:
+    """The URL for the driver, and whether it asks for the mirror, or for a cluster."""
     head, mark, query = url.partition("?")
     options = query.split("&") if mark else []
-    rest = [option for option in options if not option.startswith("mirror=")]
-    asked = {option.removeprefix("mirror=") for option in options} - set(rest)
+    rest = [option for option in options if not option.startswith(f"{name}=")]
+    asked = {option.removeprefix(f"{name}=") for option in options} - set(rest)
     if not asked <= {"true", "false"}:
-        raise CallerError("The Redis URL has an invalid mirror option. Write ?mirror=true.")
+        raise CallerError(f"The Redis URL has an invalid {name} option. Write ?{name}=true.")
     return head + (f"?{'&'.join(rest)}" if rest else ""), "true" in asked
 
 

@@ -24,7 +24,14 @@ try:
     from redis.asyncio.connection import AbstractConnection
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
-    from redis.exceptions import AuthenticationError, ResponseError
+    from redis.crc import key_slot
+    from redis.exceptions import (
+        AskError,
+        AuthenticationError,
+        ClusterCrossSlotError,
+        ClusterDownError,
+        ResponseError,
+    )
 except ModuleNotFoundError as missing:
     raise CallerError(
         "The Redis bus needs the package `redis`. Run: pip install 'tailrace[redis]'"
@@ -55,7 +62,13 @@ NOWHERE = b"0-0"
 Command: TypeAlias = tuple[str | bytes | int, ...]
 
 Pool: TypeAlias = ConnectionPool
-"""Makes connections to one server."""
+"""How to connect to one server."""
+
+Node: TypeAlias = tuple[str, int]
+"""Host and port of a node of a Redis Cluster."""
+
+NODE_SECONDS = 1.0
+"""How long a node may take to tell where the keys are; then another is asked."""
 
 logger = logging.getLogger("tailrace")
 
@@ -90,27 +103,36 @@ class Health:
 class Line:
     """A connection that reports each loss. The driver's own reconnects silently."""
 
-    def __init__(self, pool: Pool, patience: float) -> None:
-        self._connection = _connection(pool)
+    def __init__(self, pool: Pool, patience: float, node: Node | None = None) -> None:
+        self._pool = pool
+        self._connection = _connection(pool, node)
         self._patience = patience
+
+    @property
+    def host(self) -> str:
+        """The host that it connects to."""
+        return str(getattr(self._connection, "host", ""))
 
     async def ask(self, commands: Sequence[Command], blocking: float = 0.0) -> list[Any]:
         """Send commands at once; returns their answers, with an exception for each refusal.
 
         `blocking` is how many more seconds the commands may take, for example an `XREAD`.
         """
-        connection = self._connection
         try:
             async with asyncio.timeout(self._patience + blocking):
-                await connection.connect()  # type: ignore[no-untyped-call]
+                await self._connect()
                 # The driver packs in Python, which takes longer than the command itself.
                 packed = b"".join([pack_command(one) for one in commands])  # type: ignore[arg-type]
-                await connection.send_packed_command(packed, check_health=False)
+                await self._connection.send_packed_command(packed, check_health=False)
                 return [await self._answer() for _ in commands]
         except BaseException:
             # Answers may still arrive, and the next call would read them as its own.
             await self.hang_up()
             raise
+
+    async def _connect(self) -> None:
+        """Connect, unless it is connected."""
+        await self._connection.connect()  # type: ignore[no-untyped-call]
 
     async def hang_up(self) -> None:
         """Close the connection; the next `ask` opens a new one."""
@@ -122,6 +144,59 @@ class Line:
             return await self._connection.read_response(disable_decoding=True)
         except ResponseError as refusal:
             return refusal
+
+
+class ClusterLine(Line):
+    """A connection to the node of a Redis Cluster that has a key.
+
+    The node is looked for at each new connection. A node that no longer has the key refuses the
+    commands, and the connection is closed.
+    """
+
+    def __init__(self, pool: Pool, patience: float, key: bytes, nodes: set[Node]) -> None:
+        """`nodes` are the known nodes, which the lines of a bus share."""
+        super().__init__(pool, patience)
+        self._slot = key_slot(key)
+        self._nodes = nodes
+
+    async def ask(self, commands: Sequence[Command], blocking: float = 0.0) -> list[Any]:
+        """Send commands to the node that has the key."""
+        answers = await super().ask(commands, blocking)
+        if any(isinstance(one, ResponseError) for one in answers):
+            await self.hang_up()  # the key may have moved to another node
+        return answers
+
+    async def _connect(self) -> None:
+        if not self._connection.is_connected:
+            self._connection = _connection(self._pool, await self._find())
+            await super()._connect()
+
+    async def _find(self) -> Node:
+        """Ask the nodes in turn, at last the address of the URL."""
+        last: Exception | None = None
+        for node in (*random.sample(sorted(self._nodes), len(self._nodes)), None):
+            line = Line(self._pool, min(self._patience, NODE_SECONDS), node)
+            try:
+                (slots,) = await line.ask([("CLUSTER", "SLOTS")])
+            except Exception as error:  # noqa: BLE001  # ask the next node
+                last = error
+                continue
+            finally:
+                await line.hang_up()
+            if isinstance(slots, Exception):
+                raise slots
+            found = {
+                (first, end): (host.decode() or line.host, port)
+                for first, end, (host, port, *_), *_ in slots
+            }
+            self._nodes.clear()
+            self._nodes.update(found.values())
+            for (first, end), place in found.items():
+                if first <= self._slot <= end:
+                    return place
+            last = ConnectionError("the cluster has no node for the key")
+        assert last is not None
+        raise last
 
 
 class CommandWriter:
@@ -403,8 +478,12 @@ def dial(url: str, patience: float) -> tuple[Pool, str]:
     return pool, f"{parts.scheme}://{where}"
 
 
-def _connection(pool: Pool) -> AbstractConnection:
-    made: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]
+def _connection(pool: Pool, node: Node | None = None) -> AbstractConnection:
+    """A connection to the server of the URL, or to another node of its cluster."""
+    options = dict(pool.connection_kwargs)
+    if node is not None:
+        options |= {"host": node[0], "port": node[1]}
+    made: AbstractConnection = pool.connection_class(**options)
     return made
 
 
@@ -416,6 +495,11 @@ def _pause(failures: int) -> float:
 def is_away(failure: Exception) -> bool:
     """Whether Redis may answer later. After a refusal, the URL or a setting must change."""
     return not isinstance(failure, AuthenticationError | ResponseError)
+
+
+def is_in_cluster(failure: Exception) -> bool:
+    """Whether a node of a Redis Cluster refuses keys of several slots."""
+    return isinstance(failure, AskError | ClusterCrossSlotError | ClusterDownError)
 
 
 def reason(error: Exception) -> str:
