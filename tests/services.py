@@ -48,8 +48,17 @@ class Postgres:
     without `fsync` too. `settings` are passed on as `-c name=value`.
     """
 
-    def __init__(self, *, fsync: bool = False, settings: dict[str, str] | None = None) -> None:
-        self._initdb, self._pg_ctl, self._psql = _postgres_programs("initdb", "pg_ctl", "psql")
+    def __init__(
+        self,
+        *,
+        fsync: bool = False,
+        settings: dict[str, str] | None = None,
+        primary: Postgres | None = None,
+    ) -> None:
+        """With a `primary` it is a replica of it."""
+        self._initdb, self._pg_ctl, self._psql, basebackup = _postgres_programs(
+            "initdb", "pg_ctl", "psql", "pg_basebackup"
+        )
         self._folder = _folder("postgres")
         # PostgreSQL refuses to run as root.
         self._user: dict[str, Any] = {}
@@ -76,8 +85,12 @@ class Postgres:
         ending = f"{shlex.quote(self._pg_ctl)} stop -w -m immediate -D data"
         self._guard = _guard(self._folder, ending, self._user)
         atexit.register(self.close)
-        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-        self._run([self._initdb, *options], "-D", self._data)
+        if primary is None:
+            options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+            self._run([self._initdb, *options], "-D", self._data)
+        else:
+            options = ["-R", "-c", "fast", "-X", "stream", "--no-sync"]
+            self._run([basebackup, *options], "-d", primary.url, "-D", self._data)
         self.start()
 
     @property
@@ -295,6 +308,21 @@ def _postgres_server() -> Iterator[Postgres]:
     server = Postgres()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def _postgres_replica(_postgres_server: Postgres) -> Iterator[Postgres]:
+    _postgres_server.start()
+    replica = Postgres(primary=_postgres_server)
+    yield replica
+    replica.close()
+
+
+@pytest.fixture
+def postgres_replica(_postgres_replica: Postgres) -> Postgres:
+    """A replica of `postgres`, running."""
+    _postgres_replica.start()
+    return _postgres_replica
 
 
 @pytest.fixture(scope="session")

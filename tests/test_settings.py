@@ -85,6 +85,8 @@ def test_the_first_place_with_a_value_counts(monkeypatch: pytest.MonkeyPatch) ->
 def test_each_setting_works_in_the_file_and_as_a_variable() -> None:
     texts = {
         "database": "log.db",
+        "database_replica": "postgresql://two/name",
+        "database_connections": "4",
         "bus": "redis://cache",
         "worker": "no",
         "keep_events": "1d",

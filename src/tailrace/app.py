@@ -98,6 +98,8 @@ class Tailrace:
         limits: ServerLimits | None = None,
         secret: str | None = None,
         busy_thread: BusyThread | UnsetType = UNSET,
+        database_replica: str | None = None,
+        database_connections: int | UnsetType = UNSET,
     ) -> None:
         self.agents = named_agents(agents)
         self._open_models()
@@ -117,9 +119,11 @@ class Tailrace:
             "inspector": inspector,
             "cancel_abandoned": cancel_abandoned,
             "busy_thread": busy_thread,
+            "database_connections": database_connections,
         }
         # None leaves these to the variable or the file.
         named = {"database": database, "bus": bus, "keys": keys, "secret": secret or None}
+        named["database_replica"] = database_replica
         given |= {name: UNSET if value is None else value for name, value in named.items()}
         if limits is not None:
             given |= {
@@ -145,7 +149,12 @@ class Tailrace:
         database = settings["database"]
         if self._store is not None and settings.origin("database") not in ("code", "flag"):
             database = None
-        self._open_store = store_opener(database, self._store)
+        self._open_store = store_opener(
+            database,
+            self._store,
+            replica=settings["database_replica"],
+            connections=settings["database_connections"],
+        )
         self._open_bus = bus_opener(settings["bus"])
         self.worker: bool = settings["worker"]
         self.keep(settings["keep_events"], settings["keep_runs"])

@@ -22,10 +22,11 @@ Opener = Callable[[], Awaitable[Store]]
 BusOpener = Callable[[], Awaitable[Bus]]
 
 
-def store_opener(database: object, store: object) -> Opener:
+def store_opener(database: object, store: object, **options: Any) -> Opener:
     """A function that opens the store of an application.
 
     `store` is a store, or an async function that returns one: many drivers need a running loop.
+    `options` are for `open_store`.
     """
     if store is None:
         where = DEFAULT_DATABASE if database is None else database
@@ -34,7 +35,7 @@ def store_opener(database: object, store: object) -> Opener:
                 f"`database` must be a path or a URL, not {type(where).__name__}; pass an object "
                 "that is a store as `store=`."
             )
-        return lambda: open_store(where)
+        return lambda: open_store(where, **options)
     if database is not None:
         raise CallerError("Pass `database` or `store`, not both.")
     return _opener(Store, "store", store, " A path or a URL is `database=`.")

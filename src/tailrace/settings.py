@@ -177,6 +177,18 @@ SETTINGS = {
             "Redis Cluster. Without it they look into the database several times a second.",
         ),
         Setting(
+            name="database_replica",
+            kind=TEXT,
+            help="A replica of a PostgreSQL database, from which ended runs are read: a URL as of "
+            "`database`.",
+        ),
+        Setting(
+            name="database_connections",
+            kind=COUNT,
+            default=10,
+            help="Most connections of a process to a PostgreSQL database, and to its replica.",
+        ),
+        Setting(
             name="worker",
             kind=SWITCH,
             default=True,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from zlib import crc32
 
 import pytest
 from redis.crc import key_slot
 
-from tailrace.buses.redis import bus as bus_module
 from tailrace.buses.redis.bus import BusUnavailable, RedisBus
 from tailrace.core.errors import CallerError
 from tailrace.testing.bus_kit import DEADLINE, until_heard
@@ -39,7 +39,7 @@ async def test_a_shard_that_moves_to_another_node_is_heard_again(
     bus, other = buses
     ear = other.subscribe("run_1")
     await until_heard(bus, ear, "run_1")
-    key = bus._keys[bus_module.crc32(b"run_1") % len(bus._keys)]
+    key = bus._keys[crc32(b"run_1") % len(bus._keys)]
     slot = key_slot(key)
     owner = redis_cluster.nodes[slot * 3 // 16384]
     to = next(node for node in redis_cluster.nodes if node is not owner)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from tailrace.core.codec import decode_lines
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
@@ -18,6 +20,7 @@ from tailrace.core.log_lines import Lines
 from tailrace.ports import FORGET_SECONDS, Basis, Batch, Head, NewRun, RunInfo, Snapshot
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.pool import PostgresPool
+from tailrace.stores.postgres.replica import Replica
 from tailrace.stores.postgres.statements import Statements
 from tailrace.stores.rows import (
     EVENTS_AT_ONCE,
@@ -33,6 +36,8 @@ from tailrace.stores.rows import (
     verify,
 )
 
+T = TypeVar("T")
+
 EXPIRED_AT_ONCE = 1_000
 """Most runs that one call of `expired` returns."""
 
@@ -45,8 +50,9 @@ _HUGE = 2**62
 class PostgresLog(Statements):
     """The `EventLog` of the store."""
 
-    def __init__(self, pool: PostgresPool, schema: str) -> None:
+    def __init__(self, pool: PostgresPool, schema: str, replica: Replica | None = None) -> None:
         super().__init__(pool, schema)
+        self._replica = replica
         # On two connections the second of two appends could arrive first and be refused. One append
         # at a time costs nothing: the process's pipeline waits for each group anyway.
         self._append_turn = asyncio.Lock()
@@ -182,7 +188,9 @@ class PostgresLog(Statements):
     async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
         """Events after `after`, not decoded."""
         after = min(after, _HUGE)
-        rows = await self._fetch(sql.READ, run_id, after, limit, READ_BYTES)
+        rows = await self._history(
+            run_id, lambda db: db.fetch(self._sql(sql.READ), run_id, after, limit, READ_BYTES)
+        )
         if not rows or rows[0]["first_seq"] > after + 1:
             found = await self.info(run_id)
             if found is not None and after < found.trimmed_to:
@@ -191,7 +199,9 @@ class PostgresLog(Statements):
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
-        rows = await self._fetch(sql.READ_PRIVATE, run_id, min(after, _HUGE))
+        rows = await self._history(
+            run_id, lambda db: db.fetch(self._sql(sql.READ_PRIVATE), run_id, min(after, _HUGE))
+        )
         for first_seq, private, checksum, _ in rows:
             verify(run_id, first_seq, private, checksum)
         return {
@@ -200,6 +210,20 @@ class PostgresLog(Statements):
             for seq, line in enumerate(plain(private, unpacked).split(b"\n"), first_seq)
             if line and seq > after
         }
+
+    async def _history(self, run_id: str, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Read from a run that has ended on the replica, if there is one; else on the primary."""
+        if self._replica is not None:
+            info = await self.info(run_id)
+            if info is not None and info.ended_at is not None:
+                found = await self._replica.read(info, partial(self._info_on, run_id), work)
+                if found is not None:
+                    return found[0]
+        return await self._pool.run(lambda db, _: work(db))
+
+    async def _info_on(self, run_id: str, db: Any) -> RunInfo | None:
+        row = await db.fetchrow(self._sql(sql.RUN), run_id)
+        return _info(row) if row else None
 
     async def info(self, run_id: str) -> RunInfo | None:
         """The row of a run."""
@@ -265,13 +289,15 @@ class PostgresLog(Statements):
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
-        rows = await self._fetch(sql.SNAPSHOT, run_id, at_most)
-        return Snapshot(*rows[0]) if rows else None
+        row = await self._history(
+            run_id, lambda db: db.fetchrow(self._sql(sql.SNAPSHOT), run_id, at_most)
+        )
+        return Snapshot(*row) if row else None
 
     async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
         """Info, snapshot and events of a run, over one connection."""
 
-        async def work(db: Any, _: bool) -> tuple[RunInfo, Snapshot | None, Any, int | None] | None:
+        async def work(db: Any) -> tuple[RunInfo, Snapshot | None, Any, int | None] | None:
             run = await db.fetchrow(self._sql(sql.RUN), run_id)
             if run is None:
                 return None
@@ -289,7 +315,7 @@ class PostgresLog(Statements):
             epoch = await db.fetchval(self._sql(sql.EPOCH), run_id, last)
             return info, Snapshot(*state) if state is not None else None, rows, epoch
 
-        found = await self._pool.run(work)
+        found = await self._history(run_id, work)
         if found is None:
             return None
         info, state, rows, epoch = found

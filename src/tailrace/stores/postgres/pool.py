@@ -108,9 +108,10 @@ class PostgresPool:
     async def run(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
         """Run `work(connection, again)`; `again` is true if an earlier try may have succeeded.
 
-        The connections belong to the event loop that opened the pool. A call on another loop gets a
-        new connection and one try.
+        The connections belong to the event loop that used the pool first. A call on another loop
+        gets a new connection and one try.
         """
+        self._loop = self._loop or asyncio.get_running_loop()
         if asyncio.get_running_loop() is not self._loop:
             return await self._run_apart(work)
         now = asyncio.get_running_loop().time

@@ -8,7 +8,10 @@ from tailrace.stores.postgres.blobs import PostgresBlobs
 from tailrace.stores.postgres.log import PostgresLog
 from tailrace.stores.postgres.pool import PostgresPool, split_url
 from tailrace.stores.postgres.queue import PostgresQueue
+from tailrace.stores.postgres.replica import Replica
 from tailrace.stores.postgres.schema import DEFAULT_SCHEMA, checked, migrate
+
+CONNECTIONS = 10
 
 PATIENCE = 30.0
 """Seconds that a call waits for a server that is away."""
@@ -23,15 +26,20 @@ class PostgresStore(PostgresLog, PostgresQueue, PostgresBlobs):
         url: str,
         *,
         schema: str | None = None,
-        connections: int = 10,
+        connections: int = CONNECTIONS,
         patience: float = PATIENCE,
+        replica: str | None = None,
     ) -> PostgresStore:
-        """Connect and migrate the tables. The URL may name the schema: `?schema=…`."""
+        """Connect and migrate the tables. The URL may name the schema: `?schema=…`.
+
+        `replica` is the URL of a replica from which ended runs are read. Each of the two has at
+        most so many `connections`.
+        """
         url, named = split_url(url)
         schema = checked(schema or named or DEFAULT_SCHEMA)
         pool = PostgresPool(url, size=connections, patience=patience)
         await pool.open(partial(migrate, schema=schema))
-        return cls(pool, schema)
+        return cls(pool, schema, Replica(split_url(replica)[0], connections) if replica else None)
 
     async def check(self) -> None:
         """Get a transaction number, which only a server that can write gives."""
@@ -41,3 +49,5 @@ class PostgresStore(PostgresLog, PostgresQueue, PostgresBlobs):
         """Wait for the appends and close the connections."""
         async with self._append_turn:
             await self._pool.close()
+        if self._replica is not None:
+            await self._replica.close()
