@@ -9,6 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tailrace import (
     Agent,
     Context,
@@ -106,6 +108,42 @@ async def test_a_child_that_does_not_stream_leaves_its_answer_and_its_usage(tmp_
     assert "get_weather" not in str(result.to_input_list())
 
 
+async def test_a_child_that_does_not_stream_cannot_ask_people(tmp_path: Path) -> None:
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        """Pays."""
+        raise AssertionError
+
+    @tool
+    async def wonder(ctx: Context) -> str:
+        """Asks a question."""
+        return str(await ctx.task.ask("Which city?"))
+
+    paid: list[Any] = []
+
+    def look(ctx: Context) -> str:
+        results = [item for item in ctx.task.state["output"] if item["type"] == "tool_result"]
+        paid[:] = [item["error"]["message"] for item in results]
+        return ""
+
+    child = Agent(
+        "child",
+        model=Scripted([call("pay"), call("wonder")], [say("I could not.")]),
+        tools=[pay, wonder],
+        instructions=look,
+    )
+    model = Scripted([call("child", prompt="?")], [say("Alas.")])
+    agent = Agent("a", model=model, tools=[child.as_tool(streaming=False)])
+    result, events = await played(tmp_path, agent)
+    assert (result.status, result.items[1]["block_list"][0]["text"]) == (
+        "completed",
+        "I could not.",
+    )
+    assert len(paid) == 2
+    assert all("cannot ask people" in message for message in paid)
+    assert not any(isinstance(event, ev.TaskInputRequired) for event in events)
+
+
 async def test_a_childs_failure_is_a_result_and_its_caller_goes_on(tmp_path: Path) -> None:
     broken = Agent("broken", model=Scripted([fail("key_refused")]), patience=Patience(retries=0))
     model = Scripted([call("broken", prompt="?")], [say("It cannot be reached.")])
@@ -147,9 +185,9 @@ async def test_an_agent_that_calls_itself_stops_at_the_depth(tmp_path: Path) -> 
     assert len(created) == 3
     assert result.status == "completed"
     items = [event.item for event in events if isinstance(event, ev.OutputItemDone)]
-    errors = [item.error.message for item in items if isinstance(item, ToolResult) and item.error]
-    assert len(errors) == 1
-    assert "max_depth=3" in errors[0]
+    [error] = [item.error for item in items if isinstance(item, ToolResult) and item.error]
+    assert error.code == "max_depth"
+    assert "max_depth=3" in error.message
 
 
 async def test_ask_for_help_delegates_to_an_agent_by_name(tmp_path: Path) -> None:
@@ -195,12 +233,20 @@ async def test_a_function_can_be_a_sub_agent(tmp_path: Path) -> None:
     assert "You said: hello" in str(result.to_input_list())
 
 
-async def test_a_child_can_be_cancelled_alone_and_its_caller_reads_it(tmp_path: Path) -> None:
-    child = Agent("child", model=Scripted([say("word " * 100, pace=0.01)]))
+@pytest.mark.parametrize("asked_by", ["model", "tool"])
+async def test_a_child_can_be_cancelled_alone_and_its_caller_reads_it(
+    tmp_path: Path, asked_by: str
+) -> None:
+    below = Agent("below", model=Scripted([say("word " * 100, pace=0.01)]))
+
+    @tool
+    async def child(prompt: str, ctx: Context) -> str:
+        """Asks an agent itself."""
+        return await ctx.ask(below, prompt)
+
+    asks = child if asked_by == "tool" else below.as_tool("child")
     model = Scripted([call("child", prompt="?"), call("get_weather", city="P")], [say("Without.")])
-    async with running(
-        tmp_path, Agent("a", model=model, tools=[child.as_tool(), get_weather])
-    ) as app:
+    async with running(tmp_path, Agent("a", model=model, tools=[asks, get_weather])) as app:
         run = await app.start("a", "?")
         async for event in run.events():
             if isinstance(event, ev.TextDelta):

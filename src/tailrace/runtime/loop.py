@@ -369,7 +369,7 @@ class Loop:
         """Show requests to people, those that are new, before anybody waits for the answers."""
         known = {request.id for request in self.task.node.requests} | self.task.node.answers.keys()
         new = [request for request in requests if request.id not in known]
-        if new:
+        if new and self.task.emitter.inputs is not None:
             self.task.emit(ev.TaskInputRequired(task_id=self.task.task_id, requests=new))
 
     @contextmanager

@@ -122,11 +122,15 @@ def _unreachable(_arguments: dict[str, Any], _context: Context) -> Any:
     raise AssertionError("a sub-agent answers this call")
 
 
+class _TooDeep(ToolError):
+    code = "max_depth"
+
+
 def _check_depth(loop: Loop) -> None:
     for level, above in enumerate(loop.loops(), 1):
         most = above.limits.depth
         if most is not None and level > most:
-            raise ToolError(f"Sub-agents may not be nested deeper than {named('depth', most)}.")
+            raise _TooDeep(f"Sub-agents may not be nested deeper than {named('depth', most)}.")
 
 
 async def delegate(
@@ -135,21 +139,8 @@ async def delegate(
     """Let a sub-agent answer a call; on a call that it had begun, from where it is."""
     agent = tool.chosen(arguments, loop.agent)
     _check_depth(loop)
-    emitter = loop.task.emitter
     with call.delegate(agent.name, arguments["prompt"]) as child:
-        if child.task_id in emitter.cancelled:
-            child.cancel(emitter.cancelled[child.task_id])
-            return
-        job = emitter.children[child.task_id] = asyncio.current_task()
-        try:
-            await _work(agent, child, loop)
-        except asyncio.CancelledError:
-            if child.task_id not in emitter.cancelled or job is None:
-                raise
-            job.uncancel()  # it was meant for the sub-agent alone
-            child.cancel(emitter.cancelled[child.task_id])
-        finally:
-            emitter.children.pop(child.task_id, None)
+        await _work(agent, child, loop)
 
 
 async def run_below(loop: Loop, call: PendingCall, agent: Any, prompt: str) -> str:
@@ -186,15 +177,27 @@ async def run_below(loop: Loop, call: PendingCall, agent: Any, prompt: str) -> s
 
 async def _work(agent: Any, child: Task, loop: Loop) -> None:
     """Run an agent on a child's task. Its failure is a result, which its caller's model reads."""
+    emitter = child.emitter
+    if child.task_id in emitter.cancelled:
+        child.cancel(emitter.cancelled[child.task_id])
+        return
+    job = emitter.children[child.task_id] = asyncio.current_task()
     try:
         # An `Agent` also stops at the limits of the agents above it.
         await call_agent(
             partial(agent.work, above=loop) if hasattr(agent, "work") else agent, child
         )
+    except asyncio.CancelledError:
+        if child.task_id not in emitter.cancelled or job is None:
+            raise
+        job.uncancel()  # it was meant for the sub-agent alone
+        child.cancel(emitter.cancelled[child.task_id])
     except Exception as error:
-        if child.emitter.failure is not None:
+        if emitter.failure is not None:
             raise
         child.fail(failure(f"run {child.run_id} (agent {child.agent})", error))
+    finally:
+        emitter.children.pop(child.task_id, None)
 
 
 # --- without events ----------------------------------------------------------------------------

@@ -365,10 +365,13 @@ class Task(Sink):
         if request.id in self.node.answers:
             found = self.node.answers[request.id]
             return msgspec.convert({**found, "request_id": request.id}, Answer)
+        if self.emitter.inputs is None:
+            raise CallerError(
+                f"The agent {self.agent} cannot ask people: it is a sub-agent with "
+                "`streaming=False`, or has no worker."
+            )
         if all(one.id != request.id for one in self.node.requests):
             self.emit(ev.TaskInputRequired(task_id=self.task_id, requests=[request]))
-        if self.emitter.inputs is None:
-            raise RuntimeError(f"Run {self.run_id} cannot ask: no worker reads its answers.")
         answer = await self.emitter.inputs.receive(self, request.id)
         return msgspec.convert(answer, Answer)
 
