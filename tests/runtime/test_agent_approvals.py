@@ -12,6 +12,7 @@ import pytest
 
 from tailrace import Agent, Answer, Context, Limits, Tailrace, tool
 from tailrace.core import events as ev
+from tailrace.core.errors import CallerError
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.runtime.run import Run
 from tailrace.testing.follow_kit.setup import until
@@ -95,17 +96,22 @@ async def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(tmp_pat
     assert result.status == "completed"
 
 
-async def test_a_person_may_edit_the_arguments_and_the_model_reads_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize("edited", ["eve@example.org", 5])
+async def test_a_person_may_edit_the_arguments_and_the_model_reads_that(
+    tmp_path: Path, edited: Any
+) -> None:
     mail = Mail()
     async with running(tmp_path, mailer(mail)) as app:
         run = await app.start("mailer", "Tell Ada.")
         [request] = (await asked(run)).requests
-        answer = Answer(request_id=request.id, approved=True, value={"to": "eve@example.org"})
+        answer = Answer(request_id=request.id, approved=True, value={"to": edited})
         await run.send(answer)
         result = await run.result()
-    assert mail.sent == ["eve@example.org"]
+    is_valid = edited == "eve@example.org"
+    assert mail.sent == (["eve@example.org"] if is_valid else [])
     read = [item for item in result.to_input_list() if item.get("type") == "function_call_output"]
     assert "changed the arguments" in str(read)
+    assert ("Expected `str`" in str(read)) != is_valid
 
 
 async def test_a_pending_approval_survives_a_restart_and_is_answered_exactly_once(
@@ -175,7 +181,7 @@ async def test_a_tool_may_ask_a_question_and_the_run_is_parked_meanwhile(
     @tool(idempotent=idempotent)
     async def book(ctx: Context) -> str:
         """Books a table."""
-        answer = await ctx.task.ask("For how many?")
+        answer = await ctx.task.ask("For how many?", schema={"type": "integer", "maximum": 8})
         return f"booked for {answer.value}"
 
     agent = Agent("a", model=Scripted([call("book")], [say("Booked.")]), tools=[book])
@@ -185,6 +191,9 @@ async def test_a_tool_may_ask_a_question_and_the_run_is_parked_meanwhile(
         worker = app.runs.worker
         assert worker is not None
         await until(lambda: worker.parked == [run.id])
+        for wrong in (9, None):
+            with pytest.raises(CallerError, match="does not fit its schema: the value"):
+                await run.send(Answer(request_id=request.id, value=wrong))
         if not restart:
             await run.send(Answer(request_id=request.id, value=4))
             await run.result()

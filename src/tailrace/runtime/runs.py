@@ -28,6 +28,7 @@ from tailrace.core.events import (
 )
 from tailrace.core.fold import State
 from tailrace.core.ids import check_id, is_id
+from tailrace.core.items import InputRequest
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash_points, recovery, wakeups
 from tailrace.runtime.agent_functions import AgentFunction
@@ -35,6 +36,7 @@ from tailrace.runtime.busy_thread import BusyThread, next_place
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.fanout import Streams
 from tailrace.runtime.follow import Look, Reader, look_at
+from tailrace.runtime.json_schema import Checker
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
@@ -359,20 +361,24 @@ class Runs:
                 msgspec.convert({**value, "task_id": run_id}, TaskInputReceived)
             except msgspec.ValidationError as error:
                 raise CallerError(f"The answer has a wrong field: {error}.") from error
-            await self._check_asked(run_id, value["request_id"])
+            await self._check_asked(run_id, value)
         if await self._post(run_id, "input", value) is None:
             await self.info(run_id)
             raise CallerError(f"Run {run_id} has ended and takes no input; start a new run.")
 
-    async def _check_asked(self, run_id: str, request_id: str) -> None:
-        """Raise `NotFound` for an answer to a request that the run never made.
+    async def _check_asked(self, run_id: str, answer: dict[str, Any]) -> None:
+        """Raise `NotFound` for a request that the run never made, `CallerError` for a wrong value.
 
         An answer to a request that was answered before is accepted: a client may send it again.
         """
+        request_id = answer["request_id"]
         look = await self.reader.look(run_id)
         tasks = look.state.tasks.values()
-        pending = [request.id for task in tasks for request in task.requests]
-        if request_id in pending or look.info.ended_at is not None:
+        pending = {request.id: request for task in tasks for request in task.requests}
+        if request_id in pending:
+            _check_fits(pending[request_id], answer)
+            return
+        if look.info.ended_at is not None:
             return
         name, seen = msgspec.json.encode(request_id), 0
         while found := await self.reader.read_lines(run_id, seen):
@@ -380,7 +386,7 @@ class Runs:
             # Only to refuse a mistake: another event with both texts lets the answer pass.
             if any(name in lines.raw and _ASKED in lines.raw for lines in found):
                 return
-        shown = ", ".join(pending[:10]) or "none"
+        shown = ", ".join(list(pending)[:10]) or "none"
         raise NotFound(
             f"Run {run_id} has no request {request_id[:80]!r}. Its open requests: {shown}.",
             param="request_id",
@@ -465,6 +471,23 @@ class Runs:
         await self.reader.close()
         await self.bus.close()
         await self.store.close()
+
+
+def _check_fits(request: InputRequest, answer: dict[str, Any]) -> None:
+    """Raise `CallerError` for a value that the schema of the question forbids."""
+    value = answer.get("value")
+    is_left_out = value is None and request.kind == "approval"
+    if request.schema is None or answer.get("approved") is False or is_left_out:
+        return
+    try:
+        checker = Checker(request.schema)
+    except CallerError:  # the run that asks decides
+        return
+    problem = checker.problem(value, "the value")
+    if problem is not None:
+        raise CallerError(
+            f"The answer to request {request.id} does not fit its schema: {problem}", param="value"
+        )
 
 
 def _check_fork(earlier: RunInfo | None, seq: int) -> None:

@@ -190,9 +190,13 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
             await _write(task, call, answer.value, None, "")
             return
         if isinstance(answer.value, dict):
-            arguments = tool.validate(answer.value)
             text = msgspec.json.encode(answer.value).decode()
             changed = f"A person changed the arguments to {text}."
+            try:
+                arguments = tool.validate(answer.value)
+            except InvalidArguments as error:
+                call.fail(error.code, f"{changed} {error}")
+                return
     started = task.node.calls[call.call_id].started
     is_open = call.call_id in task.node.call_results
     if isinstance(tool, AgentTool) and tool.shows_events:
