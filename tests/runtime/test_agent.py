@@ -352,6 +352,26 @@ async def test_instructions_may_be_a_function_and_dependencies_reach_tools(tmp_p
     assert "[^" in told[1]
 
 
+async def test_a_tool_knows_who_asks_also_in_a_sub_agent(tmp_path: Path) -> None:
+    known: list[Any] = []
+
+    @tool
+    async def whose(ctx: Context) -> None:
+        """Notes the principal and the metadata."""
+        known.append((ctx.owner, ctx.metadata))
+
+    def asked(name: str, *tools: Any) -> Agent:
+        called = [call("whose"), *(call(one.name, prompt="?") for one in tools)]
+        return Agent(name, model=Scripted(called, [say("Ann.")]), tools=[whose, *tools])
+
+    agent = asked("a", asked("shown").as_tool(), asked("hidden").as_tool(streaming=False))
+    app = Tailrace([agent], database=tmp_path / "log.db")
+    async with app.running(), asyncio.timeout(120):
+        run = await app.start("a", "?", owner="ann", metadata={"plan": "pro"})
+        await run.result()
+    assert known == [("ann", {"plan": "pro"})] * 3
+
+
 @pytest.mark.parametrize(("citations", "said"), [("Cite!", "Cite!"), (False, None)])
 async def test_the_sentence_on_citations_can_be_changed_or_disabled(
     tmp_path: Path, citations: Any, said: str | None

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.core import snapshot
 from tailrace.core.codec import encode_event, encode_private
@@ -86,6 +86,8 @@ class Emitter:
         """The sub-agents that were cancelled alone, with the reason."""
         self.resumed: set[str] = set()
         """The tasks that another worker began, until their agents go on."""
+        self.owner = ""
+        """The principal that the run belongs to; "" for no principal."""
         self.blobs: Blobs | None = None
         """Where the run's large outputs are stored; None keeps them in the log."""
         self.operations: dict[str, Operation] = {}
@@ -214,6 +216,11 @@ class Emitter:
             job = self.children.get(task_id)
             if job is not None:
                 job.cancel()
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata that the run was started with."""
+        return self.state.root.facts.get("metadata") if self.state.root is not None else None
 
     @property
     def is_ours(self) -> bool:

@@ -17,7 +17,7 @@ from tailrace.core.items import ContentPart, ErrorInfo, ToolCall, ToolResult
 from tailrace.core.references import ReferencePool
 from tailrace.core.snapshot import restored
 from tailrace.core.state import TaskNode
-from tailrace.ports import Claim, Store
+from tailrace.ports import Claim, RunInfo, Store
 from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.store_retry import patiently
 from tailrace.runtime.task import Task
@@ -95,20 +95,19 @@ def writer(emitter: Emitter) -> Task:
     return Task(emitter, emitter.run_id, pool)
 
 
-async def begin(store: Store, task: Task) -> None:
+async def begin(store: Store, task: Task, run: RunInfo | None) -> None:
     """Record that a worker begins a new run, and which reference number is its first.
 
     A run may be created before the run that it continues has ended, which may use more numbers.
     """
-    start = await patiently(lambda: _first_reference(store, task))
+    start = await patiently(lambda: _first_reference(store, task, run))
     if start is not None:
         task.pool = ReferencePool(start)
     task.emit(ev.TaskInProgress(task_id=task.task_id, reference_start=start))
 
 
-async def _first_reference(store: Store, task: Task) -> int | None:
+async def _first_reference(store: Store, task: Task, run: RunInfo | None) -> int | None:
     """The first reference number, if it is not the one that the run was created with."""
-    run = await store.info(task.run_id)
     is_fork = task.node.facts.get("previous_seq") is not None
     if run is None or run.previous_run_id is None or is_fork:
         return None

@@ -209,6 +209,7 @@ class Unlogged(Emitter):
     def __init__(self, above: Emitter, call_id: str, agent: str, prompt: str) -> None:
         super().__init__(above._pipeline, call_id, above.epoch, State())  # noqa: SLF001
         self._above = above
+        self.owner = above.owner
         self.emit(ev.TaskCreated(task_id=call_id, agent=agent, input=prompt))
         self.emit(ev.TaskInProgress(task_id=call_id))
 
@@ -219,6 +220,11 @@ class Unlogged(Emitter):
     async def drain(self) -> None:
         """Let others work."""
         await asyncio.sleep(0)
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata of the run that it is part of."""
+        return self._above.metadata
 
     @property
     def is_ours(self) -> bool:

@@ -115,6 +115,16 @@ class Task(Sink):
         return str(root.facts.get("thread_id") or "") if root is not None else ""
 
     @property
+    def owner(self) -> str:
+        """The id of the principal that started the run; "" for no principal."""
+        return self.emitter.owner
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata that the run was started with; clients can read it."""
+        return self.emitter.metadata
+
+    @property
     def agent(self) -> str:
         """The name of the agent that works on the task."""
         return str(self.node.speaker or "")

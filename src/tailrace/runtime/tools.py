@@ -180,6 +180,16 @@ class Context:
         """The thread that the run belongs to."""
         return self.task.thread_id
 
+    @property
+    def owner(self) -> str:
+        """The id of the principal that started the run; "" for no principal."""
+        return self.task.owner
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata that the run was started with."""
+        return self.task.metadata
+
     def progress(self, message: str, progress: float | None = None) -> None:
         """Show how far the tool has come; `progress` is from 0 to 1. Any thread may call it."""
         if self._send is not None:

@@ -395,6 +395,8 @@ class Worker:
         emitter.crumbled = self._crumbled.put_nowait
         emitter.earlier = Chain(store, claim.run_id, state).earlier
         emitter.blobs = store
+        info = await patiently(lambda: store.info(claim.run_id))
+        emitter.owner = info.owner if info is not None else ""
         emitter.inputs = Inputs(
             lambda number: self._acknowledge(claim.run_id, number),
             lambda: self._waits(claim.run_id),
@@ -411,7 +413,7 @@ class Worker:
         if is_last:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)
         elif live.is_new:
-            await recovery.begin(store, live.task)
+            await recovery.begin(store, live.task, info)
             await recovery.learn_references(live.task)
             live.call(agent)
         elif is_restartable(agent):
