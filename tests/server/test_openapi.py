@@ -224,9 +224,19 @@ def test_keys_are_in_the_document_of_a_server_with_keys(
         ("/threads/t/events?format=no", "format"),
         ("/threads/t/events?after=no", "after"),
         ("/threads/t/events?snapshot=maybe", "snapshot"),
+        ("/runs/RUN/events?format=openai-responses&after=1", "after"),
+        ("/v1/responses/none", "response_id"),
+        ("/v1/responses/RUN?stream=true&starting_after=x", "starting_after"),
+        ("/v1/responses/RUN?stream=true&starting_after=1", "starting_after"),
+        ("/v1/responses/RUN/input_items?order=up", "order"),
+        ("/v1/models/none", "model"),
+        ("/ag-ui/none?threadId=t", "agent"),
     ],
 )
 def test_an_error_names_what_is_wrong(url: str, path: str, param: str) -> None:
+    if "RUN" in path:
+        started = httpx.post(f"{url}/runs", headers=KEY, json={"agent": "hello"}).json()
+        path = path.replace("RUN", started["run_id"])
     error = httpx.get(f"{url}{path}", headers=KEY).json()["error"]
     assert error["param"] == param
     assert error["type"] == error["code"]
@@ -245,3 +255,21 @@ def test_an_error_of_a_start_names_its_field_or_header(url: str) -> None:
     run_id = httpx.post(f"{url}/runs", json={"agent": "hello"}, headers=KEY).json()["run_id"]
     refused = httpx.get(f"{url}/runs/{run_id}/events", headers=header)
     assert refused.json()["error"]["param"] == "Last-Event-ID"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/responses", {"model": "none", "input": "?"}, "model"),
+        ("/v1/responses", {"input": [{"type": "item_reference", "id": "msg_none_1"}]}, "input"),
+        ("/v1/responses", {"input": "?", "conversation": "c"}, "conversation"),
+        ("/v1/responses", {"input": "?", "prompt": {"id": "p"}}, "prompt"),
+        ("/v1/chat/completions", {"model": "none", "messages": [{}]}, "model"),
+        ("/ag-ui/none", {}, "agent"),
+    ],
+)
+def test_an_error_of_another_api_names_its_field(
+    url: str, path: str, body: dict[str, Any], param: str
+) -> None:
+    answer = httpx.post(f"{url}{path}", json={"model": "hello", **body}, headers=KEY)
+    assert answer.json()["error"]["param"] == param

@@ -30,6 +30,12 @@ _FALSE = ("", "0", "false", "no", "off")
 _ROLES = ("user", "assistant", "system", "developer")
 _CHAT_ROLES = ("user", "assistant", "system")
 
+_ELSEWHERE = {
+    "conversation": "send `previous_response_id` of the last response",
+    "prompt": "send its text in `instructions` or `input`",
+}
+"""Fields that name what OpenAI stores. Without it the answer would be wrong."""
+
 _METADATA_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
 """OpenAI's limits on `metadata`."""
 
@@ -91,6 +97,9 @@ def response_input(body: Body) -> str | list[Body]:
 
 def response_options(body: Body) -> Body:
     """The options of a Responses request that the response repeats."""
+    for name, advice in _ELSEWHERE.items():
+        if body.get(name) is not None:
+            raise CallerError(f"`{name}` is not supported; {advice}.", param=name)
     kept = openai_responses.echoed(body)
     for name in openai_responses.ECHOED:
         if body.get(name) is not None and name not in kept:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor
@@ -20,6 +22,16 @@ class ResumePoint(NamedTuple):
     """Whether the run has ended there, so that nothing follows."""
     inside: tuple[Encoder, list[Frame]] | None = None
     """For a cursor inside an event: an encoder for the next event, and the event's other frames."""
+
+
+@contextmanager
+def naming(param: str) -> Iterator[None]:
+    """Let the error of a cursor name the header or the parameter that it came in."""
+    try:
+        yield
+    except InvalidCursor as error:
+        error.param = param
+        raise
 
 
 async def resume_point(

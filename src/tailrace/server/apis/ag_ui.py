@@ -44,6 +44,7 @@ class AgUiApi(HttpApi):
         The client's `runId` names the run, so a request that is sent again is the same run.
         """
         body = await read_json(request)
+        agent = self.agent(request.path_params, "agent")
         thread_id = check_id(request_fields.text(body, "threadId", "send an id"), "threadId")
         named = check_id(request_fields.text(body, "runId", "send an id"), "runId")
         messages = _messages(body)
@@ -61,7 +62,7 @@ class AgUiApi(HttpApi):
         given = [_item(message) for message in new]
         try:
             await self.runs.create(
-                request.path_params["agent"],
+                agent,
                 given,
                 thread_id=thread_id,
                 previous_run_id=previous,
@@ -89,6 +90,7 @@ class AgUiApi(HttpApi):
     )
     async def attach(self, request: Request) -> ASGIApp:
         """The last run of a thread from its first event; 204 if the thread has no run."""
+        self.agent(request.path_params, "agent")
         thread_id = check_id(request.query_params.get("threadId", ""), "threadId")
         found = await self.runs.latest(thread_id)
         if found is None:
@@ -99,7 +101,7 @@ class AgUiApi(HttpApi):
         """Send the answers, and stream what the run does after its pause."""
         found = await self.runs.latest(thread_id)
         if found is None:
-            raise NotFound(f"Thread {thread_id} has no run to resume.")
+            raise NotFound(f"Thread {thread_id} has no run to resume.", param="threadId")
         look = await self.runs.look(found.run_id)
         kinds = {
             request.id: request.kind

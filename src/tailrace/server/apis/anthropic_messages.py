@@ -48,7 +48,7 @@ class MessagesApi(OneWayApi):
     async def create_message(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
         body = await read_json(request)
-        model = request_fields.text(body, "model", "name one of GET /agents")
+        model = self.agent(body)
         stream = request_fields.optional(body, "stream", bool)
         given = conversation(body)
         run_id = await self.runs.start(model, given, options=options(body))
@@ -65,7 +65,7 @@ class MessagesApi(OneWayApi):
         The agent's own instructions and tools do not count.
         """
         body = await read_json(request)
-        self.runs.check_agent(request_fields.text(body, "model", "name one of GET /agents"))
+        self.agent(body)
         counted = [conversation(body), [_function(one) for one in _functions(body)]]
         return json_response({"input_tokens": estimated_tokens(counted)})
 

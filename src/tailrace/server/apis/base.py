@@ -16,6 +16,7 @@ from tailrace.core.json_pieces import encoded
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.store_retry import within
+from tailrace.server import request_fields
 from tailrace.server.abandoned import AbandonableStream, AbandonedRuns
 from tailrace.server.access import visit
 from tailrace.server.guard import json_response
@@ -52,6 +53,12 @@ class HttpApi:
     def sockets(self) -> dict[str, Callable[[], ASGIApp]]:
         """The WebSockets of this API: what makes the handler of each, by path."""
         return {}
+
+    def agent(self, body: dict[str, Any], field: str = "model") -> str:
+        """The name of the agent in a request; `NotFound` with the field if there is none."""
+        name = request_fields.text(body, field, "name one of GET /agents")
+        self.runs.check_agent(name, field)
+        return name
 
     async def object(self, run_id: str, view: Callable[[State], dict[str, Any]]) -> ASGIApp:
         """The run as one object. Requests at the same time share the bytes of a large run."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from msgspec import UNSET
@@ -16,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tailrace.core.errors import CallerError, InvalidCursor, NotFound, UnknownFormat
+from tailrace.core.errors import CallerError, NotFound, UnknownFormat
 from tailrace.core.ids import check_id
 from tailrace.core.json_pieces import entries
 from tailrace.core.tool_output import OCTETS
@@ -33,7 +32,7 @@ from tailrace.server.idempotency import MAX_KEY, check_same, keyed_name
 from tailrace.server.inspector import page_file, plain, wants_page
 from tailrace.server.openapi import EVENTS, FLAG, OBJECT, document, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.resume_point import resume_point
+from tailrace.server.resume_point import naming, resume_point
 from tailrace.server.run_stream import RunStream
 from tailrace.server.sse_response import LargeJsonResponse
 from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
@@ -45,8 +44,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
 _MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
-
-T = TypeVar("T")
 
 RUN_FIELDS = (
     *("agent", "input", "thread_id", "previous_run_id", "previous_seq"),
@@ -289,8 +286,7 @@ class NativeApi(HttpApi):
 
     async def _started(self, body: dict[str, Any], request: Request) -> RunInfo:
         """The run of a request: a new run, or the run that the same key has started."""
-        agent = request_fields.text(body, "agent", "name one of GET /agents")
-        self.runs.check_agent(agent, "agent")
+        agent = self.agent(body, "agent")
         previous = request_fields.optional_id(body, "previous_run_id")
         thread_id = request_fields.optional_id(body, "thread_id")
         key, run_id = request.headers.get("idempotency-key"), None
@@ -352,8 +348,9 @@ class NativeApi(HttpApi):
         if info is None:
             return await self._thread(request, run_id, needs_run=bool(_RUN_LIKE.match(run_id)))
         wire = self._format(request)
-        cursor = _read_cursor(wire.cursor, text, request) if text else None
-        point = await resume_point(self.runs, wire, run_id, cursor)
+        with naming(_cursor_place(request)):
+            cursor = wire.cursor(text) if text else None
+            point = await resume_point(self.runs, wire, run_id, cursor)
         if point is not None and point.is_end:
             return Response(status_code=204)
         source = RunStream(self.runs, wire, run_id, point, snapshot=look is not None, look=look)
@@ -439,8 +436,8 @@ class NativeApi(HttpApi):
                 f"Format {name[:80]!r} cannot stream a thread; use {use}.", param="format"
             )
         text = _cursor_text(request)
-        read = partial(read_thread_cursor, wire)
-        place = _read_cursor(read, text, request) if text else None
+        with naming(_cursor_place(request)):
+            place = read_thread_cursor(wire, text) if text else None
         snapshot = request_fields.flag(request.query_params, "snapshot")
         source = ThreadStream(self.runs, wire, thread_id, place, snapshot=snapshot)
         return self.connections.response(source)
@@ -470,13 +467,9 @@ class NativeApi(HttpApi):
         return json_response({"status": "accepted"}, 202)
 
 
-def _read_cursor(read: Callable[[str], T], text: str, request: Request) -> T:
-    """Read a cursor; the error names the header or the parameter that it came in."""
-    try:
-        return read(text)
-    except InvalidCursor as error:
-        error.param = "Last-Event-ID" if request.headers.get("last-event-id") else "after"
-        raise
+def _cursor_place(request: Request) -> str:
+    """The header or the parameter with the cursor."""
+    return "Last-Event-ID" if request.headers.get("last-event-id") else "after"
 
 
 def _cursor_text(request: Request) -> str | None:

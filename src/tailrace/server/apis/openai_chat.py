@@ -33,7 +33,7 @@ class CompletionsApi(OneWayApi):
     async def complete(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
         body = await read_json(request)
-        model = request_fields.text(body, "model", "name one of GET /agents")
+        model = self.agent(body)
         messages = request_fields.conversation(body, ROLES)
         stream = request_fields.optional(body, "stream", bool)
         if body.get("n") not in (None, 1):

@@ -22,7 +22,7 @@ from tailrace.server.guard import json_response
 from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.responses_socket import ResponsesSocket, Window
-from tailrace.server.resume_point import resume_point
+from tailrace.server.resume_point import naming, resume_point
 from tailrace.wire import openai_responses
 
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ class ResponsesApi(HttpApi):
 
     async def begin(self, body: Json, window: Window | None = None) -> str:
         """Start the run of a request, which may continue the window of its connection."""
-        model = request_fields.text(body, "model", "name one of GET /agents")
+        model = self.agent(body)
         given = await self._resolved(request_fields.response_input(body))
         options = request_fields.response_options(body)
         previous = request_fields.optional_id(body, "previous_response_id")
@@ -140,8 +140,7 @@ class ResponsesApi(HttpApi):
     async def compact(self, request: Request) -> ASGIApp:
         """Compact a conversation: `output` is the `input` of the response that continues it."""
         body = await read_json(request)
-        model = request_fields.text(body, "model", "name one of GET /agents")
-        self.runs.check_agent(model)
+        model = self.agent(body)
         if not isinstance(self.runs.agents[model], Agent):
             message = f"Agent {model!r} is a function without a model, so it compacts nothing."
             raise CallerError(message, param="model")
@@ -173,7 +172,8 @@ class ResponsesApi(HttpApi):
                         output = openai_responses.response_object(state)["output"]
                         items |= {item["id"]: item for item in output}
             if ident not in items:
-                raise NotFound(f"Item {ident[:80]} is not stored here; send the item itself.")
+                message = f"Item {ident[:80]} is not stored here; send the item itself."
+                raise NotFound(message, param="input")
         found = openai_responses.resolved(given, items)
         if not isinstance(found, list):
             return found
@@ -199,33 +199,40 @@ class ResponsesApi(HttpApi):
     )
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""
-        run_id = _run_id_of(request.path_params["response_id"])
-        await self.runs.info(run_id)
+        run_id = await self._asked_for(request)
         if not request_fields.flag(request.query_params, "stream"):
             return await self.object(run_id, openai_responses.response_object)
         wire = openai_responses.FORMAT
         text = request.query_params.get("starting_after")
-        point = await resume_point(self.runs, wire, run_id, wire.cursor(text) if text else None)
+        with naming("starting_after"):
+            point = await resume_point(self.runs, wire, run_id, wire.cursor(text) if text else None)
         return self.stream(wire, run_id, point)
+
+    async def _asked_for(self, request: Request) -> str:
+        """The run behind the response that a path names."""
+        response_id = request.path_params["response_id"]
+        run_id = _run_id_of(response_id)
+        if await self.runs.find(run_id) is None:
+            raise NotFound(f"There is no response {response_id[:80]}.", param="response_id")
+        return run_id
 
     @operation(answers={200: schemas.RESPONSE})
     async def cancel_response(self, request: Request) -> ASGIApp:
         """Cancel a response. A second cancel changes nothing."""
-        run_id = _run_id_of(request.path_params["response_id"])
-        await self.runs.info(run_id)
+        run_id = await self._asked_for(request)
         await self.runs.cancel(run_id)
         return await self.object(run_id, openai_responses.response_object)
 
     @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:
         """Delete a response. A response in progress is cancelled first."""
-        response_id = request.path_params["response_id"]
-        await self.runs.delete(_run_id_of(response_id))
-        return json_response({"id": response_id, "object": "response", "deleted": True})
+        await self.runs.delete(await self._asked_for(request))
+        named = request.path_params["response_id"]
+        return json_response({"id": named, "object": "response", "deleted": True})
 
     @operation(
         query={
-            "order": {"type": "string"},
+            "order": {"type": "string", "enum": ["asc", "desc"]},
             "after": {"type": "string"},
             "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS},
         },
@@ -233,10 +240,13 @@ class ResponsesApi(HttpApi):
     )
     async def list_input(self, request: Request) -> Response:
         """The input of a response as items, newest first."""
-        look = await self.runs.look(_run_id_of(request.path_params["response_id"]))
+        look = await self.runs.look(await self._asked_for(request))
         items = openai_responses.input_items(look.state)
         query = request.query_params
-        if query.get("order", "desc") != "asc":
+        order = query.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise CallerError(f"`order` is {order[:80]!r}; use asc or desc.", param="order")
+        if order == "desc":
             items.reverse()
         if after := query.get("after"):
             places = [place for place, item in enumerate(items, 1) if item["id"] == after]
@@ -259,7 +269,7 @@ class ResponsesApi(HttpApi):
     async def get_model(self, request: Request) -> Response:
         """An agent as a model."""
         name = request.path_params["agent"]
-        self.runs.check_agent(name)
+        self.runs.check_agent(name, "model")
         return json_response(_model(name))
 
 
