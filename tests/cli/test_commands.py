@@ -122,7 +122,7 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         (["serve", "blocking:app"], "tailrace: Agent 'a' is not an async function"),
         (["serve", "blocking:app"], f"({tmp_path / 'blocking.py'}, line 2)"),
         (["serve", "mine:other"], "has no 'other'"),
-        (["serve", "mine:app"], "not a Tailrace"),
+        (["serve", "mine:app"], "not a Tailrace application; make one there: app = Tailrace("),
         (["serve", "tests.serving_app:app", "--host", "0.0.0.0"], "API keys"),
         (["serve", "tests.serving_app:app", "--keep-events", "soon"], "'soon' is not a duration"),
         (["worker", "tests.serving_app:app", "--keep-runs", "-1d"], "'-1d' is not a duration"),

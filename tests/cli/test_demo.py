@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 
 import httpx
@@ -72,6 +73,9 @@ def test_in_a_terminal_the_demo_asks_and_ctrl_c_ends_it() -> None:
         assert "Chez Janou is booked" not in demo.text
         demo.press("xy")
         shown = demo.until("Ctrl-C stops the server.")
+        command = re.search(r"^ +(\S+) replay run_", shown, re.MULTILINE)
+        assert command
+        assert shutil.which(command[1]), "the printed command can be typed as it is"
         for part in PARTS:
             # Progress is gone when it is over: a slow machine may never draw it.
             assert part in shown or part.startswith("painting")

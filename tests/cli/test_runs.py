@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tailrace.cli.remote import _message
 from tests.cli.commands import ROOT, running, tailrace, terminal
 from tests.forked import Forked
 
@@ -177,6 +178,11 @@ def test_a_run_is_replayed_exported_and_forked(folder: Path) -> None:
         assert tailrace("replay", run_id, "--url", url, cwd=folder).stdout == tailed.stdout
         state = tailrace("replay", run_id, "--url", url, "--at", "3", "--json", cwd=folder)
         assert json.loads(state.stdout)["status"] == "in_progress"
+        open_items = tailrace("replay", run_id, "--url", url, "--at", "18", cwd=folder)
+        assert open_items.stdout.splitlines()[-2:] == [
+            "Yes, it is sunny at ",
+            "… weather in progress · 1 tokens",
+        ]
         behind = tailrace("replay", run_id, "--url", url, "--at", "9999", cwd=folder)
         assert (behind.returncode, "is behind the last" in behind.stderr) == (2, True)
 
@@ -230,9 +236,12 @@ def test_a_replay_in_a_terminal_ends_like_the_run(folder: Path) -> None:
         (["tail", "http://127.0.0.1:1/run_1"], "is no address of a run"),
         (["tail", "run_1", "--url", "nowhere"], "is no address of a server"),
         (["fork", "run_1", "?", "--url", "http://127.0.0.1:1"], "does not answer"),
-        (["replay", "run_1", "--db", "no.db"], "There is no database no.db."),
+        (["replay", "run_1", "--db", "no.db"], "There is no database no.db; check --db."),
+        (["replay", "no.jsonl"], "File no.jsonl cannot be read"),
+        (["run", "mine:story", "?"], "not a Tailrace application; write mine:both or mine:app"),
+        (["run", "mine:app"], "Missing argument 'question'. See `tailrace run --help`."),
+        (["nothing"], "No such command 'nothing'. See `tailrace --help`."),
         (["export", "run_1", "--private", "p.jsonl"], "--db"),
-        (["doctor", "--url", "http://127.0.0.1:1"], "does not answer"),
     ],
 )
 def test_mistakes_are_one_sentence(folder: Path, arguments: list[str], words: str) -> None:
@@ -242,8 +251,27 @@ def test_mistakes_are_one_sentence(folder: Path, arguments: list[str], words: st
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_server_of_another_kind_is_no_tailrace_server() -> None:
+    fastapi = b'{"detail": "Not Found"}'
+    assert "check --url" in _message(404, fastapi, "http://localhost:8000")
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = tailrace()
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "Usage: tailrace" in done.stdout
+
+
+def test_the_doctor_says_that_a_server_does_not_answer() -> None:
+    done = tailrace("doctor", "--url", "http://127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "✗ http://127.0.0.1:1 does not answer" in done.stdout
+    assert "→ start it, correct --url" in done.stdout
+
+
 def test_an_unknown_run_is_named(folder: Path) -> None:
     with served(folder, "weather:app") as (_, url):
+        assert "There are none yet." in tailrace("threads", "--url", url, cwd=folder).stderr
         for command in (["tail", "run_x"], ["export", "run_x"], ["fork", "run_x", "?"]):
             done = tailrace(*command, "--url", url, cwd=folder)
             assert done.returncode == 2

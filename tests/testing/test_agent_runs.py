@@ -63,6 +63,7 @@ async def test_the_calls_and_citations_of_sub_agents_count(demo_run: AgentRun) -
     names = [call.name for call in demo_run.calls]
     assert names == ["get_weather", "paint", "guide", "archivist", "search", "book_table"]
     assert demo_run.assert_called("search").agent == "archivist"
+    assert demo_run.assert_called("guide").result.startswith("Walk in the Jardin du Luxembourg")
     assert demo_run.assert_cited("1612").agent
     assert demo_run.result.output is not None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from tailrace import __version__
 from tailrace.cli.convert import ConvertCommand, convert
@@ -13,11 +15,40 @@ from tailrace.cli.doctor import doctor
 from tailrace.cli.follow import export, fork, replay, tail
 from tailrace.cli.keys import keys
 from tailrace.cli.listing import runs, schema, threads
+from tailrace.cli.messages import say_error
 from tailrace.cli.proxy import proxy
 from tailrace.cli.run import run
 from tailrace.cli.serve import serve, worker
 
+
+class Commands(typer.core.TyperGroup):
+    """All commands. A wrong call ends with one sentence that names the help."""
+
+    def main(self, args: Any = None, prog_name: Any = None, *more: Any, **options: Any) -> Any:
+        """Run the command of these arguments."""
+        is_program = options.pop("standalone_mode", True)
+        options["standalone_mode"] = False
+        try:
+            code = super().main(args, prog_name or "tailrace", *more, **options)
+        except Exception as error:
+            # Typer has a copy of click, or imports click: its errors have no public class.
+            if not hasattr(error, "format_message"):
+                raise
+            context = getattr(error, "ctx", None)
+            if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+                typer.echo(context.get_help())
+            else:
+                path = context.command_path if context is not None else "tailrace"
+                message = " ".join(error.format_message().split()).rstrip(".")
+                say_error(f"{message}. See `{path} --help`.")
+            code = getattr(error, "exit_code", 2)
+        if is_program:
+            sys.exit(code)
+        return code
+
+
 cli = typer.Typer(
+    cls=Commands,
     help="Tailrace: the stateful streaming runtime for AI agents.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

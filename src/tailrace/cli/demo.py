@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -124,8 +126,17 @@ class _Show:
         if self._once:
             return False
         out("")
-        out("The run is kept. Replay it, or read it in another format:")
-        out(f"  tailrace replay {run.id} --url {url}")
+        out("The run stays until you stop the server. Replay it, or read it in another format:")
+        out(f"  {_command()} replay {run.id} --url {url}")
         out(f"  curl -N '{events}?format=vercel-ui'")
         out("Ctrl-C stops the server.")
         return True
+
+
+def _command() -> str:
+    """How to call `tailrace` in another terminal: by its path, if it is not on the PATH."""
+    if shutil.which("tailrace"):
+        return "tailrace"
+    program = Path(sys.executable).with_name("tailrace")
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)

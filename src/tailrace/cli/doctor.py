@@ -85,7 +85,12 @@ def doctor(
         except TailraceError as error:
             findings.append(Finding("bad", str(error), "correct the variable or the file"))
     if url is not None:
-        findings += _server(ServerClient(url, key))
+        server = ServerClient(url, key)
+        try:
+            findings += [*_server(server)]
+        except Away as away:
+            fix = "start it, correct --url, or look at the proxy in front of it"
+            findings.append(Finding("bad", f"{server.url} does not answer ({away})", fix))
     for finding in findings:
         if as_json:
             typer.echo(msgspec.json.encode(finding._asdict()))

@@ -93,6 +93,7 @@ def replay(
     with open_screen(as_json=as_json) as screen:
         if at is not None or not paced:
             screen.show(events[:at])
+            screen.show_open()
             return
         for event in events:
             screen.show([event])

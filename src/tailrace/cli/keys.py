@@ -91,4 +91,5 @@ def _mistakes(file: Path) -> Iterator[None]:
     except TailraceError as error:
         fail(str(error))
     except OSError as error:
-        fail(f"The file of keys {file} cannot be used ({error.strerror}); check --file.")
+        why = f"The file of keys {file} cannot be used ({error.strerror})"
+        fail(f"{why}; check --file. `tailrace keys create NAME` makes a key and the file.")

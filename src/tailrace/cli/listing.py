@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from tailrace.cli.messages import say_aside
 from tailrace.cli.remote import LOCAL, Key, ServerClient, Url
 
 ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")]
@@ -45,9 +46,11 @@ def _list(rows: list[dict[str, Any]], fields: tuple[str, ...], *, as_json: bool)
     from tailrace.terminal import printable
 
     lines = [[_cell(field, row.get(field)) for field in fields] for row in rows]
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or not rows:
         for line in lines:
             typer.echo("\t".join(printable(line)))
+        if not rows:
+            say_aside("There are none yet.")
         return
     from rich.console import Console
     from rich.table import Table
@@ -56,7 +59,7 @@ def _list(rows: list[dict[str, Any]], fields: tuple[str, ...], *, as_json: bool)
     table = Table(*fields, box=None, header_style="dim")
     for line in lines:
         table.add_row(*map(Text, printable(line)))
-    Console(highlight=False).print(table if rows else "There are none.")
+    Console(highlight=False).print(table)
 
 
 def _cell(field: str, value: Any) -> str:

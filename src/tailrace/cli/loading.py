@@ -34,10 +34,19 @@ def load(name: str) -> Any:
         fail(f"{error}{_place(error)}")
     found = getattr(loaded, attribute, None)
     if found is None:
-        fail(f"Module {module} has no {attribute!r}; name the variable that holds your app.")
+        fail(f"Module {module} has no {attribute!r}; {_instead(loaded, Tailrace)}.")
     if not isinstance(found, Tailrace):
-        fail(f"{name} is a {type(found).__name__}, not a Tailrace application.")
+        kind = type(found).__name__
+        fail(f"{name} is a {kind}, not a Tailrace application; {_instead(loaded, Tailrace)}.")
     return found
+
+
+def _instead(module: Any, kind: type) -> str:
+    """What to write instead: the applications that the module has."""
+    found = [name for name, value in vars(module).items() if isinstance(value, kind)]
+    if found:
+        return "write " + " or ".join(f"{module.__name__}:{name}" for name in found)
+    return "make one there: app = Tailrace([agent])"
 
 
 def _failed_import(module: str, error: ImportError) -> str:

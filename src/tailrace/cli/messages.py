@@ -20,7 +20,12 @@ def say_aside(line: str) -> None:
         typer.echo(line, err=True)
 
 
+def say_error(message: str) -> None:
+    """Print an error message."""
+    typer.secho(f"tailrace: {message}", fg="red", err=True)
+
+
 def fail(message: str, code: int = 2) -> NoReturn:
     """End the command with an error message and an exit code."""
-    typer.secho(f"tailrace: {message}", fg="red", err=True)
+    say_error(message)
     raise typer.Exit(code)

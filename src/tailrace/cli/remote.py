@@ -67,13 +67,16 @@ class ServerClient:
 
     def ask(self, path: str, body: Any = None, *, wait: float = 30.0) -> Any:
         """The JSON of an answer; an error of the server ends the command with its message."""
-        status, raw = self.request(path, body, wait=wait)
+        try:
+            status, raw = self.request(path, body, wait=wait)
+        except Away as away:
+            fail(_no_answer(self.url, str(away)))
         if status >= 400:
             fail(_message(status, raw, self.url))
         return msgspec.json.decode(raw)
 
     def request(self, path: str, body: Any = None, *, wait: float = 30.0) -> tuple[int, bytes]:
-        """The status and the body of an answer; a server that is away ends the command."""
+        """The status and the body of an answer. Raises `Away`."""
         headers = [*self._headers]
         content = b""
         if body is not None:
@@ -87,8 +90,8 @@ class ServerClient:
                 content=content,
                 extensions={"timeout": _timeout(wait)},
             )
-        except Exception as error:  # noqa: BLE001 - the library's errors have no common base
-            fail(f"The server {self.url} does not answer ({_why(error)}). Is it running?")
+        except Exception as error:  # the library's errors have no common base
+            raise Away(_why(error)) from error
         return answer.status, answer.content
 
     def pieces(
@@ -142,7 +145,7 @@ class ServerClient:
             except Away as away:
                 why = str(away)
             if not reached:
-                fail(f"The server {self.url} does not answer ({why}). Is it running?")
+                fail(_no_answer(self.url, why))
             if not wait:
                 note(f"The server is away ({why}). Trying again; Ctrl-C stops.")
             wait = min(max(wait * 2, FIRST_WAIT), LONGEST_WAIT)
@@ -171,12 +174,20 @@ def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def _no_answer(url: str, why: str) -> str:
+    start = "start it with `tailrace serve`, or name another with --url or TAILRACE_URL"
+    return f"The server {url} does not answer ({why}); {start}."
+
+
 def _message(status: int, raw: bytes, url: str) -> str:
     try:
         found = msgspec.json.decode(raw)
         sent = found["error"]["message"]
     except (msgspec.DecodeError, KeyError, TypeError):
-        return f"The server {url} answered with status {status}."
+        return (
+            f"{url} answered with status {status}, and not as a Tailrace server does; check --url. "
+            "An application that is mounted needs its prefix there: http://host:port/prefix."
+        )
     if status == 401:
         return f"{sent} Pass --key, or set TAILRACE_KEY."
     return str(sent)
@@ -194,7 +205,7 @@ def address(run: str, url: str) -> tuple[str, str]:
 
 def stored_events(run: str, url: str, key: str | None, db: str | None) -> list[AnyEvent]:
     """The events of a run so far, from a file, a database or a server."""
-    if "://" not in run and Path(run).is_file():
+    if "://" not in run and (Path(run).is_file() or run.endswith(".jsonl")):
         return _of_file(Path(run))
     if db is not None:
         return [decode_event(line) for line in read_database(run, db)[0]]
@@ -231,7 +242,7 @@ def read_database(run_id: str, db: str) -> tuple[list[bytes], dict[int, bytes]]:
             await store.close()
 
     if "://" not in db and not Path(db).is_file():
-        fail(f"There is no database {db}.")
+        fail(f"There is no database {db}; check --db.")
     try:
         return asyncio.run(read())
     except TailraceError as error:

@@ -20,6 +20,7 @@ from tailrace.core.events import (
     OutputItemDone,
     Progress,
     StructuredOutputDone,
+    TaskAttempt,
     TaskCreated,
     TaskInputRequired,
 )
@@ -51,6 +52,9 @@ class Screen(AbstractContextManager["Screen"]):
             self.state.absorb(event)
             self._event(event)
         self._drawn()
+
+    def show_open(self) -> None:
+        """Show what has not ended, if it is not shown yet."""
 
     def note(self, line: str) -> None:
         """Show a line that is no part of the run."""
@@ -100,18 +104,20 @@ class LineScreen(Screen):
     _said = ""
 
     def _event(self, event: AnyEvent) -> None:
+        self._print(getattr(event, "task_id", ""), self._line(event))
+
+    def _print(self, task_id: str, text: str) -> None:
         from tailrace.terminal import printable
 
-        line = printable(self._line(event))
-        if line:
-            indent = "  " * self._depth(event)
-            typer.echo("\n".join(indent + part for part in line.splitlines()))
+        indent = "  " * self._depth(task_id)
+        for line in printable(text).splitlines():
+            typer.echo(indent + line)
 
     def _drawn(self) -> None:
         sys.stdout.flush()
 
-    def _depth(self, event: AnyEvent) -> int:
-        node = self.state.tasks.get(getattr(event, "task_id", ""))
+    def _depth(self, task_id: str) -> int:
+        node = self.state.tasks.get(task_id)
         depth = 0
         while node is not None and node.parent is not None:
             node, depth = node.parent, depth + 1
@@ -125,6 +131,8 @@ class LineScreen(Screen):
                 return f"! {event.message}"
             case AgentSwitched():
                 return _switched(event)
+            case TaskAttempt():
+                return _attempt(event)
             case Progress():
                 share = (
                     f" {event.current / event.total:.0%}" if event.current and event.total else ""
@@ -135,15 +143,25 @@ class LineScreen(Screen):
             case StructuredOutputDone() if _text(event.value) != self._said:
                 return f"= {_text(event.value)}"
             case OutputItemDone():
-                return self._item(event)
+                return self._item(event.task_id, event.item)
         root = self.state.root
         if isinstance(event, TERMINAL) and root is not None and event.task_id == root.task_id:
             return _ending(client_view(self.state))
         return ""
 
-    def _item(self, event: OutputItemDone) -> str:
-        item = event.item
-        task = self.state.tasks.get(event.task_id)
+    def show_open(self) -> None:
+        """Print the items that have not ended, and the state of the run."""
+        for task in self.state.tasks.values():
+            for node in task.output():
+                if node.is_open:
+                    self._print(task.task_id, self._item(task.task_id, node.item))
+        root = self.state.root
+        if root is not None and not root.ended:
+            self._print(root.task_id, _ending(client_view(self.state)))
+        self._drawn()
+
+    def _item(self, task_id: str, item: Any) -> str:
+        task = self.state.tasks.get(task_id)
         shown: dict[str, Any] = {}
         if task is not None:
             from tailrace.core.view import show_own
@@ -204,6 +222,8 @@ class LiveScreen(Screen):
             self.note(printable(f"! {event.message}"))
         elif isinstance(event, AgentSwitched):
             self.note(printable(_switched(event)))
+        elif isinstance(event, TaskAttempt):
+            self.note(printable(_attempt(event)))
 
     def note(self, line: str) -> None:
         """Print a line above the open parts."""
@@ -258,6 +278,11 @@ class _Bottom:
 
 def _switched(event: AgentSwitched) -> str:
     return f"» {event.agent}" + (f": {event.reason}" if event.reason else "")
+
+
+def _attempt(event: TaskAttempt) -> str:
+    again = "; unfinished items are made again" if event.superseded else ""
+    return f"! attempt {event.attempt} ({event.reason}){again}"
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,7 @@ from tailrace.core.errors import CallerError
 from tailrace.core.events import AnyEvent
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, InputRequest, Message, Usage
-from tailrace.core.state import TextNode
+from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.view import client_view
 from tailrace.history import history
 from tailrace.runtime.claimed_run import CANCELLED
@@ -35,6 +35,15 @@ Frames = Callable[[str, str, str | None], AsyncGenerator[bytes, None]]
 """Streams a run in a wire format: the run's id, the format's name, the cursor to continue after."""
 
 
+def answer_text(task: TaskNode) -> str:
+    """The text of a task's last message; empty without a message."""
+    messages = [node for node in task.output() if isinstance(node.item, Message)]
+    parts = sorted(messages[-1].parts.items()) if messages else []
+    return "".join(
+        part.text for _, part in parts if isinstance(part, TextNode) and part.kind == "text"
+    )
+
+
 class Result:
     """What a run came to: its status, and the answer."""
 
@@ -45,8 +54,11 @@ class Result:
         self._root = state.root
 
     def __repr__(self) -> str:
-        """The status and the text, for people."""
-        return f"Result(status={self.status!r}, text={self.text!r})"
+        """The status, why it is so, and the text, for people."""
+        why = f", reason={self.reason!r}" if self.reason else ""
+        if self.error is not None:
+            why += f", error={self.error.code!r}"
+        return f"Result(status={self.status!r}{why}, text={self.text!r})"
 
     @property
     def status(self) -> str:
@@ -56,11 +68,7 @@ class Result:
     @property
     def text(self) -> str:
         """The text of the last message; empty without a message."""
-        messages = [node for node in self._root.output() if isinstance(node.item, Message)]
-        parts = sorted(messages[-1].parts.items()) if messages else []
-        return "".join(
-            part.text for _, part in parts if isinstance(part, TextNode) and part.kind == "text"
-        )
+        return answer_text(self._root)
 
     @property
     def output(self) -> Any:

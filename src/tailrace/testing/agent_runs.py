@@ -44,7 +44,7 @@ from tailrace.core.view import show_block
 from tailrace.ports import Model
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.agent_functions import AgentFunction
-from tailrace.runtime.run import Result, Run
+from tailrace.runtime.run import Result, Run, answer_text
 from tailrace.runtime.task import Answer, Task
 
 RUN_SECONDS = 60.0
@@ -60,7 +60,7 @@ class CalledTool(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
     """The arguments, read from JSON; the text itself if it is no JSON."""
     result: str
-    """The text of the result; empty without one."""
+    """The text of the result, or a sub-agent's answer; empty without one."""
     failed: bool
     agent: str
     """The agent that made the call: the run's agent or a sub-agent."""
@@ -203,6 +203,7 @@ def _called(task: TaskNode, node: ItemNode, item: ToolCall) -> CalledTool:
     result = task.call_results.get(item.call_id)
     parts = sorted(result.parts.items()) if result is not None else []
     texts = [_block_text(show_block(part)) for _, part in parts]
+    texts += [answer_text(child) for child in task.children if child.call_id == item.call_id]
     error = getattr(result.item, "error", None) if result is not None else None
     return CalledTool(
         name=item.name,
