@@ -1,11 +1,13 @@
 """The TypeScript client as its users get it: packed, installed, imported and type-checked."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.node import CLIENT_TS, node_env, node_path, run_node
+from tests.serving import Served
 
 PROGRAM = """
 import { RunState, type TaskView } from "@tailrace/client";
@@ -64,6 +66,28 @@ def test_the_packed_client_has_types_that_strict_projects_accept(
     compiler = CLIENT_TS / "node_modules" / "typescript" / "bin" / "tsc"
     options = ["--module", module, "--moduleResolution", resolution, "--target", "es2022"]
     run_node([compiler, *STRICT, *options, "main.ts"], cwd=project)
+
+
+def test_the_programs_of_the_readme_are_of_the_right_types_and_run(
+    project: Path, tmp_path: Path
+) -> None:
+    text = (CLIENT_TS / "README.md").read_text(encoding="utf-8")
+    folding, following = re.findall(r"```ts\n(.*?)```", text, re.DOTALL)
+    given = "declare function render(view: unknown): void; declare const key: string;\n"
+    (project / "folding.ts").write_text(given + folding)
+    (project / "following.ts").write_text(given + following)
+    compiler = CLIENT_TS / "node_modules" / "typescript" / "bin" / "tsc"
+    options = ["--module", "esnext", "--moduleResolution", "bundler", "--target", "es2022"]
+    run_node([compiler, *STRICT, *options, "folding.ts", "following.ts"], cwd=project)
+    served = Served(tmp_path / "log.db")
+    try:
+        program = following.replace("https://example.com/ai/", served.url)
+        (project / "following.mjs").write_text(f'const key = "";\n{program}')
+        shown = run_node([project / "following.mjs"], cwd=project).splitlines()
+    finally:
+        served.kill()
+    assert shown[0] == "connecting undefined"
+    assert shown[-1] == "ended completed"
 
 
 def test_the_package_holds_only_what_was_built(project: Path) -> None:

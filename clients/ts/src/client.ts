@@ -1,10 +1,11 @@
 /** The HTTP API of a Tailrace server: start runs, follow them, answer them, stop them. */
 
-import { Follower } from "./follow.ts";
-import type { FollowOptions } from "./follow.ts";
+import { Follower, headersOf } from "./follow.ts";
+import type { FollowOptions, GivenHeaders } from "./follow.ts";
 
 export interface ClientOptions {
-  readonly headers?: HeadersInit | (() => HeadersInit);
+  /** Headers of every request, such as `authorization`; a function is asked before each. */
+  readonly headers?: GivenHeaders;
   readonly fetch?: typeof fetch;
 }
 
@@ -14,7 +15,11 @@ export interface StartOptions {
   readonly previous_run_id?: string | null;
   /** A fork: the previous run counts up to this event. */
   readonly previous_seq?: number;
+  /** What a client may set, such as `temperature`, as far as the agent allows it. */
+  readonly options?: { readonly [key: string]: unknown };
   readonly metadata?: { readonly [key: string]: unknown };
+  /** False: the run is deleted a minute after its end. */
+  readonly store?: boolean;
 }
 
 export interface StartedRun {
@@ -66,7 +71,7 @@ export class Client {
     return this.request("POST", `runs/${encodeURIComponent(runId)}/input`, answer);
   }
 
-  /** Follow a run to its end, through every cut. */
+  /** Follow a run to its end, through every cut. `stop()` of the follower ends only the following. */
   follow(runId: string, options: Omit<FollowOptions, "headers" | "fetch">): Follower {
     return new Follower(this.url(`runs/${encodeURIComponent(runId)}/events`), { ...this.#options, ...options });
   }
@@ -76,8 +81,7 @@ export class Client {
   }
 
   async request<Result>(method: string, path: string, body?: unknown): Promise<Result> {
-    const given = this.#options.headers;
-    const headers = new Headers(typeof given === "function" ? given() : given);
+    const headers = await headersOf(this.#options.headers);
     if (body !== undefined) headers.set("content-type", "application/json");
     const sent: RequestInit = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
     const response = await (this.#options.fetch ?? fetch)(this.url(path), sent);

@@ -10,14 +10,16 @@ export type FollowStatus =
   | { readonly kind: "waiting"; readonly delay: number; readonly tries: number; readonly reason: string }
   | { readonly kind: "cut" }
   | { readonly kind: "ended" }
-  /** The server refused: trying again would not help. */
+  /** The server refused, or `onFrame` threw (status 0): trying again would not help. */
   | { readonly kind: "failed"; readonly status: number; readonly code: string; readonly message: string };
+
+export type GivenHeaders = HeadersInit | (() => HeadersInit | Promise<HeadersInit>);
 
 export interface FollowOptions {
   readonly onFrame: (frame: Frame, cursor: string) => void;
   readonly onStatus?: (status: FollowStatus) => void;
   /** Headers of every request, such as `authorization`; a function is asked before each. */
-  readonly headers?: HeadersInit | (() => HeadersInit);
+  readonly headers?: GivenHeaders;
   /** Begin with the state so far instead of all events. */
   readonly snapshot?: boolean;
   /** Go on after this cursor. */
@@ -32,6 +34,22 @@ const DEFAULT_RETRY = 1000;
 /** The server sends a comment every 15 s: a stream that is silent for three of them is dead. */
 const SILENCE = 45_000;
 
+interface Broken {
+  readonly kind: "broken";
+  readonly reason: string;
+  /** The server closed the stream: the run has ended, or the server stops. */
+  readonly ended?: boolean;
+  /** Milliseconds until the server wants to be asked again. */
+  readonly after?: number;
+}
+
+/** The headers of the next request. */
+export async function headersOf(given: GivenHeaders | undefined): Promise<Headers> {
+  return new Headers(typeof given === "function" ? await given() : given);
+}
+
+const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 /** One stream that survives its connections. */
 export class Follower {
   readonly #url: string;
@@ -43,6 +61,7 @@ export class Follower {
   #stopped = false;
   #cut = false;
   #ended = false;
+  #resumed = false;
   #retry = DEFAULT_RETRY;
 
   constructor(url: string, options: FollowOptions) {
@@ -69,6 +88,7 @@ export class Follower {
   resume(): void {
     if (this.#stopped || this.#ended) return;
     this.#cut = false;
+    this.#resumed = true;
     this.#wakeUp();
   }
 
@@ -100,9 +120,10 @@ export class Follower {
         continue;
       }
       this.#tell({ kind: "connecting" });
+      this.#resumed = false;
       const before = this.#cursor;
       const outcome = await this.#connect();
-      if (this.#stopped || this.#cut) continue;
+      if (this.#stopped || this.#cut || this.#resumed) continue;
       if (outcome.kind === "ended" || outcome.kind === "failed") {
         this.#ended = true;
         this.#tell(outcome);
@@ -110,7 +131,8 @@ export class Follower {
       }
       tries = this.#cursor === before ? tries + 1 : 0;
       const longest = this.#options.longestWait ?? 30_000;
-      const delay = Math.min(outcome.after ?? this.#retry * 2 ** Math.min(tries, 10) * (0.5 + Math.random() / 2), longest);
+      const soon = outcome.ended && tries === 0 ? 0 : outcome.after;
+      const delay = Math.min(soon ?? this.#retry * 2 ** Math.min(tries, 10) * (0.5 + Math.random() / 2), longest);
       this.#tell({ kind: "waiting", delay, tries, reason: outcome.reason });
       await this.#sleep(delay);
     }
@@ -123,7 +145,7 @@ export class Follower {
     });
   }
 
-  async #connect(): Promise<FollowStatus & { kind: "ended" | "failed" } | { kind: "broken"; reason: string; after?: number }> {
+  async #connect(): Promise<(FollowStatus & { kind: "ended" | "failed" }) | Broken> {
     const open = new AbortController();
     this.#open = open;
     let silence: ReturnType<typeof setTimeout> | undefined;
@@ -145,15 +167,21 @@ export class Follower {
         heard();
         for (const event of parser.feed(value)) {
           if (open.signal.aborted) break;
-          this.#options.onFrame(JSON.parse(event.data) as Frame, event.id);
+          const frame = JSON.parse(event.data) as Frame;
+          try {
+            this.#options.onFrame(frame, event.id);
+          } catch (error) {
+            globalThis.reportError?.(error);
+            return { kind: "failed", status: 0, code: "on_frame", message: reasonOf(error) };
+          }
           if (event.id !== "") this.#cursor = event.id;
         }
         if (parser.retry !== undefined) this.#retry = parser.retry;
       }
       // The stream ends with its run, or with the server. The next request says which: 204 is the end.
-      return { kind: "broken", reason: "The stream ended.", after: 0 };
+      return { kind: "broken", reason: "The stream ended.", ended: true };
     } catch (error) {
-      return { kind: "broken", reason: error instanceof Error ? error.message : String(error) };
+      return { kind: "broken", reason: reasonOf(error) };
     } finally {
       clearTimeout(silence);
       if (this.#open === open) this.#open = undefined;
@@ -161,17 +189,16 @@ export class Follower {
     }
   }
 
-  #request(signal: AbortSignal): Promise<Response> {
+  async #request(signal: AbortSignal): Promise<Response> {
     const url = new URL(this.#url, globalThis.location?.href);
     if (this.#cursor === "" && this.#options.snapshot) url.searchParams.set("snapshot", "true");
-    const given = this.#options.headers;
-    const headers = new Headers(typeof given === "function" ? given() : given);
+    const headers = await headersOf(this.#options.headers);
     headers.set("accept", "text/event-stream");
     if (this.#cursor !== "") headers.set("last-event-id", this.#cursor);
     return (this.#options.fetch ?? fetch)(url, { headers, signal, cache: "no-store" });
   }
 
-  async #refusal(response: Response): Promise<FollowStatus & { kind: "failed" } | { kind: "broken"; reason: string; after?: number }> {
+  async #refusal(response: Response): Promise<(FollowStatus & { kind: "failed" }) | Broken> {
     const body = (await response.json().catch(() => ({}))) as { error?: { code?: string; message?: string } };
     const message = body.error?.message ?? `The server answered ${response.status}.`;
     if (REFUSED.has(response.status)) {

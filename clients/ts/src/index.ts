@@ -1,7 +1,7 @@
 export { ApiError, Client } from "./client.ts";
 export type { Answer, ClientOptions, StartedRun, StartOptions } from "./client.ts";
 export { Follower } from "./follow.ts";
-export type { FollowOptions, FollowStatus } from "./follow.ts";
+export type { FollowOptions, FollowStatus, GivenHeaders } from "./follow.ts";
 export { SseParser } from "./sse.ts";
 export type { ServerSentEvent } from "./sse.ts";
 export { RunState } from "./reducer.ts";

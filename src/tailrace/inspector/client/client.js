@@ -1,4 +1,4 @@
-import { Follower } from "./follow.js";
+import { Follower, headersOf } from "./follow.js";
 export class ApiError extends Error {
     status;
     code;
@@ -32,8 +32,7 @@ export class Client {
         return new URL(this.#base + path, globalThis.location?.href).href;
     }
     async request(method, path, body) {
-        const given = this.#options.headers;
-        const headers = new Headers(typeof given === "function" ? given() : given);
+        const headers = await headersOf(this.#options.headers);
         if (body !== undefined)
             headers.set("content-type", "application/json");
         const sent = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };

@@ -2,6 +2,10 @@ import { SseParser } from "./sse.js";
 const REFUSED = new Set([400, 401, 403, 404, 405, 410, 421]);
 const DEFAULT_RETRY = 1000;
 const SILENCE = 45_000;
+export async function headersOf(given) {
+    return new Headers(typeof given === "function" ? await given() : given);
+}
+const reasonOf = (error) => (error instanceof Error ? error.message : String(error));
 export class Follower {
     #url;
     #options;
@@ -12,6 +16,7 @@ export class Follower {
     #stopped = false;
     #cut = false;
     #ended = false;
+    #resumed = false;
     #retry = DEFAULT_RETRY;
     constructor(url, options) {
         this.#url = url;
@@ -33,6 +38,7 @@ export class Follower {
         if (this.#stopped || this.#ended)
             return;
         this.#cut = false;
+        this.#resumed = true;
         this.#wakeUp();
     }
     stop() {
@@ -58,9 +64,10 @@ export class Follower {
                 continue;
             }
             this.#tell({ kind: "connecting" });
+            this.#resumed = false;
             const before = this.#cursor;
             const outcome = await this.#connect();
-            if (this.#stopped || this.#cut)
+            if (this.#stopped || this.#cut || this.#resumed)
                 continue;
             if (outcome.kind === "ended" || outcome.kind === "failed") {
                 this.#ended = true;
@@ -69,7 +76,8 @@ export class Follower {
             }
             tries = this.#cursor === before ? tries + 1 : 0;
             const longest = this.#options.longestWait ?? 30_000;
-            const delay = Math.min(outcome.after ?? this.#retry * 2 ** Math.min(tries, 10) * (0.5 + Math.random() / 2), longest);
+            const soon = outcome.ended && tries === 0 ? 0 : outcome.after;
+            const delay = Math.min(soon ?? this.#retry * 2 ** Math.min(tries, 10) * (0.5 + Math.random() / 2), longest);
             this.#tell({ kind: "waiting", delay, tries, reason: outcome.reason });
             await this.#sleep(delay);
         }
@@ -107,17 +115,24 @@ export class Follower {
                 for (const event of parser.feed(value)) {
                     if (open.signal.aborted)
                         break;
-                    this.#options.onFrame(JSON.parse(event.data), event.id);
+                    const frame = JSON.parse(event.data);
+                    try {
+                        this.#options.onFrame(frame, event.id);
+                    }
+                    catch (error) {
+                        globalThis.reportError?.(error);
+                        return { kind: "failed", status: 0, code: "on_frame", message: reasonOf(error) };
+                    }
                     if (event.id !== "")
                         this.#cursor = event.id;
                 }
                 if (parser.retry !== undefined)
                     this.#retry = parser.retry;
             }
-            return { kind: "broken", reason: "The stream ended.", after: 0 };
+            return { kind: "broken", reason: "The stream ended.", ended: true };
         }
         catch (error) {
-            return { kind: "broken", reason: error instanceof Error ? error.message : String(error) };
+            return { kind: "broken", reason: reasonOf(error) };
         }
         finally {
             clearTimeout(silence);
@@ -126,12 +141,11 @@ export class Follower {
             open.abort();
         }
     }
-    #request(signal) {
+    async #request(signal) {
         const url = new URL(this.#url, globalThis.location?.href);
         if (this.#cursor === "" && this.#options.snapshot)
             url.searchParams.set("snapshot", "true");
-        const given = this.#options.headers;
-        const headers = new Headers(typeof given === "function" ? given() : given);
+        const headers = await headersOf(this.#options.headers);
         headers.set("accept", "text/event-stream");
         if (this.#cursor !== "")
             headers.set("last-event-id", this.#cursor);
