@@ -16,7 +16,7 @@ from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tailrace.testing.wire_kit import as_recorded, encoded, is_log
 from tailrace.wire import task
-from tailrace.wire.base import FramesLines
+from tailrace.wire.base import FramesLines, opened
 from tailrace.wire.formats import FORMATS
 from tests.convert.streams import converted, ended, frames_of, read
 from tests.effort import CUTS, sample
@@ -163,7 +163,7 @@ def test_a_stream_may_begin_with_a_snapshot(trace: Trace) -> None:
         for event, _ in trace.events[:count]:
             state.absorb(event)
         for name, wire in FORMATS.items():
-            encoder, frames = wire.open(state)
+            encoder, frames = opened(wire, state, 3)
             for one in as_recorded([event for event, _ in trace.events[count:]]):
                 frames += encoder.encode(Recorded(one.event, one.public, 3))
             if name != "task":

@@ -22,6 +22,7 @@ from tailrace.events import (
     TaskInputRequired,
     TextDelta,
 )
+from tailrace.runtime.runs import first_epoch
 
 
 async def greet(task: Task) -> str:
@@ -154,7 +155,8 @@ async def test_the_events_of_the_format_agents_are_typed(app: Tailrace) -> None:
     last = found[-1]
     assert isinstance(last, RawResponsesStreamEvent)
     assert last.data["type"] == "response.completed"
-    assert [event async for event in run.events("agents", after="1.1")] == found[1:]
+    epoch = first_epoch(run.id)
+    assert [event async for event in run.events("agents", after=f"{epoch}-1.1")] == found[1:]
 
 
 async def test_questions_are_answered_in_order(app: Tailrace) -> None:

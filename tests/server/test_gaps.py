@@ -1,9 +1,10 @@
-"""What a client is told whose cursor the log cannot serve any more."""
+"""The answers to cursors that the log cannot serve."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,14 @@ from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import Parser, SseEvent
 from tailrace.core.view import client_view
 from tailrace.runtime import recovery
+from tailrace.runtime.runs import first_epoch
 from tailrace.runtime.task import Task
+from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
+from tailrace.wire.base import ThreadFormat
+from tailrace.wire.formats import FORMATS
+from tailrace.wire.openai_responses.cursors import spread
+
+DEADLINE = 120
 
 
 async def agent(task: Task) -> None:
@@ -46,7 +54,7 @@ async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
 
 async def finished(app: Tailrace, agent: str = "a") -> str:
     run_id = await app.runs.start(agent, "?")
-    assert await app.runs.reader.ended(run_id, 120)
+    assert await app.runs.reader.ended(run_id, DEADLINE)
     return run_id
 
 
@@ -171,7 +179,8 @@ async def test_a_place_that_a_run_never_had_is_a_gap_in_the_run_format(
     app: Tailrace, client: httpx.AsyncClient, cursor: str
 ) -> None:
     run_id = await finished(app)
-    gap, first, *_ = await read_after(client, run_id, "run", cursor)
+    place = f"{(await app.runs.info(run_id)).epoch}-{cursor}"
+    gap, first, *_ = await read_after(client, run_id, "run", place)
     assert gap["type"] == "run.gap"
     assert gap["data"]["reason"] == ("beyond_end" if cursor == "999" else "unknown")
     assert first["type"] == "run.started"
@@ -200,12 +209,62 @@ async def test_the_start_is_a_place_in_every_format_with_cursors(
         assert await frames(client, run_id, format=wire, after="0") == whole
 
 
-async def test_the_cursor_of_another_run_is_a_gap(app: Tailrace, client: httpx.AsyncClient) -> None:
-    one, other = await finished(app), await finished(app)
-    for frame in await frames(client, one):
-        gap, snapshot = await read_after(client, other, "task", frame.id or "")
-        assert (gap["type"], gap["task_id"]) == ("task.gap", other)
-        assert snapshot["task_id"] == other
+@pytest.mark.parametrize(
+    ("wire", "gap_type"),
+    [("task", "task.gap"), ("run", "run.gap"), ("agents", "stream_gap_event")],
+)
+async def test_the_cursor_of_another_run_is_a_gap(
+    app: Tailrace, client: httpx.AsyncClient, wire: str, gap_type: str
+) -> None:
+    first, second = await finished(app), await finished(app)
+    for frame in await frames(client, first, format=wire):
+        gap, *state = await read_after(client, second, wire, frame.id)
+        assert gap["type"] == gap_type
+        assert state, "the state follows the gap"
+
+
+@pytest.mark.parametrize("wire", ["task", "run", "agents"])
+async def test_the_cursor_of_another_thread_is_a_gap(app: Tailrace, wire: str) -> None:
+    for thread_id in ("one", "two"):
+        assert await app.runs.reader.ended(
+            await app.runs.start("a", "?", thread_id=thread_id), DEADLINE
+        )
+    format_ = FORMATS[wire]
+    assert isinstance(format_, ThreadFormat)
+    cursors: set[str] = set()
+    async with aclosing(aiter(ThreadStream(app.runs, format_, "one"))) as pieces:
+        async for piece in pieces:
+            cursors |= {frame.id for frame in Parser().feed(piece) if frame.id}
+            if b"complete" in piece or b"finished" in piece:
+                break
+    assert cursors
+    for cursor in cursors:
+        point = read_thread_cursor(format_, cursor)
+        async with aclosing(aiter(ThreadStream(app.runs, format_, "two", point))) as pieces:
+            found = [await anext(pieces), await anext(pieces)]
+        assert b'"reason":"epoch"' in b"".join(found)
+
+
+async def test_the_number_of_another_run_or_epoch_is_refused(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    """The spreads of these two runs differ by more than an event has frames."""
+    runs = ["run_first", "run_second"]
+    for run_id in runs:
+        assert await app.runs.reader.ended(await app.runs.start("a", "?", run_id=run_id), DEADLINE)
+    assert abs(spread(first_epoch(runs[0])) - spread(first_epoch(runs[1]))) > 20
+    for query in ({}, {"snapshot": "true"}):
+        sent = await frames(client, runs[0], format="openai-responses", **query)
+        for frame in sent[:-1]:
+            number = json.loads(frame.data)["sequence_number"]
+            places = {"format": "openai-responses", "after": number}
+            answer = await client.get(f"/runs/{runs[0]}/events", params=places)
+            assert answer.status_code == 200
+            answer = await client.get(f"/runs/{runs[1]}/events", params=places)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_cursor")
+            later = {**places, "after": number + spread(2)}  # as the next writer would number it
+            answer = await client.get(f"/runs/{runs[0]}/events", params=later)
+            assert answer.status_code == 400
 
 
 @pytest.mark.parametrize("wire", ["task", "run"])
@@ -216,7 +275,7 @@ async def test_clients_that_lose_their_server_at_once_come_back_one_after_anothe
     waits = set()
     for query in [{}, {"snapshot": "true"}, {"after": "9-9"}] * 4:
         if wire == "run":
-            query = {**query, "after": "999"} if "after" in query else query
+            query = {**query, "after": "1-999"} if "after" in query else query
         answer = await client.get(f"/runs/{run_id}/events", params={"format": wire, **query})
         first = answer.content.partition(b"\n\n")[0]
         waits.add(int(first.removeprefix(b"retry: ")))

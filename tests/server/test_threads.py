@@ -19,6 +19,7 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import Parser, SseEvent
 from tailrace.core.view import client_view
+from tailrace.runtime.runs import first_epoch
 from tailrace.runtime.task import Task
 from tailrace.server import run_stream as server_stream
 from tailrace.server import thread_stream as server_thread
@@ -113,8 +114,8 @@ def test_a_threads_stream_is_its_runs_one_after_another(
     _, runs, frames = told
     logs = [log_of(served, run_id) for run_id in runs]
     assert [(frame.id, frame.data) for frame in frames] == [
-        (f"{ordinal}:{seq}", line)
-        for ordinal, log in enumerate(logs, 1)
+        (f"{ordinal}:{first_epoch(run_id) + (seq > 1)}-{seq}", line)
+        for ordinal, (run_id, log) in enumerate(zip(runs, logs, strict=True), 1)
         for seq, line in enumerate(log, 1)
     ]
 
@@ -143,10 +144,11 @@ def test_it_opens_before_the_first_run_and_stays_open_between_runs(served: Serve
     # The end of the last run is not the end of the thread: never 204.
     for ordinal, path in ((4, "/threads/early/events"), (5, "/runs/early/events")):
         with listening(served.url + path, listener.frames[-1].id, format="task") as listener:
-            lines = log_of(served, run_in(served, "early"))
+            run_id = run_in(served, "early")
+            lines = log_of(served, run_id)
             found = listener.wait(len(lines))
             assert [frame.data for frame in found] == lines
-            assert found[0].id == f"{ordinal}:1"
+            assert found[0].id == f"{ordinal}:{first_epoch(run_id)}-1"
 
 
 def test_a_server_that_is_killed_between_runs_costs_a_client_nothing(tmp_path: Path) -> None:
@@ -167,7 +169,8 @@ def test_a_server_that_is_killed_between_runs_costs_a_client_nothing(tmp_path: P
     "cursor",
     [
         *("-1", "+1", "1", "1:", ":1", ":", "0:1", "1:+1", "1:01", "01:1", "١:٢", "1:1:1", "1-1"),
-        *("../1", "x" * 10_000, f"1:{2**53}", f"{2**53}:1", f"{2**63}:1", "1: 1", "1:0x1", "1_0:1"),
+        *("../1", "x" * 10_000, f"1:1-{2**53}", f"{2**53}:1-1", f"{2**63}:1-1", "1: 1", "1:0x1"),
+        *("1:1", "1_0:1-1", "1:1-", "1:-1"),
     ],
 )
 def test_what_is_no_cursor_of_a_thread_is_refused_and_never_a_replay(
@@ -179,13 +182,13 @@ def test_what_is_no_cursor_of_a_thread_is_refused_and_never_a_replay(
         assert answer.json()["error"]["code"] == "invalid_cursor"
 
 
-@pytest.mark.parametrize("cursor", [f"3:{2**53 - 1}", f"{2**53 - 1}:1", "4:1"])
-def test_a_cursor_beyond_the_end_is_told_and_mended(
+@pytest.mark.parametrize("cursor", ["3:1-{end}", "{end}:1-1", "4:1-1"])
+def test_a_cursor_beyond_the_end_gets_a_gap_and_the_state(
     served: Served, told: tuple[str, list[str], list[SseEvent]], cursor: str
 ) -> None:
     thread_id, runs, frames = told
     url = f"{served.url}/threads/{thread_id}/events"
-    with listening(url, cursor, format="task") as listener:
+    with listening(url, cursor.format(end=2**53 - 1), format="task") as listener:
         found = listener.wait(2)
     gap, snapshot = (json.loads(frame.data) for frame in found)
     assert (gap["type"], gap["reason"], gap["task_id"]) == ("task.gap", "beyond_end", runs[2])
@@ -194,9 +197,9 @@ def test_a_cursor_beyond_the_end_is_told_and_mended(
     assert found[1].id == frames[-1].id
 
 
-def test_a_cursor_into_a_thread_without_runs_is_told(served: Served) -> None:
+def test_a_cursor_into_a_thread_without_runs_gets_a_gap(served: Served) -> None:
     url = f"{served.url}/threads/nothing/events"
-    with listening(url, "7:7", format="task") as listener:
+    with listening(url, "7:1-7", format="task") as listener:
         (frame,) = listener.wait(1)
     gap = json.loads(frame.data)
     assert (frame.id, gap["type"], gap["reason"]) == ("0:0", "task.gap", "beyond_end")
@@ -265,20 +268,21 @@ async def frames_of(
     return found
 
 
-async def test_a_run_that_was_trimmed_is_told_and_the_next_one_follows(app: Tailrace) -> None:
+async def test_a_trimmed_run_is_a_gap_and_the_next_run_follows(app: Tailrace) -> None:
     runs = [await finished(app) for _ in range(2)]
     state = await app.runs.state(runs[0])
     await app.runs.store.trim(runs[0], save(state, private=True))
-    for cursor in (None, "0", "1:2"):
+    old, new = f"1:{first_epoch(runs[0]) + 1}-", f"2:{first_epoch(runs[1])}-"
+    for cursor in (None, "0", f"{old}2"):
         gap, snapshot, first, *_ = await frames_of(app, cursor, 4)
         assert json.loads(gap.data)["reason"] == "trimmed"
         assert client_view(restore(json.dumps(json.loads(snapshot.data)["state"]).encode())) == (
             client_view(state)
         )
-        assert (snapshot.id, first.id) == (f"1:{state.sequence_number}", "2:1")
-    # Whoever has all of it misses nothing.
-    first, *_ = await frames_of(app, f"1:{state.sequence_number}", 2)
-    assert first.id == "2:1"
+        assert (snapshot.id, first.id) == (f"{old}{state.sequence_number}", f"{new}1")
+    # A client that has the whole run misses nothing.
+    first, *_ = await frames_of(app, f"{old}{state.sequence_number}", 2)
+    assert first.id == f"{new}1"
 
 
 async def test_named_events_are_cut_anywhere_and_tell_what_retention_took(app: Tailrace) -> None:
@@ -294,32 +298,32 @@ async def test_named_events_are_cut_anywhere_and_tell_what_retention_took(app: T
         found = await frames_of(app, cursor, 11, run.FORMAT)
         assert [frame.event for frame in found] == ["run.gap", *names, *names]
         assert found[6:] == whole[5:]
-    # Cut inside the state that follows the gap: the gap is told again, and all of the state.
-    assert found[2].id.startswith(f"1:{state.sequence_number}.o")
+    # Cut inside the state that follows the gap: the gap comes again, and all of the state.
+    assert found[2].id.startswith(f"1:{first_epoch(runs[0]) + 1}-{state.sequence_number}.o")
     assert await frames_of(app, found[2].id, 11, run.FORMAT) == found
 
 
-@pytest.mark.parametrize("cursor", [None, "1:2", "2:0"])
-async def test_a_run_that_was_deleted_is_told(app: Tailrace, cursor: str | None) -> None:
+@pytest.mark.parametrize("cursor", [None, "1:1-2", "2:0"])
+async def test_a_deleted_run_is_a_gap(app: Tailrace, cursor: str | None) -> None:
     runs = [await finished(app) for _ in range(3)]
     for run_id in runs[:2]:
         await app.runs.store.delete(run_id)
     gap, first, *_ = await frames_of(app, cursor, 3)
     said = json.loads(gap.data)
     assert (gap.id, said["type"], said["reason"]) == ("3:0", "task.gap", "deleted")
-    assert first.id == "3:1"
+    assert first.id == f"3:{first_epoch(runs[2])}-1"
     again, *_ = await frames_of(app, gap.id, 1)
     assert again == first
 
 
-async def test_whoever_had_all_that_was_deleted_is_told_once_there_is_more(app: Tailrace) -> None:
+async def test_a_client_of_a_deleted_run_gets_the_gap_with_the_next_run(app: Tailrace) -> None:
     only = await finished(app)
     await app.runs.store.delete(only)
-    following = asyncio.ensure_future(frames_of(app, "1:9", 2))
-    await finished(app)
+    following = asyncio.ensure_future(frames_of(app, "1:1-9", 2))
+    later = await finished(app)
     gap, first, *_ = await following
     assert (gap.id, json.loads(gap.data)["reason"]) == ("2:0", "deleted")
-    assert first.id == "2:1"
+    assert first.id == f"2:{first_epoch(later)}-1"
 
 
 async def test_a_silent_thread_is_kept_alive(
@@ -335,7 +339,9 @@ async def test_a_silent_thread_is_kept_alive(
     await source.aclose()
 
 
-async def test_a_run_deleted_under_a_follower_is_told_before_the_next_one(app: Tailrace) -> None:
+async def test_a_run_deleted_while_it_is_followed_is_a_gap_before_the_next_run(
+    app: Tailrace,
+) -> None:
     store = app.runs.store
     first, second = [await finished(app) for _ in range(2)]
     seen = await app.runs.store.read(first, 0)

@@ -429,7 +429,7 @@ def test_it_resumes_inside_events_and_streams_threads() -> None:
     assert isinstance(FORMAT, InsideEvents)
     assert isinstance(FORMAT, ThreadFormat)
     frames = [frame for each in encoded(FORMAT.in_thread(4), log()) for frame in each]
-    assert frames[0].startswith(b"id: 4:1.1\n")
+    assert frames[0].startswith(b"id: 4:1-1.1\n")
     assert FORMAT.in_thread(4).preamble() == b""
     assert FORMAT.preamble() == b"retry: 1000\n\n"
     assert FORMAT.at(State()).close("enough") == []
@@ -442,10 +442,10 @@ def test_it_resumes_inside_a_replay() -> None:
     for one in (first, second):
         after.absorb(one.event)
     _, opening = FORMAT.open(after)
-    assert opening[0].startswith(b"id: 2.o1\n")
-    assert FORMAT.resume(before, second, FORMAT.cursor("2.o1"))[1] == opening[1:]
+    assert opening[0].startswith(b"id: 1-2.o1\n")
+    assert FORMAT.resume(before, second, FORMAT.cursor("1-2.o1"))[1] == opening[1:]
     with pytest.raises(InvalidCursor, match="has 3 frames"):
-        FORMAT.resume(before, second, FORMAT.cursor("2.o3"))
+        FORMAT.resume(before, second, FORMAT.cursor("1-2.o3"))
     with pytest.raises(InvalidCursor):
         FORMAT.cursor("0.1")
 

@@ -522,15 +522,19 @@ def test_what_does_not_fit_is_not_told() -> None:
 
 def test_a_cursor_is_read() -> None:
     assert FORMAT.cursor("0") == Cursor(0)
-    assert FORMAT.cursor("14") == Cursor(14)
-    assert FORMAT.cursor("14.2") == Cursor(14, sub=2)
-    assert FORMAT.cursor("14.o2") == Cursor(14, sub=OPENING + 2)
+    assert FORMAT.cursor("7-14") == Cursor(14, epoch=7)
+    assert FORMAT.cursor("7-14.2") == Cursor(14, sub=2, epoch=7)
+    assert FORMAT.cursor("7-14.o2") == Cursor(14, sub=OPENING + 2, epoch=7)
     assert isinstance(FORMAT, InsideEvents)
     assert isinstance(FORMAT, ThreadFormat)
 
 
 @pytest.mark.parametrize(
-    "text", ["", ".", "1.", ".1", "1.0", "1.o0", "0.1", "1.oo1", "1.x", "-1", "1.-1", "1-1", "1:1"]
+    "text",
+    [
+        *("", ".", "1", "1-1.", ".1", "1-1.0", "1-1.o0", "0.1", "1-0.1", "1-1.oo1", "1-1.x"),
+        *("-1", "1-", "1-1.-1", "1-1-1", "1:1"),
+    ],
 )
 def test_what_is_no_cursor_is_refused(text: str) -> None:
     with pytest.raises(InvalidCursor):

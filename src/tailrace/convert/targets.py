@@ -14,7 +14,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.view import client_view
 from tailrace.wire import task
-from tailrace.wire.base import Encoder, Format, Frame, FramesLines, ReportsGaps
+from tailrace.wire.base import Encoder, Format, Frame, FramesLines, ReportsGaps, opened
 
 
 class Target(Protocol):
@@ -38,7 +38,7 @@ class WireTarget:
         self._before = wire.preamble()
         # Checked once: the check costs more than an event.
         self._shows_lines = isinstance(wire, FramesLines)
-        self._has_told = False
+        self._has_begun = False
         self._last = 0
 
     def tell(self, one: Readable) -> bytes:
@@ -49,7 +49,7 @@ class WireTarget:
         else:
             frames = self._encode(one)
             self._last = one.event.sequence_number
-        self._has_told = True
+        self._has_begun = True
         return self._joined(frames)
 
     def end(self, state: State, error: StreamError | None) -> bytes:
@@ -98,15 +98,13 @@ class WireTarget:
         if isinstance(wire, ReportsGaps):
             if opening.gap is not None:
                 frames.append(wire.gap(state, opening.epoch, opening.gap))
-            self._encoder, opened = wire.open(state, opening.epoch)
-        elif self._has_told:
+        elif self._has_begun:
             raise StreamCut(
                 f"A part of the run is missing, and format {wire.name!r} cannot show a gap; "
                 "convert a stream that begins with the first event."
             )
-        else:
-            self._encoder, opened = wire.open(state)
-        return frames + opened
+        self._encoder, opening_frames = opened(wire, state, opening.epoch)
+        return frames + opening_frames
 
     def _joined(self, frames: list[Frame]) -> bytes:
         before, self._before = self._before, b""

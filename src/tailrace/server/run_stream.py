@@ -24,6 +24,7 @@ from tailrace.wire.base import (
     Frame,
     OpensInPieces,
     ReportsGaps,
+    opened,
     spread_retry,
 )
 
@@ -204,11 +205,8 @@ class RunStream:
     def _open(self, look: Look, reason: str | None) -> tuple[Encoder, list[Frame]]:
         """The frames of the state so far, after a gap frame if there is a reason for it."""
         wire, state = self.wire, look.state
-        if not isinstance(wire, ReportsGaps):
-            return wire.open(state)
-        # The client resumes with this epoch, so it must be that of the state's last event.
-        encoder, frames = wire.open(state, look.epoch)
-        if reason is not None:
+        encoder, frames = opened(wire, state, look.epoch)
+        if reason is not None and isinstance(wire, ReportsGaps):
             frames.insert(0, wire.gap(state, look.epoch, reason))
         return encoder, frames
 

@@ -149,6 +149,12 @@ class InsideEvents(Format, Protocol):
         `InvalidCursor` if the event has no such frame.
         """
 
+    def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
+        """An encoder, and the frames that bring an empty client to this state.
+
+        `epoch` belongs to the writer of the state's last event.
+        """
+
 
 @runtime_checkable
 class ReportsGaps(Format, Protocol):
@@ -162,6 +168,13 @@ class ReportsGaps(Format, Protocol):
 
     def open(self, state: State, epoch: int = 1) -> tuple[Encoder, list[Frame]]:
         """An encoder, and the frames that bring an empty client to this state."""
+
+
+def opened(wire: Format, state: State, epoch: int) -> tuple[Encoder, list[Frame]]:
+    """`open`, with the epoch of the state's last event for formats that need it."""
+    if isinstance(wire, ReportsGaps | InsideEvents):
+        return wire.open(state, epoch)
+    return wire.open(state)
 
 
 @runtime_checkable
@@ -216,9 +229,19 @@ def whole_number(text: str) -> int:
     raise invalid_cursor(text)
 
 
+def event_cursor(text: str) -> Cursor:
+    """Read `epoch-seq`, the place after an event, or `0`, the start."""
+    if text == "0":
+        return START
+    epoch, dash, seq = text.partition("-")
+    if not dash:
+        raise invalid_cursor(text)
+    return Cursor(whole_number(seq), epoch=whole_number(epoch))
+
+
 def invalid_cursor(text: str) -> InvalidCursor:
-    """The refusal of a text that is no cursor."""
-    return InvalidCursor(f"{text[:40]!r} is no cursor; send the last id that you received.")
+    """The error for a text that is not a cursor."""
+    return InvalidCursor(f"{text[:40]!r} is not a cursor; send the last id that you received.")
 
 
 def safe_json(raw: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """Formats in which an event may become several frames, each with a cursor of its own.
 
-A frame's id is `seq` after the last frame of an event, `seq.k` after its k-th frame, and `seq.ok`
-after the k-th frame of `open` at the state after that event. In a thread's stream `ordinal:` stands
-before it.
+A frame's id is `epoch-seq` after the last frame of an event, `epoch-seq.k` after its k-th frame,
+and `epoch-seq.ok` after the k-th frame of `open` at the state after that event. `epoch` belongs to
+the writer of the event. In a thread's stream `ordinal:` stands before it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from tailrace.core import sse
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
+from tailrace.core.log_lines import place
 from tailrace.wire.base import (
     RETRY_MS,
     Cursor,
     DefaultFormat,
     Encoder,
     Frame,
+    event_cursor,
     invalid_cursor,
     whole_number,
 )
@@ -32,8 +34,11 @@ OPENING = 1 << 32
 class CountedEncoder(Encoder, Protocol):
     """An encoder that counts the frames of an event."""
 
-    def opening(self) -> list[Frame]:
-        """The frames that bring an empty client to the state."""
+    def opening(self, epoch: int) -> list[Frame]:
+        """The frames that bring an empty client to the state.
+
+        `epoch` belongs to the writer of the state's last event.
+        """
 
     def gap(self, reason: str) -> Frame:
         """The frame for events that the log no longer has.
@@ -46,12 +51,15 @@ class CountedEncoder(Encoder, Protocol):
 E = TypeVar("E", bound=CountedEncoder)
 
 
-def frame_ids(place: bytes, count: int, *, opening: bool = False) -> Iterator[str]:
-    """The ids of the frames of an event, or of `open` after it."""
-    inside = b".o" if opening else b"."
+def frame_ids(
+    ids: bytes, epoch: int, seq: int, count: int, *, opening: bool = False
+) -> Iterator[str]:
+    """The ids of the frames of an event, or of `open` after it; every id begins with `ids`."""
+    last = (ids + place(epoch) + b"%d" % seq).decode()
+    inside = ".o" if opening else "."
     for k in range(1, count):
-        yield (b"%b%b%d" % (place, inside, k)).decode()
-    yield place.decode()
+        yield f"{last}{inside}{k}"
+    yield last
 
 
 class CountedFormat(DefaultFormat, ABC, Generic[E]):
@@ -78,7 +86,7 @@ class CountedFormat(DefaultFormat, ABC, Generic[E]):
     def open(self, state: State, epoch: int = 1) -> tuple[E, list[Frame]]:
         """A replay in few frames."""
         encoder = self.at(state)
-        return encoder, encoder.opening()
+        return encoder, encoder.opening(epoch)
 
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
         """The frame for a client whose cursor points before `state`."""
@@ -94,7 +102,7 @@ class CountedFormat(DefaultFormat, ABC, Generic[E]):
         frames = encoder.encode(recorded)
         seen = cursor.sub or 0
         if seen > OPENING:
-            frames, seen = encoder.opening(), seen - OPENING
+            frames, seen = encoder.opening(recorded.epoch), seen - OPENING
         if seen >= len(frames):  # the id of the last frame has no `.k`
             raise InvalidCursor(
                 f"Event {cursor.seq} has {len(frames)} frames; send the last id that you received."
@@ -102,12 +110,13 @@ class CountedFormat(DefaultFormat, ABC, Generic[E]):
         return encoder, frames[seen:]
 
     def cursor(self, text: str) -> Cursor:
-        """`seq`, `seq.k` or `seq.ok`."""
-        seq, dot, inside = text.partition(".")
+        """`epoch-seq`, `epoch-seq.k` or `epoch-seq.ok`; `0` is the start."""
+        event, dot, inside = text.partition(".")
+        cursor = event_cursor(event)
         if not dot:
-            return Cursor(whole_number(seq))
+            return cursor
         offset = OPENING if inside.startswith("o") else 0
         sub = whole_number(inside.removeprefix("o"))
-        if not 0 < sub < OPENING or seq == "0":
+        if not 0 < sub < OPENING or cursor.seq == 0:
             raise invalid_cursor(text)
-        return Cursor(whole_number(seq), sub=sub + offset)
+        return cursor._replace(sub=sub + offset)

@@ -16,8 +16,7 @@ from tailrace.wire.base import (
     Cursor,
     DefaultFormat,
     Frame,
-    invalid_cursor,
-    whole_number,
+    event_cursor,
 )
 
 
@@ -87,7 +86,8 @@ class TaskFormat(DefaultFormat):
         A client that is cut before the snapshot must not resume behind it.
         """
         frame = self._frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
-        return frame if state.root is None else frame.partition(b"\n")[2]
+        data = frame.partition(b"\n")[2]
+        return data if state.root is not None else b"id: %b0\n%b" % (_run(self._ordinal), data)
 
     def in_thread(self, ordinal: int) -> TaskInThread:
         """The same events with a thread's cursors."""
@@ -95,12 +95,7 @@ class TaskFormat(DefaultFormat):
 
     def cursor(self, text: str) -> Cursor:
         """`epoch-seq`, or `0` for the start."""
-        if text == "0":
-            return Cursor(0)
-        epoch, dash, seq = text.partition("-")
-        if not dash:
-            raise invalid_cursor(text)
-        return Cursor(whole_number(seq), epoch=whole_number(epoch))
+        return event_cursor(text)
 
     def _frame(
         self, state: State, epoch: int, head: dict[str, object], tail: dict[str, object]
@@ -118,7 +113,7 @@ class TaskFormat(DefaultFormat):
 
 
 class TaskInThread(TaskFormat):
-    """A run of a thread: ids are `ordinal:seq`."""
+    """A run of a thread: ids are `ordinal:epoch-seq`."""
 
     name = "task in thread"
 
@@ -129,14 +124,15 @@ class TaskInThread(TaskFormat):
         """Nothing: the thread's stream has sent it."""
         return b""
 
-    def cursor(self, text: str) -> Cursor:
-        """`seq`; a thread's cursor has no epoch."""
-        return Cursor(whole_number(text))
-
 
 def _place(ordinal: int | None, epoch: int) -> bytes:
-    """The part of an id before the number."""
-    return place(epoch) if ordinal is None else b"%d:" % ordinal
+    """The part of an id before the event's number."""
+    return _run(ordinal) + place(epoch)
+
+
+def _run(ordinal: int | None) -> bytes:
+    """The part of an id that names the run in its thread."""
+    return b"" if ordinal is None else b"%d:" % ordinal
 
 
 FORMAT = TaskFormat()

@@ -98,24 +98,26 @@ class AgentsEncoder:
 
     def encode(self, recorded: Recorded) -> list[Frame]:
         """The frames of the next event."""
-        return self._frames(self._changes(recorded))
+        return self._frames(self._changes(recorded), recorded.epoch)
 
     def close(self, reason: str) -> list[Frame]:
         """Nothing: the client reconnects with its cursor."""
         return []
 
-    def opening(self) -> list[Frame]:
+    def opening(self, epoch: int) -> list[Frame]:
         """The frames that bring an empty client to the state, without superseded items."""
         root = self._run.root
-        return self._frames(list(self._replayed(root)) if root is not None else [], opening=True)
+        sent = list(self._replayed(root)) if root is not None else []
+        return self._frames(sent, epoch, opening=True)
 
     def gap(self, reason: str) -> Frame:
         """`stream_gap_event`, without an id where the state follows."""
         ident = None if self._run.root is not None else self._ids.decode() + "0"
         return sse.frame(_json(StreamGapEvent(reason=reason)), id=ident)
 
-    def _frames(self, sent: list[AgentsEvent], *, opening: bool = False) -> list[Frame]:
-        ids = frame_ids(self._ids + b"%d" % self._run.sequence_number, len(sent), opening=opening)
+    def _frames(self, sent: list[AgentsEvent], epoch: int, *, opening: bool = False) -> list[Frame]:
+        seq = self._run.sequence_number
+        ids = frame_ids(self._ids, epoch, seq, len(sent), opening=opening)
         return [sse.frame(_json(event), id=ident) for event, ident in zip(sent, ids, strict=False)]
 
     # --- the responses -------------------------------------------------------------------------

@@ -73,27 +73,27 @@ class ResponsesFormat(DefaultFormat):
         """An encoder for a client that has seen everything up to this state."""
         return ResponsesEncoder(fork(state))
 
-    def open(self, state: State) -> tuple[ResponsesEncoder, list[Frame]]:
+    def open(self, state: State, epoch: int = 1) -> tuple[ResponsesEncoder, list[Frame]]:
         """A replay with a single delta for each text, without superseded items."""
         replay: list[ResponseEvent] = []
         encoder = ResponsesEncoder(fork(state), joined=True, replay=replay)
-        return encoder, encoder.number(replay, OPENING, state.sequence_number)
+        return encoder, encoder.number(replay, OPENING, state.sequence_number, epoch)
 
     def resume(
         self, before: State, recorded: Recorded, cursor: Cursor
     ) -> tuple[ResponsesEncoder, list[Frame]]:
         """Continue inside event `cursor.seq`; `before` is the state before it."""
-        place = place_of(cursor.sub or 0)
+        place = place_of(cursor.sub or 0, recorded.epoch)
         if place.mode == OPENING:
             state = fork(before)
             state.absorb(recorded.event)
-            encoder, frames = self.open(state)
+            encoder, frames = self.open(state, recorded.epoch)
         else:
             joined = place.mode == JOINED
             encoder = ResponsesEncoder(fork(before), joined=joined, numbering=place.numbering)
             frames = encoder.encode(recorded)
         count = len(frames) - frames.count(DONE)
-        if place.k >= count:
+        if not 0 <= place.k < count:
             raise InvalidCursor(
                 f"Event {cursor.seq} has {count} frames; send the last number you received."
             )

@@ -1,9 +1,11 @@
 """The `sequence_number` of a Responses frame: a cursor without server state.
 
-    narrow            seq << 12 | mode << 10 | k
-    wide    1 << 52 | seq << 24 | mode << 22 | k
+    narrow            seq << 12 | mode << 10 | spread + k
+    wide    1 << 52 | seq << 24 | mode << 22 | spread + k
 
-`k` counts the frames of an event, or of `open`. `mode` is how the client connected:
+`k` counts the frames of an event, or of `open`. `spread` differs from epoch to epoch, and so from
+run to run: with a number of another run, or of an event that was written again, `k` is out of
+range, and the number is refused. `mode` is how the client connected:
 
     WHOLE    the stream from its first event on
     JOINED   the stream after `open`, which left out items that were superseded by then
@@ -21,6 +23,13 @@ from typing import NamedTuple
 
 WHOLE, JOINED, OPENING = 0, 1, 2
 
+SPREADS = 512
+
+
+def spread(epoch: int) -> int:
+    """Where the numbers of an epoch's frames begin; those of the next epoch begin 61 later."""
+    return (epoch - 1) * 61 % SPREADS
+
 
 class Numbering(NamedTuple):
     """The layout of a number."""
@@ -28,19 +37,19 @@ class Numbering(NamedTuple):
     flag: int
     shift: int
 
-    def first(self, mode: int, seq: int = 0) -> int:
+    def first(self, mode: int, epoch: int, seq: int = 0) -> int:
         """The number of the first frame of an event, or of an `open` after it."""
-        return self.flag | seq << self.shift | mode << self.shift - 2
+        return self.flag | seq << self.shift | mode << self.shift - 2 | spread(epoch)
 
     def room(self, mode: int) -> int:
         """How many frames have numbers, from `first` on."""
-        return 1 << self.shift - (1 if mode == OPENING else 2)
+        return (1 << self.shift - (1 if mode == OPENING else 2)) - SPREADS
 
 
 NARROW = Numbering(0, 12)
 WIDE = Numbering(1 << 52, 24)
 
-MANY_PARTS, MANY_ANNOTATIONS = 400, 900
+MANY_PARTS, MANY_ANNOTATIONS = 200, 450
 """An item with more parts or annotations makes its stream wide.
 
 An event may close all parts of an item, with two frames each, or add a text with all annotations,
@@ -49,7 +58,10 @@ with a frame each. Up to these bounds the frames fit into the narrow room.
 
 
 class FramePlace(NamedTuple):
-    """The content of a cursor's `sub`: the numbering, the mode, the last frame received."""
+    """The content of a cursor's `sub`: the numbering, the mode, the last frame received.
+
+    `k` is negative, or beyond the event's frames, if the cursor is of another epoch.
+    """
 
     numbering: Numbering
     mode: int
@@ -62,12 +74,12 @@ def split(number: int) -> tuple[int, int]:
     return (number & ~WIDE.flag) >> numbering.shift, number & (WIDE.flag | _mask(numbering))
 
 
-def place_of(sub: int) -> FramePlace:
-    """Read the `sub` of a number."""
+def place_of(sub: int, epoch: int) -> FramePlace:
+    """Read the `sub` of a number, of a frame of this epoch."""
     numbering = WIDE if sub & WIDE.flag else NARROW
     low = sub & _mask(numbering)
     mode = min(low >> numbering.shift - 2, OPENING)
-    return FramePlace(numbering, mode, low - (mode << numbering.shift - 2))
+    return FramePlace(numbering, mode, low - (mode << numbering.shift - 2) - spread(epoch))
 
 
 def _mask(numbering: Numbering) -> int:

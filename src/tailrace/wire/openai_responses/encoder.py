@@ -119,6 +119,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         "_base",
         "_cited",
         "_counts",
+        "_epoch",
         "_has_arguments",
         "_heads",
         "_index",
@@ -143,6 +144,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         """
         super().__init__(state, sources)
         self._mode = JOINED if joined else WHOLE
+        self._epoch = 1
         self._use(numbering)
         self._index: dict[Key, int] = {}
         self._places: dict[PartKey, tuple[PartFamily, Json]] = {}
@@ -166,10 +168,14 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         event = recorded.event
         if self._over:
             return []
+        if recorded.epoch != self._epoch:
+            self._epoch = recorded.epoch
+            self._use(self._numbering)
         part = _DELTAS.get(event.__class__)
         if part is None:
             sent = self._fold(event)
-            return self.number(sent, self._mode, event.sequence_number) if sent else []
+            seq = event.sequence_number
+            return self.number(sent, self._mode, seq, self._epoch) if sent else []
         # Most events are deltas, and the deltas of a part differ only in their text.
         if not self._state.absorb(event) or event.task_id != self._task_id:
             return []
@@ -184,7 +190,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         """Nothing: the run has not ended, and the client retrieves the rest by its cursor."""
         return []
 
-    def number(self, sent: list[ResponseEvent], mode: int, seq: int) -> list[Frame]:
+    def number(self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int = 1) -> list[Frame]:
         """The frames of an event, or of `open`, with their numbers."""
         if len(sent) > self._numbering.room(mode):
             self._use(WIDE)
@@ -196,13 +202,13 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             ]
         frames = [
             sse.frame(_json({"type": name, **fields, "sequence_number": number}), event=name)
-            for number, (name, fields) in enumerate(sent, self._numbering.first(mode, seq))
+            for number, (name, fields) in enumerate(sent, self._numbering.first(mode, epoch, seq))
         ]
         return [*frames, DONE] if sent and sent[-1][0] in _LAST else frames
 
     def _use(self, numbering: Numbering) -> None:
         self._numbering = numbering
-        self._base = numbering.first(self._mode)
+        self._base = numbering.first(self._mode, self._epoch)
 
     def _note_length(self, root: TaskNode, event: Any) -> None:
         """Use wide numbers once an item is long."""

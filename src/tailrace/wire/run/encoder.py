@@ -62,7 +62,7 @@ class RunEncoder(RootEncoder[RunEvent]):
 
     def encode(self, recorded: Recorded) -> list[Frame]:
         """The frames of the next event."""
-        return self._frames(self.changes(recorded))
+        return self._frames(self.changes(recorded), recorded.epoch)
 
     def close(self, reason: str) -> list[Frame]:
         """Nothing: the client reconnects with its cursor."""
@@ -115,9 +115,9 @@ class RunEncoder(RootEncoder[RunEvent]):
             sent.append(RunEvent(name, {"stepName": root.steps[event.step_index].name}))
         return sent
 
-    def opening(self) -> list[Frame]:
+    def opening(self, epoch: int) -> list[Frame]:
         """The frames that bring an empty client to the state."""
-        return self._frames(self.replayed(), opening=True)
+        return self._frames(self.replayed(), epoch, opening=True)
 
     def replayed(self) -> list[RunEvent]:
         """The state in few events, without superseded items and finished steps."""
@@ -149,9 +149,9 @@ class RunEncoder(RootEncoder[RunEvent]):
         ident = None if self._state.root is not None else self._ids.decode() + "0"
         return self._frame(RunEvent("run.gap", {"reason": reason}), ident)
 
-    def _frames(self, sent: list[RunEvent], *, opening: bool = False) -> list[Frame]:
-        place = self._ids + b"%d" % self._state.sequence_number
-        ids = frame_ids(place, len(sent), opening=opening)
+    def _frames(self, sent: list[RunEvent], epoch: int, *, opening: bool = False) -> list[Frame]:
+        seq = self._state.sequence_number
+        ids = frame_ids(self._ids, epoch, seq, len(sent), opening=opening)
         return [self._frame(event, ident) for event, ident in zip(sent, ids, strict=False)]
 
     def _frame(self, event: RunEvent, ident: str | None) -> Frame:
