@@ -148,12 +148,13 @@ async def test_whoever_stops_reading_a_recorded_answer_stops_the_model_too(tmp_p
                 self.ended = True
 
     model = Watched([say("It is"), silence()])
-    outcome = await call_model(
-        record(model, tmp_path / "a.jsonl"),
-        Request(input=[]),
-        Notebook(),
-        patience=Patience(idle=0.02, retries=0),
-    )
+    async with asyncio.timeout(60):  # the first event may take 300 s, and the second 0.02 s
+        outcome = await call_model(
+            record(model, tmp_path / "a.jsonl"),
+            Request(input=[]),
+            Notebook(),
+            patience=Patience(idle=0.02, retries=0),
+        )
     assert outcome.error is not None
     assert outcome.error.code == "idle_timeout"
     assert model.ended

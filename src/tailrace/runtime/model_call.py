@@ -337,8 +337,8 @@ class _Alarm:
         if loop.time() >= self.by:
             self._timeout.reschedule(self.by)
         else:
-            again = loop.time() + self._least if self.by == math.inf else self.by
-            self._timer = loop.call_at(again, self._look)
+            # The time may be set to an earlier one meanwhile, as after the first event.
+            self._timer = loop.call_at(min(self.by, loop.time() + self._least), self._look)
 
 
 class _Notes:

@@ -28,8 +28,8 @@ from tailrace.wire.base import (
     Encoder,
     Format,
     Frame,
-    FramesLines,
     ReportsGaps,
+    frames_lines,
     is_over,
 )
 
@@ -144,7 +144,7 @@ def _refused(cursor: Callable[[str], Cursor], text: str) -> bool:
 
 def _check_lines(wire: Format, whole: list[list[Frame]], recorded: list[Recorded]) -> None:
     """A format that frames history undecoded must frame it as it frames what is new."""
-    if isinstance(wire, FramesLines):
+    if frames_lines(wire):
         for place in range(len(recorded)):
             first, last, epoch = place + 1, len(recorded), recorded[0].epoch
             publics = [one.public for one in recorded[place:]]
