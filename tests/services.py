@@ -367,10 +367,11 @@ def _folder(name: str) -> Path:
 def _guard(folder: Path, ending: str, user: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Ends a server and removes its folder when we say so, or when we were killed.
 
-    It waits for its input to end, which happens either way.
+    It waits for its input to end, which happens either way. Thousands of files take a while to be
+    removed, and that is not waited for.
     """
     return subprocess.Popen(
-        ["/bin/sh", "-c", f'cat >/dev/null; {ending}; cd /; rm -rf "$0"', folder],
+        ["/bin/sh", "-c", f'cat >/dev/null; {ending}; cd /; rm -rf "$0" &', folder],
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

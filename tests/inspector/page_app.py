@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 from tailrace import Tailrace, Task
 from tests import written_agent
@@ -68,13 +69,18 @@ async def flood(task: Task) -> None:
                 await task.drain()
 
 
+def is_there(file: str) -> bool:
+    return Path(file).exists()
+
+
 async def slow(task: Task) -> None:
-    """A word every 20 ms, 300 of them."""
+    """Writes 40 words, and 260 more when the file that it was asked for is there."""
     with task.message() as message:
         for number in range(300):
             message.text(f"w{number} ")
             await task.drain()
-            await asyncio.sleep(0.02)
+            while number == 40 and not is_there(task.text):  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.02)
 
 
 app = Tailrace(

@@ -57,6 +57,21 @@ async def page(browser: Browser, served: Served) -> AsyncIterator[Page]:
     assert errors == []
 
 
+class Go:
+    """A file that the agent "slow" waits for in the middle of its answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "go"
+
+    def on(self) -> None:
+        self.path.touch()
+
+
+@pytest.fixture
+def go(tmp_path_factory: pytest.TempPathFactory) -> Go:
+    return Go(tmp_path_factory.mktemp("w"))
+
+
 async def ask(page: Page, agent: str, words: str = "Hello?") -> None:
     await page.get_by_role("button", name="New thread").click()
     await page.select_option("#agent", agent)
@@ -83,10 +98,11 @@ async def test_the_demo_is_shown_from_the_question_to_the_cited_answer(page: Pag
     await expect(page.get_by_label("Stream")).to_contain_text("response.completed")
 
 
-async def test_a_cut_stream_says_what_waits_and_resumes_without_a_gap(page: Page) -> None:
-    await ask(page, "slow")
+async def test_a_cut_stream_says_what_waits_and_resumes_without_a_gap(page: Page, go: Go) -> None:
+    await ask(page, "slow", str(go.path))
     await expect(page.locator(".message")).to_contain_text("w20 ")
     await page.get_by_role("button", name="Cut").click()
+    go.on()
     await expect(page.locator("#stream-text")).to_have_text(re.compile(r"^cut · [1-9]\d* waiting"))
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator("#stream-text")).to_have_text(DONE)
@@ -95,22 +111,28 @@ async def test_a_cut_stream_says_what_waits_and_resumes_without_a_gap(page: Page
     assert (await page.locator(".message").inner_text()).strip() == words
 
 
-async def test_a_reload_and_a_second_tab_go_on_in_the_middle(page: Page, browser: Browser) -> None:
-    await ask(page, "slow")
+async def test_a_reload_and_a_second_tab_go_on_in_the_middle(
+    page: Page, browser: Browser, go: Go
+) -> None:
+    await ask(page, "slow", str(go.path))
     await expect(page.locator(".message")).to_contain_text("w20 ")
     await page.reload()
     second = await browser.new_page()
     await second.goto(page.url)
+    for each in (page, second):
+        await expect(each.locator(".message")).to_contain_text("w40 ")
+    go.on()
     words = " ".join(f"w{number}" for number in range(300))
     for each in (page, second):
         await expect(each.locator("#stream-text")).to_have_text(DONE)
         assert (await each.locator(".message").inner_text()).strip() == words
 
 
-async def test_a_page_that_goes_offline_comes_back_and_says_so(page: Page) -> None:
-    await ask(page, "slow")
+async def test_a_page_that_goes_offline_comes_back_and_says_so(page: Page, go: Go) -> None:
+    await ask(page, "slow", str(go.path))
     await expect(page.locator(".message")).to_contain_text("w20 ")
     await page.context.set_offline(True)
+    go.on()
     await expect(page.locator("#stream-text")).to_contain_text("reconnecting")
     await page.context.set_offline(False)
     await expect(page.locator("#stream-text")).to_have_text(DONE)
@@ -127,8 +149,8 @@ async def test_an_approval_is_a_card_with_two_buttons(page: Page, button: str, w
     await expect(card).to_have_count(0)
 
 
-async def test_stop_ends_the_run_and_keeps_what_it_had(page: Page) -> None:
-    await ask(page, "slow")
+async def test_stop_ends_the_run_and_keeps_what_it_had(page: Page, go: Go) -> None:
+    await ask(page, "slow", str(go.path))
     await expect(page.locator(".message")).to_contain_text("w20 ")
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator("#stream-text")).to_contain_text("cancelled")
