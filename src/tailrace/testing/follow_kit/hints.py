@@ -16,6 +16,7 @@ from tailrace.runtime import store_retry, tail
 from tailrace.runtime.follow import Reader
 from tailrace.testing.follow_kit.setup import (
     FAULTS,
+    SOON,
     Counting,
     FollowTests,
     Misbehaving,
@@ -95,7 +96,7 @@ class HintTests(FollowTests):
             bus.publish("run_1", heard)
             await asyncio.wait([coming], timeout=0.05)
         assert [one.event.sequence_number for one in coming.result()] == [4]
-        assert time.monotonic() - written < 1.0
+        assert time.monotonic() - written < SOON
         await source.aclose()
         await other.close()
         await bus.close()

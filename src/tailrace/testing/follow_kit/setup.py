@@ -28,6 +28,9 @@ OpenBus = Callable[[], Awaitable[Bus]]
 DEADLINE = 60.0
 """Seconds that no test may take: what hangs fails, and does not stop the suite."""
 
+SOON = 20.0
+"""Seconds for what takes 1 to 3 s on an idle machine. What waits for a lease waits longer here."""
+
 _ids = itertools.count(1)
 
 
@@ -69,7 +72,7 @@ async def process(
     agents: Mapping[str, AgentFunction],
     *,
     worker: bool = True,
-    lease: float = 10.0,
+    lease: float = 60.0,
 ) -> AsyncIterator[Runs]:
     """One process of a deployment: its connections, its readers, and perhaps a worker."""
     runs = Runs(

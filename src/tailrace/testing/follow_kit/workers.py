@@ -20,7 +20,14 @@ from tailrace.runtime.inbox import receive
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import Task
-from tailrace.testing.follow_kit.setup import FollowTests, OpenBus, OpenStore, process, until
+from tailrace.testing.follow_kit.setup import (
+    SOON,
+    FollowTests,
+    OpenBus,
+    OpenStore,
+    process,
+    until,
+)
 
 SHORT = 0.3
 """A lease that a test can wait for."""
@@ -243,12 +250,12 @@ class WorkerTests(FollowTests):
                 run_id = await server.start("a", "?")
                 await spoken(server, run_id)
                 stopping = time.monotonic()
-            assert time.monotonic() - stopping < 5
+            assert time.monotonic() - stopping < SOON
             assert first.worker is not None
             async with process(open_store, open_bus, {"a": restartable(quick)}):
                 shown = await at_the_end(server, run_id)
             assert (shown["status"], shown["attempt"]) == ("completed", 2)
-            assert time.monotonic() - stopping < 9  # the lease of 10 s was not waited for
+            assert time.monotonic() - stopping < 2 * SOON  # the lease of 60 s was not waited for
 
     async def test_a_worker_that_stops_closes_what_nobody_can_go_on_with(
         self, open_store: OpenStore, open_bus: OpenBus
@@ -258,7 +265,7 @@ class WorkerTests(FollowTests):
                 run_id = await server.start("a", "?")
                 await spoken(server, run_id)
                 stopping = time.monotonic()
-            assert time.monotonic() - stopping < 5
+            assert time.monotonic() - stopping < SOON
             shown = await at_the_end(server, run_id)
             assert (shown["status"], shown["error"]["code"]) == ("failed", "interrupted")
 
@@ -305,7 +312,7 @@ class CancelTests(FollowTests):
             begun = time.monotonic()
             await (server if elsewhere else runs).cancel(run_id, "Enough.")
             shown = await view(runs, run_id)
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < SOON
             assert (shown["status"], shown["reason"]) == ("cancelled", "Enough.")
             assert shown["output"][0]["status"] == "incomplete"
             assert shown["output"][0]["block_list"][0]["text"].startswith("tick")
@@ -356,7 +363,7 @@ class CancelTests(FollowTests):
             begun = time.monotonic()
             await asyncio.gather(*(server.cancel(run_id) for _ in range(3)))
             assert (await view(server, run_id))["status"] == "cancelled"
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < SOON
             stale.emit(TaskInProgress(task_id=run_id))
             with pytest.raises(SeqConflict):
                 await stale.drain()
@@ -370,4 +377,4 @@ class CancelTests(FollowTests):
             begun = time.monotonic()
             await runs.cancel(run_id)
             assert (await view(runs, run_id))["status"] == "cancelled"
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < SOON
