@@ -151,6 +151,11 @@ class Streams:
 class Stream:
     """The frames for one follower, in pieces of all that is ready. Iterate it once."""
 
+    __slots__ = (
+        *("_ahead", "_encoder", "_ended", "_fetched", "_held", "_private", "_run_id", "_shared"),
+        *("_streams", "_tail", "_wire", "seen"),
+    )  # a server has many that wait for events
+
     def __init__(
         self,
         streams: Streams,

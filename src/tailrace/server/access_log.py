@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Awaitable
 from functools import wraps
 from typing import Any
 
@@ -26,11 +27,15 @@ class AccessLog:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request and log it. The status of a request without an answer is 499."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answer a request and log it."""
+        # No coroutine of its own: an open stream would keep it, and pass through it at each event.
         if scope["type"] != "http" or not logger.isEnabledFor(logging.INFO):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._logged(scope, receive, send)
+
+    async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The status of a request without an answer is 499."""
         began = time.perf_counter()
         status, size = 499, 0
         sender: list[str] = []

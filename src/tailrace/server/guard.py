@@ -6,6 +6,7 @@ A body must be JSON: a browser asks before it sends JSON to another site.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
@@ -77,13 +78,13 @@ class Guard:
         self._any_body = any_body
         self._requests = requests if requests is not None else Counter()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, or refuse it."""
+        # No coroutine of its own: an open stream would keep it, and pass through it at each event.
         if scope["type"] == "websocket":
             refused = self._refusal(scope)
             if refused is not None:
-                await deny(refused, scope, receive, send)
-                return
+                return deny(refused, scope, receive, send)
         elif scope["type"] == "http":
             origin = _values(scope, b"origin")
             if len(origin) == 1 and origin[0].lower() in self._origins:
@@ -91,9 +92,8 @@ class Guard:
             answer = self._refusal(scope) or self._preflight(scope)
             if answer is not None:
                 self._requests["", "", answer.status_code] += 1
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+                return answer(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         head = len(scope["path"]) + len(scope["query_string"])

@@ -37,6 +37,11 @@ class RunStream:
     It starts at the first event, after a cursor, or with a snapshot. Only the beginning differs.
     """
 
+    __slots__ = (
+        *("_gap_sent", "_look", "_opening", "_over", "_piece", "_pieces", "_point", "_run_id"),
+        *("_runs", "_sent", "_snapshot", "_stream", "wire"),
+    )  # a server has many that wait for events
+
     def __init__(
         self,
         runs: Runs,
@@ -119,7 +124,7 @@ class RunStream:
     def _next_piece(self) -> bytes:
         piece, self._piece = self._piece or b"", next(self._pieces, None)
         if self._piece is None:
-            self._opening = None
+            self._opening, self._pieces = None, iter(())
         return piece
 
     @property

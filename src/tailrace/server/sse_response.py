@@ -206,7 +206,7 @@ class SseResponse(Connection):
     ) -> None:
         super().__init__(connections, sender)
         self._source = source
-        self._headers = headers or {}
+        self._headers = headers
         self._begun = False
         self.status_code = 200
 
@@ -222,8 +222,9 @@ class SseResponse(Connection):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         self._task = asyncio.current_task()
-        client = asyncio.ensure_future(client_left(receive))
-        client.add_done_callback(lambda _: self.cut("left"))
+        loop = asyncio.get_running_loop()
+        client = loop.create_task(client_left(receive), name="client")
+        client.add_done_callback(self._left)
         self._connections.enter(self)
         reason = "The stream broke off; connect again."
         try:
@@ -258,6 +259,9 @@ class SseResponse(Connection):
         last = self._source.closing(reason)
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
+    def _left(self, _client: asyncio.Future[None]) -> None:
+        self.cut("left")
+
     async def _begin(self, send: Send) -> None:
         self._begun = True
         headers = {
@@ -265,7 +269,7 @@ class SseResponse(Connection):
             "cache-control": "no-cache, no-store",
             "x-accel-buffering": "no",
             **self._source.wire.headers,
-            **self._headers,
+            **(self._headers or {}),
         }
         if self._sender is not None and self._sender.cookie is not None:
             headers["set-cookie"] = self._sender.cookie
@@ -288,6 +292,7 @@ class SseResponse(Connection):
                 if chunk or not more:
                     await self._write(send, chunk or b"", more=more)
                 if more:
+                    del chunk  # the next may come in hours
                     chunk = await source.next()
         finally:
             # Not left to the garbage collector: a stream without a client must not follow a run.
