@@ -25,7 +25,7 @@ SUBJECTS = {
     "loop": "an agent's loop, with tools and sub-agents, beside frameworks",
     "live": "over HTTP: events a second, latency, late join, many readers",
     "stored": "bytes that the log of an ended run takes",
-    "scale": "workers on PostgreSQL: what an event costs with 1, 2 and 4 of them",
+    "scale": "workers on PostgreSQL: the model of docs/scale.md, with 1, 2 and 4 of them",
     "memory": "a server whose readers of a large run stop reading",
     "imports": "how long an import takes, and the start of a server",
 }

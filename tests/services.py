@@ -196,6 +196,12 @@ class Redis:
         atexit.register(self.close)
         self.start()
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it answers; nothing happens if it runs."""
         if self._process is not None:
