@@ -123,6 +123,8 @@ def _unreachable(_arguments: dict[str, Any], _context: Context) -> Any:
 
 
 class _TooDeep(ToolError):
+    """Sub-agents are nested deeper than `Limits(depth=…)` allows; the model reads it."""
+
     code = "max_depth"
 
 
