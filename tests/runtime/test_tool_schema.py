@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
@@ -125,6 +126,26 @@ def test_every_kind_of_annotation_is_described_and_converted() -> None:
         "orders": [Order(sku="b", inner=Inner(ratio=1))],
         "anything": [1, {"a": None}],
     }
+
+
+def test_pydantic_reads_what_msgspec_cannot() -> None:
+    @tool
+    def find(
+        what: Annotated[Inner | Order, "What to find."], near: list[Span | Inner], at: Path
+    ) -> str:
+        return ""
+
+    order = {"sku": "a", "inner": {"ratio": 0.5}}
+    value = {"what": order, "near": [{"first": 1, "last": 2}, {"ratio": 1}], "at": "a/b"}
+    jsonschema.validate(value, find.parameters)
+    assert find.parameters["properties"]["what"]["description"] == "What to find."
+    assert find.validate(value) == {
+        "what": Order(sku="a", inner=Inner(ratio=0.5)),
+        "near": [Span(1, 2), Inner(ratio=1)],
+        "at": Path("a/b"),
+    }
+    with pytest.raises(InvalidArguments, match=r"ratio: Input should be greater than 0"):
+        find.validate({**value, "what": {"ratio": 0}})
 
 
 def test_a_schema_has_no_references() -> None:
@@ -438,7 +459,7 @@ def _positional() -> Any:
 
 
 def _type() -> Any:
-    def f(city: complex) -> None: ...
+    def f(city: Exception) -> None: ...
 
     return f
 

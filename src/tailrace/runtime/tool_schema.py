@@ -2,8 +2,10 @@
 
 A parameter's annotation decides both. msgspec reads builtin types, structs, dataclasses,
 `TypedDict`, enums, `Literal` and unions; a class with `model_json_schema` and `model_validate`
-(pydantic) describes and reads itself. Constraints come from `Annotated[int, msgspec.Meta(ge=1)]`,
-or from `pydantic.Field` and `annotated_types` in the same place.
+(pydantic) describes and reads itself. pydantic also reads what msgspec cannot: unions of two models
+or dataclasses, and types such as `Path`. Constraints come from
+`Annotated[int, msgspec.Meta(ge=1)]`, or from `pydantic.Field` and `annotated_types` in the same
+place.
 """
 
 from __future__ import annotations
@@ -75,8 +77,7 @@ class Parameters:
             has_default = parameter.default is not parameter.empty
             if parameter.default is None:
                 kind = kind | None  # `city: str = None` means it, and models do send null
-            kind = _with_meta(kind, described.get(name))
-            properties[name] = self._schema(name, kind)
+            kind, properties[name] = self._described(name, kind, described.get(name))
             if not has_default:
                 required.append(name)
             else:
@@ -112,7 +113,11 @@ class Parameters:
         """
         read = msgspec.convert(arguments, self._struct, strict=False, dec_hook=_read_model)
         values = ((name, getattr(read, field)) for field, name in self._names.items())
-        return {name: value for name, value in values if value is not _ABSENT}
+        return {
+            name: value.value if isinstance(value, _Read) else value
+            for name, value in values
+            if value is not _ABSENT
+        }
 
     def _hints(
         self, function: Callable[..., Any], local_names: Mapping[str, Any] | None
@@ -155,19 +160,22 @@ class Parameters:
                 parameter.name, "its default is a Field; write `Annotated[type, Field(…)]`"
             )
 
-    def _schema(self, name: str, kind: Any) -> dict[str, Any]:
+    def _described(self, name: str, kind: Any, text: str | None) -> tuple[Any, dict[str, Any]]:
+        """The type that reads a parameter, and its schema."""
+        made = _with_meta(kind, text)
         try:
-            (schema,), defs = msgspec.json.schema_components(
-                [kind], schema_hook=_model_schema, ref_template=_DEFS + "{name}"
-            )
+            return made, _schema(made)
         except TypeError as error:
-            why = str(error).splitlines()[-1]
-            self._refuse(
-                name,
-                f"its type has no JSON Schema ({why}); use a type of JSON, a dataclass or a "
-                "pydantic model",
-            )
-        return {**schema, **({"$defs": defs} if defs else {})}
+            read = _read_by_pydantic(kind)
+            if read is None:
+                why = str(error).splitlines()[-1]
+                self._refuse(
+                    name,
+                    f"its type has no JSON Schema ({why}); use a type of JSON, a dataclass or a "
+                    "pydantic model",
+                )
+        made = _with_meta(read, _translated(kind)[1] or text)
+        return made, _schema(made)
 
     def _refuse(self, parameter: str, fix: str) -> NoReturn:
         raise InvalidTool(f"Tool {self._function!r}, parameter `{parameter}`: {fix}.")
@@ -228,6 +236,43 @@ def _marks(kind: Any) -> Iterator[Any]:
         inner = getattr(mark, "metadata", None)
         if isinstance(inner, list):
             yield from inner
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    (schema,), defs = msgspec.json.schema_components(
+        [kind], schema_hook=_model_schema, ref_template=_DEFS + "{name}"
+    )
+    return {**schema, **({"$defs": defs} if defs else {})}
+
+
+class _Read:
+    """Holds a value that pydantic read: msgspec takes only an instance of the class it asked."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _read_by_pydantic(kind: Any) -> Any:
+    """A class that reads what msgspec cannot, such as a union of two models.
+
+    None if pydantic cannot read it either. pydantic is there: genai-prices needs it.
+    """
+    from pydantic import PydanticUserError, TypeAdapter
+
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        adapter.json_schema()
+    except PydanticUserError:
+        return None
+
+    class Read(_Read):
+        model_json_schema = adapter.json_schema
+
+        @classmethod
+        def model_validate(cls, value: Any) -> _Read:
+            return cls(adapter.validate_python(value))
+
+    return Read
 
 
 def _model_schema(kind: type) -> dict[str, Any]:
