@@ -492,5 +492,20 @@ def test_declarations_are_checked() -> None:
         Tailrace([Agent("a", model="gpt-5")])
     with pytest.raises(CallerError, match="output"):
         Agent("a", model=Scripted([say("x")]), output=object())
+    wrongs: list[dict[str, Any]] = [
+        {"model": None},
+        {"instructions": ["x"]},
+        {"limits": {"turns": 3}},
+        {"memory": 100},
+        {"patience": 3},
+        {"tools": get_weather},
+        {"handoffs": 3},
+        {"input_guardrails": ["x"]},
+        {"effort": "huge"},
+        {"temperature": "hot"},
+    ]
+    for wrong in wrongs:
+        with pytest.raises(CallerError, match=f"'a': {next(iter(wrong))} is .*write"):
+            Agent("a", **{"model": Scripted([say("x")]), **wrong})
     with pytest.raises(CallerError, match="no JSON object"):
         Agent("a", model=Scripted([say("x")]), output=list[int])

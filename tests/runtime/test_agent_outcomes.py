@@ -109,6 +109,18 @@ async def test_a_builtin_call_is_carried_out_by_its_handler(tmp_path: Path) -> N
     assert output["output"][0]["stdout"].count("a.txt") == 1
 
 
+async def test_anthropics_own_tools_are_carried_out_by_name(tmp_path: Path) -> None:
+    def run_command(command: str) -> str:
+        """Runs a command."""
+        return f"{command}: a.txt"
+
+    model = Scripted([call("bash", command="ls")], [say("One file.")])
+    own = {"type": "bash_20250124", "name": "bash"}
+    agent = Agent("a", model=model, tools=[own], handlers={"bash": run_command})
+    result = await answer(tmp_path, agent)
+    assert result.items[1]["block_list"][0]["text"] == "ls: a.txt"
+
+
 async def test_a_builtin_call_without_a_handler_is_an_error_that_the_model_reads(
     tmp_path: Path,
 ) -> None:

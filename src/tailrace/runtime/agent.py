@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, get_args
+from types import NoneType
+from typing import Any
 
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
-from tailrace.ports import Effort, Model, Summary
+from tailrace.ports import Effort, Model, Request, Summary
 from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.client_options import CLIENT_OPTIONS, allowed_options
 from tailrace.runtime.handoff import Handoff
@@ -24,7 +25,7 @@ from tailrace.runtime.limits import Limits
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.memory import Memory
 from tailrace.runtime.model_call import PATIENT, Patience
-from tailrace.runtime.model_request import check_name
+from tailrace.runtime.model_request import InvalidRequest, check_name, check_request
 from tailrace.runtime.output_types import declared_output
 from tailrace.runtime.sub_agents import AgentTool, ask_for_help
 from tailrace.runtime.takeover import begin_again
@@ -116,9 +117,18 @@ class Agent:
     ) -> None:
         check_name("An agent", name)
         check_busy_thread(busy_thread or "run")
-        if history not in get_args(Mode):
-            known = ", ".join(get_args(Mode))
-            raise CallerError(f"Agent {name!r}: history is {history!r}; write one of {known}.")
+        for field, value, kinds in (
+            ("model", getattr(model, "stream", model), (str, Callable)),
+            ("instructions", instructions, (str, Callable, NoneType)),
+            ("limits", limits, (Limits,)),
+            ("memory", memory, (Memory, NoneType)),
+            ("patience", patience, (Patience,)),
+            ("tools", tools, (Iterable,)),
+            ("handoffs", handoffs, (Iterable,)),
+            *(("input_guardrails", one, (Callable,)) for one in input_guardrails),
+            *(("output_guardrails", one, (Callable,)) for one in output_guardrails),
+        ):
+            _check_kind(name, field, value, kinds)
         self.name = self.__name__ = name
         self.description = description
         self.instructions = instructions
@@ -142,6 +152,11 @@ class Agent:
             "parallel_calls": parallel_calls,
             "options": dict(options or {}),
         }
+        asked = Request(input=[], history=history, **self.settings | {"tool_choice": None})
+        try:
+            check_request(asked)
+        except InvalidRequest as error:
+            raise CallerError(f"Agent {name!r}: {error}") from None
         self.client_options = _client_options(client_options, name)
         self.model_name = model if isinstance(model, str) else None
         """What the app opens the model by; None if a model was given."""
@@ -282,6 +297,18 @@ class Agent:
     def begin_again(self, task: Task) -> None:
         """Make a run whose worker was lost ready to go on."""
         begin_again(task)
+
+
+def _check_kind(agent: str, field: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    """Raise `CallerError` for a value of another kind: a run would fail with it."""
+    if not isinstance(value, kinds):
+        known = " or ".join(_KINDS[kind] for kind in kinds)
+        known = "a name or a model" if field == "model" else known
+        raise CallerError(f"Agent {agent!r}: {field} is {value!r}; write {known}.")
+
+
+_KINDS = {str: "a text", Callable: "a function", Iterable: "a list", NoneType: "None"}
+_KINDS |= {Limits: "Limits(…)", Memory: "Memory(…)", Patience: "Patience(…)"}
 
 
 def _client_options(names: Iterable[str] | None, agent: str) -> frozenset[str] | None:

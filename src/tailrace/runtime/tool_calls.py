@@ -99,7 +99,8 @@ def _check_first(plans: list[_Plan]) -> None:
 def _planned(loop: Loop, call: PendingCall) -> _Plan:
     kind = call.item.kind
     if kind in ("function", "custom"):
-        found = loop.tools.get(call.name)
+        # Anthropic's own tools (`bash`, `computer`) are called as functions are.
+        found = loop.tools.get(call.name) or loop.agent.handlers.get(call.name)
         known = ", ".join(loop.tools) or "none"
         missing = f"There is no tool {call.name!r}; there are: {known}."
     else:
