@@ -43,7 +43,7 @@ def _responses(frames: list[bytes]) -> Held:
     reader = Reader().read(frames)
     assert (reader.final is not None) == (frames[-1] == b"data: [DONE]\n\n")
     if reader.final is None:
-        return Held(reader.items, OPEN)
+        return Held(reader.items, OPEN if reader.error is None else "error")
     return Held(reader.final["output"], reader.final["status"])
 
 

@@ -23,7 +23,7 @@ format              completed           failed           cancelled            ag
 task                task.completed      task.failed      task.cancelled       task.completed      {OPEN}
 run                 run.finished        run.error        run.error            run.finished        {OPEN}
 agents              response.completed  response.failed  response.incomplete  response.completed  {OPEN}
-openai-responses    completed           failed           cancelled            failed              {OPEN}
+openai-responses    completed           failed           cancelled            failed              error
 openai-chat         stop                error            length               error               error
 anthropic-messages  end_turn            error            max_tokens           error               error
 vercel-ui           finish              error            abort                finish              error
@@ -107,8 +107,17 @@ async def test_a_run_whose_worker_is_killed(processes: Processes) -> None:
 async def test_a_server_that_stops(processes: Processes) -> None:
     """Its clients come back with their cursor, or read that they have to ask again."""
     async with open_client() as http, asyncio.timeout(SECONDS):
-        run = await follow(http, processes.reads.url, "endless")
+        url = processes.reads.url
+        known = len((await http.get(f"{url}/threads")).json()["threads"])
+        asked = {"model": "endless", "input": "?"}
+        waiting = asyncio.create_task(http.post(f"{url}/v1/responses", json=asked))
+        while len((await http.get(f"{url}/threads")).json()["threads"]) == known:
+            pass  # the request has not arrived yet
+        run = await follow(http, url, "endless")
         await run.said(b"tick")
         assert await asyncio.to_thread(processes.reads.kill, signal.SIGTERM) == 0
         assert await run.ends() == STOPS
+        refused = await waiting
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "stopping")
+        assert refused.headers["retry-after"] == "1"
     processes.reads.start()

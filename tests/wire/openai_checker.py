@@ -82,6 +82,7 @@ class Reader:
         self.done: dict[int, Json] = {}
         self.open_parts: dict[tuple[int, str, int], Json] = {}
         self.final: Json | None = None
+        self.error: Json | None = None
 
     def read(self, frames: list[bytes]) -> Reader:
         """Take frames, or fail with what is wrong."""
@@ -91,7 +92,7 @@ class Reader:
 
     def _read(self, event: Json) -> None:
         kind = event["type"]
-        assert self.final is None, f"{kind} after the end"
+        assert (self.final, self.error) == (None, None), f"{kind} after the end"
         assert event["sequence_number"] > self.last, "numbers must rise"
         self.last = event["sequence_number"]
         model = _EVENTS[kind]
@@ -99,6 +100,9 @@ class Reader:
         if "response" in event:
             checked["response"] = event["response"]
         _extras(model.model_validate_json(json.dumps(checked), strict=True))
+        if kind == "error":
+            self.error = event
+            return
         if "response" in event:
             self._lifecycle(kind, event["response"])
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,7 @@ from tailrace.core.items import (
     ToolResult,
     UrlCitation,
 )
+from tailrace.core.snapshot import fork
 from tailrace.testing.strategies import Run, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
@@ -249,6 +251,31 @@ def test_frames_have_no_id_and_the_heartbeat_is_a_comment() -> None:
     assert FORMAT.heartbeat.startswith(b":")
     assert FORMAT.preamble() == b""
     assert FORMAT.at(State()).close("the server stops") == []
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_stream_that_is_closed_ends_with_an_error_whose_number_is_a_cursor(joined: bool) -> None:
+    log = [ev.Recorded(one, b"", epoch=7) for one in scripts.everything().events]
+    state, before = State(), State()
+    for place, one in enumerate(log[:-1], 1):
+        before = fork(state)
+        state.absorb(one.event)
+        encoder = FORMAT.open(state)[0] if joined else FORMAT.at(state)
+        [event] = events_of(encoder.close("The server stops."))
+        assert (event["type"], event["message"]) == ("error", "The server stops.")
+        cursor = FORMAT.cursor(str(event["sequence_number"]))
+        assert cursor.seq == place
+        resumed, rest = FORMAT.resume(before, one, cursor)
+        assert rest == []
+        shown = [events_of(one.encode(log[place])) for one in (resumed, encoder)]
+        assert shown[0] == [{**one, "sequence_number": ANY} for one in shown[1]]
+
+
+def test_a_response_in_the_background_ends_without_an_error() -> None:
+    created = ev.TaskCreated(task_id="r", options={"background": True}, sequence_number=1)
+    state = State()
+    state.absorb(created)
+    assert FORMAT.at(state).close("The server stops.") == []
 
 
 def test_a_join_before_the_first_event_says_nothing_yet() -> None:

@@ -63,10 +63,9 @@ class WireTarget:
             return self._joined([])
         if error is None and (tasks := silently_done(state)):
             return self._joined([] if self._shows_lines else self._complete(tasks))
-        frames = self._encoder.close(str(error or "The run waits for an answer."))
         wire = self._wire
         if root is None or not wire.resumable or self._shows_lines:
-            return self._joined(frames)
+            return self._joined(self._encoder.close(str(error or "The run waits for an answer.")))
         last: ev.Event
         number = self._last + 1
         if error is None or isinstance(error, StreamCut):
@@ -76,8 +75,7 @@ class WireTarget:
             info = ErrorInfo(code=error.code, message=str(error))
             last = ev.TaskFailed(task_id=root.task_id, sequence_number=number, error=info)
         # Readers close open items with it (PROTOCOL.md, section 4, rule 7).
-        frames += self._encode(ev.Recorded(last, b""))
-        return self._joined(frames)
+        return self._joined(self._encode(ev.Recorded(last, b"")))
 
     def _complete(self, tasks: list[str]) -> list[Frame]:
         """The ends of tasks without lifecycle events."""

@@ -11,14 +11,14 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from inspect import unwrap
 from typing import Any, Literal, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from tailrace.core.errors import StorageBusy, TailraceError
+from tailrace.core.errors import Stopping, StorageBusy, TailraceError
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
 from tailrace.runtime.offload import Parts
 from tailrace.runtime.store_retry import within
@@ -190,6 +190,28 @@ class Connection:
         if self._why is None and self._task is not None:
             self._why = why
             self._task.cancel()
+
+
+class WaitingRequest(Connection):
+    """A request that waits for the end of a run, without a stream."""
+
+    __slots__ = ()
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__(connections, None)
+
+    async def until(self, end: Awaitable[None]) -> None:
+        """Wait for this; raise `Stopping` if the server stops first."""
+        self._task = asyncio.current_task()
+        self._connections.enter(self)
+        try:
+            await end
+        except asyncio.CancelledError:
+            if self._why is None or self._task is None or self._task.uncancel() > 0:
+                raise  # not by `cut`
+            raise Stopping("The server is stopping, and the run goes on. Ask again.") from None
+        finally:
+            self._connections.leave(self)
 
 
 class SseResponse(Connection):

@@ -26,6 +26,7 @@ from tailrace.server.sse_response import (
     Connections,
     LargeJsonResponse,
     SseResponse,
+    WaitingRequest,
     client_left,
 )
 from tailrace.wire.base import Format
@@ -83,10 +84,13 @@ class HttpApi:
         )
 
     async def ended(self, run_id: str) -> None:
-        """Wait for the end of a run, however long it takes."""
+        """Wait for the end of a run, however long it takes; `Stopping` if the server stops."""
         with within(None):
-            async for _ in self.runs.follow(run_id):
-                pass
+            await WaitingRequest(self.connections).until(self._followed(run_id))
+
+    async def _followed(self, run_id: str) -> None:
+        async for _ in self.runs.follow(run_id):
+            pass
 
 
 class OneWayApi(HttpApi):

@@ -93,7 +93,7 @@ class ResponsesFormat(DefaultFormat):
             encoder = ResponsesEncoder(fork(before), joined=joined, numbering=place.numbering)
             frames = encoder.encode(recorded)
         count = len(frames) - frames.count(DONE)
-        if not 0 <= place.k < count:
+        if not 0 <= place.k < count and not place.is_last:
             raise InvalidCursor(
                 f"Event {cursor.seq} has {count} frames; send the last number you received."
             )

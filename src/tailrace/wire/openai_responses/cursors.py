@@ -14,6 +14,7 @@ range, and the number is refused. `mode` is how the client connected:
 `OPENING` also uses the next mode's numbers, so it has twice the room. Each number belongs to a
 single frame, because `k` never exceeds its room: frames that do not fit get wide numbers. Wide
 numbers are greater than all narrow numbers, so a stream that has sent a wide number stays wide.
+An event's last number belongs to no frame: it is the place after all of them, in any epoch.
 Narrow numbers exist for .NET clients, which read a 32-bit integer: 500,000 events fit.
 """
 
@@ -41,6 +42,10 @@ class Numbering(NamedTuple):
         """The number of the first frame of an event, or of an `open` after it."""
         return self.flag | seq << self.shift | mode << self.shift - 2 | spread(epoch)
 
+    def last(self, seq: int) -> int:
+        """The number after all frames of an event, for an error that ends the stream there."""
+        return self.flag | seq << self.shift | _mask(self)
+
     def room(self, mode: int) -> int:
         """How many frames have numbers, from `first` on."""
         return (1 << self.shift - (1 if mode == OPENING else 2)) - SPREADS
@@ -66,6 +71,8 @@ class FramePlace(NamedTuple):
     numbering: Numbering
     mode: int
     k: int
+    is_last: bool = False
+    """Whether it is after all frames of its event (`Numbering.last`)."""
 
 
 def split(number: int) -> tuple[int, int]:
@@ -79,7 +86,8 @@ def place_of(sub: int, epoch: int) -> FramePlace:
     numbering = WIDE if sub & WIDE.flag else NARROW
     low = sub & _mask(numbering)
     mode = min(low >> numbering.shift - 2, OPENING)
-    return FramePlace(numbering, mode, low - (mode << numbering.shift - 2) - spread(epoch))
+    k = low - (mode << numbering.shift - 2) - spread(epoch)
+    return FramePlace(numbering, mode, k, low == _mask(numbering))
 
 
 def _mask(numbering: Numbering) -> int:

@@ -187,8 +187,21 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         return [b'%b%b,"sequence_number":%d}\n\n' % (head, _json(event.delta), number)]  # type: ignore[union-attr]
 
     def close(self, reason: str) -> list[Frame]:
-        """Nothing: the run has not ended, and the client retrieves the rest by its cursor."""
-        return []
+        """An error, because a plain end looks like success to most clients.
+
+        The run has not ended: its number is a cursor, after which the client retrieves the rest.
+        Clients of a response in the background retrieve it by themselves, if there is no error.
+        """
+        root = self._state.root
+        if self._over or root is None or root.ended:
+            return []
+        options = root.facts.get("options")
+        if isinstance(options, dict) and options.get("background") is True:
+            return []
+        about = {"code": "server_error", "message": reason, "param": None}
+        number = self._numbering.last(self._state.sequence_number)
+        event = {"type": "error", **about, "sequence_number": number}
+        return [sse.frame(_json(event), event="error")]
 
     def number(self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int = 1) -> list[Frame]:
         """The frames of an event, or of `open`, with their numbers."""
