@@ -60,7 +60,7 @@ async def test_a_second_run_of_a_thread_interrupts_the_first(tmp_path: Path) -> 
         assert (await second.result()).status == "completed"
 
 
-def test_a_server_refuses_the_second_run_with_409(tmp_path: Path) -> None:
+def test_a_server_refuses_the_second_run_with_a_status_that_no_sdk_repeats(tmp_path: Path) -> None:
     agent = Agent("a", model=Scripted([think("word " * 100, pace=0.01)]))
     app = Tailrace([agent], database=tmp_path / "log.db", busy_thread="reject")
     with TestClient(app, base_url="http://localhost") as client:
@@ -68,7 +68,7 @@ def test_a_server_refuses_the_second_run_with_409(tmp_path: Path) -> None:
         first = client.post("/runs", json=body)
         assert first.status_code == 201
         second = client.post("/runs", json=body)
-        assert (second.status_code, second.json()["error"]["code"]) == (409, "thread_busy")
+        assert (second.status_code, second.json()["error"]["code"]) == (423, "thread_busy")
         client.post(f"/runs/{first.json()['run_id']}/cancel", json={})
 
 

@@ -43,7 +43,7 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
     (AuthFailed, 500),
     (LimitReached, 429),
     (NotFound, 404),
-    (ThreadBusy, 409),
+    (ThreadBusy, 423),
     (UnknownFormat, 400),
     (InvalidCursor, 400),
     (BodyTimeout, 408),

@@ -43,7 +43,7 @@ class MessagesApi(OneWayApi):
     @operation(
         body=schemas.MESSAGE_REQUEST,
         answers={200: {"application/json": schemas.MESSAGE, **STREAM}},
-        errors=(409,),
+        errors=(423,),
     )
     async def create_message(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""

@@ -253,7 +253,7 @@ class NativeApi(HttpApi):
         headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
         body=schemas.RunRequest,
         answers={200: EVENTS, 201: schemas.Started},
-        errors=(409, 422),
+        errors=(422, 423),
     )
     async def start(self, request: Request) -> ASGIApp:
         """Start a run; in a thread, if the path names it. With `stream` the run is streamed."""
@@ -278,7 +278,7 @@ class NativeApi(HttpApi):
         headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
         body=schemas.ThreadRunRequest,
         answers={200: EVENTS, 201: schemas.Started},
-        errors=(409, 422),
+        errors=(422, 423),
     )
     async def start_in_thread(self, request: Request) -> ASGIApp:
         """Start a run in a thread: it continues the thread's newest run."""

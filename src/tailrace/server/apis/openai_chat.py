@@ -28,7 +28,7 @@ class CompletionsApi(OneWayApi):
     @operation(
         body=schemas.COMPLETION_REQUEST,
         answers={200: {"application/json": schemas.COMPLETION, **STREAM}},
-        errors=(409,),
+        errors=(423,),
     )
     async def complete(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""

@@ -61,7 +61,7 @@ class ResponsesApi(HttpApi):
     @operation(
         body=schemas.RESPONSE_REQUEST,
         answers={200: {"application/json": schemas.RESPONSE, **STREAM}},
-        errors=(409,),
+        errors=(423,),
     )
     async def create_response(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""

@@ -34,7 +34,7 @@ class ChatApi(HttpApi):
             Route("/api/chat/{chat_id}/stream", self.stop_chat, methods=["DELETE"]),
         ]
 
-    @operation(body=schemas.CHAT_REQUEST, answers={200: STREAM, 204: None}, errors=(409,))
+    @operation(body=schemas.CHAT_REQUEST, answers={200: STREAM, 204: None}, errors=(423,))
     async def chat(self, request: Request) -> ASGIApp:
         """Start a run for `useChat`, or answer the approvals that the chat's run waits for.
 
