@@ -26,6 +26,12 @@ async def send_mail(to: str) -> str:
     return f"sent to {to}"
 
 
+async def sees(task: Task) -> str:
+    """Says what else than text a model would get."""
+    [read] = (await task.history()).items
+    return " ".join(str(part) for part in read["content"] if part["type"] != "input_text")
+
+
 async def parrot(task: Task) -> str:
     """Says how many turns it knows."""
     return f"{len(await task.chain())}: {task.text}"
@@ -46,7 +52,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     picker = Agent(
         "picker", model=Scripted([call("pick_colour", of="hats")], [say("A fine colour.")])
     )
-    app = Tailrace([weather, mailer, picker, parrot], tmp_path / "x.db")
+    app = Tailrace([weather, mailer, picker, parrot, sees], tmp_path / "x.db")
     async with app.running():
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
@@ -149,12 +155,42 @@ async def test_a_thread_can_be_attached_to_again(client: httpx.AsyncClient) -> N
 
 
 @pytest.mark.parametrize(
+    ("part", "read"),
+    [
+        ({"type": "image", "source": {"type": "url", "value": "https://a.test/b"}}, "//a.test/b"),
+        (
+            {"type": "image", "source": {"type": "data", "mimeType": "image/png", "value": "aGk="}},
+            "data:image/png;base64,aGk=",
+        ),
+        ({"type": "binary", "mimeType": "image/png", "url": "https://a.test/b"}, "input_image"),
+        ({"type": "binary", "mimeType": "image/png", "data": "aGk="}, "data:image/png;base64,aGk="),
+        (
+            {"type": "binary", "mimeType": "text/csv", "data": "aGk=", "filename": "a.csv"},
+            "a.csv",
+        ),
+    ],
+)
+async def test_what_a_message_shows_reaches_the_model(
+    client: httpx.AsyncClient, part: dict[str, Any], read: str
+) -> None:
+    message = {**user(""), "content": [{"type": "text", "text": "See"}, part]}
+    assert read in texts(await run(client, "sees", runId="r1", messages=[message]))
+
+
+FILE = {"type": "image", "source": {"type": "file", "value": "file_1"}}
+
+
+@pytest.mark.parametrize(
     ("body", "param"),
     [
         ({}, "threadId"),
         ({"threadId": "t"}, "runId"),
         ({"threadId": "t", "runId": "r", "messages": 3}, "messages"),
         ({"threadId": "t", "runId": "r", "messages": []}, "messages"),
+        (
+            {"threadId": "t", "runId": "r", "messages": [{**user(""), "content": [FILE]}]},
+            "messages",
+        ),
         ({"threadId": "t", "runId": "r", "messages": [], "resume": ["x"]}, "resume"),
     ],
 )

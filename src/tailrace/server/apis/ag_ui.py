@@ -182,22 +182,37 @@ def _item(message: Json) -> Json:
 
 def _parts(content: Any) -> list[Json]:
     """Content parts as the Responses API writes them."""
-    parts: list[Json] = []
-    for part in content if isinstance(content, list) else []:
-        if not isinstance(part, dict):
-            continue
-        source = part.get("source")
-        where = source if isinstance(source, dict) else {}
-        url = where.get("value") if where.get("type") == "url" else None
-        if where.get("type") == "data":
-            url = f"data:{where.get('mimeType')};base64,{where.get('value')}"
-        if part.get("type") == "text":
-            parts.append({"type": "input_text", "text": str(part.get("text", ""))})
-        elif part.get("type") == "image" and url is not None:
-            parts.append({"type": "input_image", "image_url": url})
-        elif url is not None:
-            parts.append({"type": "input_file", "file_url": url})
-    return parts
+    found = content if isinstance(content, list) else []
+    return [_part(part) for part in found if isinstance(part, dict)]
+
+
+def _part(part: Json) -> Json:
+    if part.get("type") == "text":
+        return {"type": "input_text", "text": str(part.get("text", ""))}
+    url, kind = _media(part)
+    if not isinstance(url, str):
+        raise CallerError(
+            f"A part of type {str(part.get('type'))[:80]!r} has no URL and no data; send either.",
+            param="messages",
+        )
+    if part.get("type") == "image" or kind.startswith("image/"):
+        return {"type": "input_image", "image_url": url}
+    named = {"filename": part["filename"]} if isinstance(part.get("filename"), str) else {}
+    return {"type": "input_file", "file_url": url, **named}
+
+
+def _media(part: Json) -> tuple[Any, str]:
+    """The URL and the MIME type of a part. The older `binary` has them beside its type."""
+    source = part.get("source")
+    if isinstance(source, dict):
+        kind = str(source.get("mimeType") or "")
+        if source.get("type") == "data":
+            return f"data:{kind};base64,{source.get('value')}", kind
+        return source.get("value") if source.get("type") == "url" else None, kind
+    kind = str(part.get("mimeType") or "")
+    if part.get("url") is None and isinstance(part.get("data"), str):
+        return f"data:{kind};base64,{part['data']}", kind
+    return part.get("url"), kind
 
 
 def _options(body: Json) -> Json | None:
