@@ -60,6 +60,6 @@ def test_a_small_png_is_drawn_and_any_other_image_is_named() -> None:
         item = {"type": "message", "id": "m", "block_list": [block]}
         return shown({"output": [item], "status": "completed"})
 
-    assert of(data_url(_sun(16), "image/png")).count("▀") == 128
+    assert of(data_url(_sun(18), "image/png")).count("▀") == 32 * 9  # 16:9, two points high
     for other in ("", "https://example.com/a.png", "data:image/png;base64,aGk=", "data:x,y"):
         assert "▣" in of(other)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.tool_output import image
-from tailrace.models import Scripted, call, say, think
+from tailrace.models import Scripted, call, say, think, wait
 from tailrace.ports import Model
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.tools import notify, partial_image, streaming_tool, tool
@@ -48,24 +48,25 @@ PLAN = Plan(
 def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
     """An agent that writes a word every `pace` seconds, or uses a real model."""
     speed = 1 / pace if pace else 0
+    first = wait(pace * 8)  # until the first token, as real models do
 
-    @tool
+    @tool(idempotent=True)  # may run again if its worker is killed
     async def get_weather(city: str) -> dict[str, str]:
         """Current weather in a city."""
         await asyncio.sleep(pace * 20)
         return {"city": city, "temperature": "15C", "condition": "Sunny"}
 
-    @streaming_tool
+    @streaming_tool(idempotent=True)
     async def paint(subject: str) -> AsyncIterator[Any]:
         """Paints a small picture."""
-        for done, size in enumerate((4, 8, 16, 32), 1):
+        for done, height in enumerate((9, 18, 36, 72), 1):
             yield notify(f"painting {subject}", progress=done / 5)
             await asyncio.sleep(pace * 25)
-            yield partial_image(_sun(size))
-        yield image(_sun(64))
+            yield partial_image(_sun(height))
+        yield image(await asyncio.to_thread(_sun, 144))
         yield f"A picture of {subject}."
 
-    @streaming_tool
+    @streaming_tool(idempotent=True)
     async def search(topic: str) -> AsyncIterator[Any]:
         """Searches the city's archive."""
         for shelf in range(1, 6):
@@ -82,8 +83,12 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
         "archivist",
         model=model
         or Scripted(
-            [think("The archive knows its gardens.", speed), call("search", topic="gardens")],
-            [say("The Jardin du Luxembourg is from 1612 and opens at 7:30.[^1]", speed)],
+            [
+                first,
+                think("The archive knows its gardens.", speed),
+                call("search", topic="gardens"),
+            ],
+            [first, say("The Jardin du Luxembourg is from 1612 and opens at 7:30.[^1]", speed)],
         ),
         instructions="Search the archive once, then answer in one sentence.",
         tools=[search],
@@ -94,10 +99,11 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
         model=model
         or Scripted(
             [
+                first,
                 think("A sunny morning: a garden. The archivist knows which.", speed),
                 call("archivist", prompt="Which garden is worth a walk?"),
             ],
-            [say("Walk in the Jardin du Luxembourg, laid out in 1612.[^1]", speed)],
+            [first, say("Walk in the Jardin du Luxembourg, laid out in 1612.[^1]", speed)],
         ),
         instructions="Ask the archivist once, then recommend one place in one sentence.",
         tools=[archivist.as_tool()],
@@ -108,19 +114,22 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
         model=model
         or Scripted(
             [
+                first,
                 think("A plan for Saturday needs the weather first. A picture helps.", speed),
                 call("get_weather", city="Paris"),
                 call("paint", subject="the sun over Paris"),
             ],
             [
+                first,
                 say("It is sunny, at 15 °C.[^1] I ask the guide where to go.", speed),
                 call("guide", prompt="Where do we walk on a sunny morning?"),
             ],
             [
+                first,
                 say("The garden it is.[^3] Now a table for the evening.", speed),
                 call("book_table", restaurant="Chez Janou", guests=2, time="19:30"),
             ],
-            [say(msgspec.json.encode(PLAN).decode(), speed)],
+            [first, say(msgspec.json.encode(PLAN).decode(), speed)],
         ),
         instructions=(
             "You plan a day in a city. First call get_weather and paint at the same time. Then "
@@ -131,22 +140,29 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
     )
 
 
-def _sun(size: int) -> bytes:
-    """A yellow disc over a skyline, as a PNG. It is drawn here: no file, no network."""
+def _sun(height: int) -> bytes:
+    """The sun over Paris, as a PNG. It is drawn here: no file, no network."""
+    width = height * 16 // 9
     rows = bytearray()
-    for y in range(size):
+    for y in range(height):
         rows.append(0)
-        for x in range(size):
-            across, down = (x + 0.5) / size, (y + 0.5) / size
-            if down > 0.8 or (0.1 < across < 0.25 and down > 0.65):
-                rows += b"\x3b\x4a\x6b"
-            elif (across - 0.55) ** 2 + (down - 0.42) ** 2 < 0.06:
-                rows += b"\xff\xd3\x3d"
-            else:
-                rows += bytes((108, 160 + int(50 * down), 238))
-    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows))), (b"IEND", b""))
+        for x in range(width):
+            rows += _color((x + 0.5) / height, (y + 0.5) / height)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows), 9)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
         for name, body in chunks
     )
+
+
+def _color(across: float, down: float) -> bytes:
+    """The color of a point; `down` goes from 0 to 1, `across` from 0 to 16/9."""
+    beside = abs(across - 0.5)
+    if down > 0.9 or (down > 0.82 and int(across * 14) % 3):
+        return b"\x2e\x36\x52"  # roofs
+    if down > 0.16 and beside < 0.012 + 0.16 * max(0.0, down - 0.2) ** 2:
+        return b"\x2e\x36\x52"  # the tower
+    if (across - 1.2) ** 2 + (down - 0.42) ** 2 < 0.045:
+        return b"\xff\xd3\x5c"  # the sun
+    return bytes((int(120 + 125 * down), int(170 + 30 * down), int(245 - 60 * down)))

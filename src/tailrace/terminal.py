@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 _ARGUMENT_CHARACTERS = 100
 _TEXT_CHARACTERS = 400
-_PICTURE_WIDTH = 16
+_PICTURE_WIDTH = 32
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _MARKS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("■", "yellow")}
 
@@ -232,16 +232,17 @@ def _picture(url: str) -> RenderableType | None:
         width, rows = _pixels(base64.b64decode(data))
     except (ValueError, IndexError, struct.error, zlib.error):
         return None
+    lines = max(1, min(_PICTURE_WIDTH, _PICTURE_WIDTH * len(rows) // width) // 2)
     text = Text()
-    for line in range(_PICTURE_WIDTH // 2):
+    for line in range(lines):
         for x in range(_PICTURE_WIDTH):
             column = (2 * x + 1) * width // (2 * _PICTURE_WIDTH)
             upper, lower = (
-                "#" + rows[(4 * line + half) * len(rows) // (2 * _PICTURE_WIDTH)][column].hex()
+                "#" + rows[(4 * line + half) * len(rows) // (4 * lines)][column].hex()
                 for half in (1, 3)
             )
             text.append("▀", style=f"{upper} on {lower}")
-        text.append("\n" if line < _PICTURE_WIDTH // 2 - 1 else "")
+        text.append("\n" if line < lines - 1 else "")
     return text
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import pty
 import re
 import shutil
 import signal
+import sys
 
 import httpx
+import pytest
 
+from tailrace.cli.answering import pressed_keys
+from tailrace.cli.server import run_loop
 from tests.cli.commands import running, tailrace, terminal
 
 PARTS = (
@@ -103,6 +110,27 @@ def test_the_browser_may_answer_before_the_terminal() -> None:
         answer = {"request_id": request["id"], "approved": True}
         assert httpx.post(f"{found[1]}/input", json=answer).status_code == 202
         assert "is booked" in demo.until("Ctrl-C stops the server.")
+
+
+def test_reading_keys_does_not_break_long_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal is one file: if its input does not block, a long line cannot be written."""
+    keyboard, screen = pty.openpty()
+
+    async def ask() -> str:
+        with pressed_keys(True) as keys:
+            assert os.get_blocking(screen)
+            os.write(keyboard, b"y")
+            return await asyncio.wait_for(keys.get(), 10)
+
+    with os.fdopen(keyboard), os.fdopen(screen) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        answers: list[str] = []
+
+        async def main() -> None:
+            answers.append(await ask())
+
+        run_loop(main())
+        assert answers == ["y"]
 
 
 def test_ctrl_c_in_the_middle_of_the_run_ends_the_demo_cleanly() -> None:

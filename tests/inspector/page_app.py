@@ -4,8 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from tailrace import Tailrace, Task
-from tests import written_agent
+from tailrace import Tailrace, Task, demo
 
 HOSTILE = """<img src=x onerror="document.title='pwned'"> <script>document.title='pwned'</script>
 
@@ -44,12 +43,37 @@ async def hostile(task: Task) -> None:
         for piece in HOSTILE.splitlines(keepends=True):
             message.text(piece)
             await task.drain()
+    with task.message() as message:
+        message.text('{"<b>key</b>": "<img src=x onerror=alert(1)> [^9]"}')
+
+
+MARKDOWN = """# Title
+
+- one
+  - inner **bold**
+1. first
+2. second
+
+| a | b |
+| --- | ---: |
+| `x` | 1 |
+
+```python
+print("[^1]")
+```
+
+Two\x20\x20
+lines.
+"""
 
 
 async def careful(task: Task) -> None:
-    """Asks before it sends."""
+    """Asks which way, and before it sends."""
     with task.call("send_mail") as call:
-        call.arguments('{"to": "ada@example.com"}')
+        call.arguments('{"to": ')
+        await task.drain()
+        way = await task.ask("Which way?")
+        call.arguments('"ada@example.com"}')
     await task.drain()
     answer = await task.ask("Send the mail?", kind="approval", call=call)
     if answer.approved:
@@ -57,7 +81,7 @@ async def careful(task: Task) -> None:
         await task.drain()
         call.result("sent")
     with task.message() as message:
-        message.text("Sent." if answer.approved else "Not sent.")
+        message.text(f"Sent by {way.value}." if answer.approved else "Not sent.")
 
 
 async def flood(task: Task) -> None:
@@ -74,22 +98,25 @@ def is_there(file: str) -> bool:
 
 
 async def slow(task: Task) -> None:
-    """Writes 40 words, and 260 more when the file that it was asked for is there."""
+    """Writes 41 words, and 159 more when the file that it was asked for is there."""
     with task.message() as message:
-        for number in range(300):
+        for number in range(200):
             message.text(f"w{number} ")
             await task.drain()
             while number == 40 and not is_there(task.text):  # noqa: ASYNC110  # another process
                 await asyncio.sleep(0.02)
 
 
+async def failing(task: Task) -> None:
+    """Writes Markdown piece by piece, then fails."""
+    with task.message() as message:
+        for start in range(0, len(MARKDOWN), 5):
+            message.text(MARKDOWN[start : start + 5])
+            await task.drain()
+    raise RuntimeError("The secret of the server")
+
+
 app = Tailrace(
-    {
-        "assistant": written_agent.assistant(0.01),
-        "careful": careful,
-        "flood": flood,
-        "hostile": hostile,
-        "slow": slow,
-    },
+    [demo.assistant(0.01), careful, failing, flood, hostile, slow],
     os.environ["TAILRACE_TEST_DB"],
 )

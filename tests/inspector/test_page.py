@@ -10,14 +10,32 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from starlette.applications import Starlette
 
+from tailrace import Agent, Principal, Tailrace, demo, image, tool
+from tailrace.models import Scripted, say
+from tailrace.models import call as calls
 from tests.browser import BROWSERS
 from tests.node import CLIENT_TS, TESTS_JS, run_node
+from tests.server.test_openapi import serving
 from tests.serving import Served
 
 TIMEOUT = 60_000
 DONE = re.compile(r"^completed · seq \d+ · 0 missed")
+WORDS = " ".join(f"w{number}" for number in range(200))
+
+
+WATCH = """() => {
+    const all = (query) => [...document.querySelectorAll(query)];
+    window.seen = {images: new Set(), progress: new Set(), fields: new Set()};
+    new MutationObserver(() => {
+        for (const node of all('.call img')) seen.images.add(node.src.length);
+        for (const node of all('.call .progress:not([hidden])')) seen.progress.add(node.innerText);
+        for (const node of all('.fields dt')) seen.fields.add(all('.fields dt').length);
+    }).observe(document.body, {childList: true, subtree: true, attributes: true});
+}"""
+"""Remembers what is only to be seen while a run streams."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +69,7 @@ async def page(browser: Browser, served: Served) -> AsyncIterator[Page]:
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     await opened.goto(served.url)
-    await expect(opened.locator("#agent option")).to_have_count(5)
+    await expect(opened.locator("#agent option")).to_have_count(6)
     yield opened
     await opened.close()
     assert errors == []
@@ -79,23 +97,113 @@ async def ask(page: Page, agent: str, words: str = "Hello?") -> None:
     await page.press("#message", "Enter")
 
 
+def call(page: Page, name: str) -> Locator:
+    """The calls of a tool, without the calls around them."""
+    return page.locator(f"details.call:has(> summary > .name:text-is('{name}'))")
+
+
 async def test_the_demo_is_shown_from_the_question_to_the_cited_answer(page: Page) -> None:
-    await ask(page, "assistant", "Is it sunny in Paris?")
+    await page.evaluate(WATCH)
+    await ask(page, "assistant", "Plan a Saturday.")
+    card = page.get_by_role("region", name="Run book_table?")
+    await expect(card).to_be_visible()
+    await expect(page.locator("#stream-text")).to_have_text(
+        re.compile(r"^waiting for you · seq \d+ · 0 missed$")
+    )
+    await expect(page.locator("#threads [data-status=input_required]").first).to_be_visible()
+    arguments = card.get_by_label("Arguments")
+    await arguments.fill("{no JSON")
+    await card.get_by_role("button", name="Approve").click()
+    await expect(card.get_by_role("alert")).to_contain_text("This is not JSON")
+    await arguments.fill('{"restaurant": "Chez Janou", "guests": 5, "time": "19:30"}')
+    await card.get_by_role("button", name="Approve").click()
     await expect(page.locator("#stream-text")).to_have_text(DONE)
-    await expect(page.locator(".asked")).to_have_text("Is it sunny in Paris?")
-    await expect(page.locator(".thought").first).to_contain_text("Thought")
-    weather = page.locator("details.call", has_text="get_weather")
-    await expect(weather.locator("summary").first).to_contain_text("✓")
-    child = page.locator("details.call", has_text="ask_for_help").locator(".child")
-    await expect(child).to_contain_text("A light jacket over a shirt.")
-    await expect(page.locator(".run > div > .message")).to_contain_text("It is sunny in Paris")
-    await page.get_by_role("button", name="Source 1").last.click()
-    await expect(weather.locator("img")).to_be_visible()  # the source was opened
-    await expect(page.locator(".lane")).to_have_count(8)
+    await expect(call(page, "book_table")).to_contain_text("A table for 5 at Chez Janou")
+    images, progress, fields = await page.evaluate("Object.values(seen).map((each) => [...each])")
+    assert len(images) == 5  # four that sharpen, and the last
+    assert {"painting the sun over Paris", "reading shelf 3 of 5"} <= set(progress)
+    assert fields == [1, 2, 3, 4]  # the structured answer grows field by field
+    # The tree.
+    await expect(page.locator(".asked")).to_have_text("Plan a Saturday.")
+    thought = page.locator(".thought").first
+    await expect(thought).to_contain_text(re.compile(r"Thought for \d+ ms"))
+    await expect(thought.locator(".body")).to_be_hidden()
+    await thought.locator("summary").click()
+    await expect(thought.locator(".body")).to_contain_text("A picture helps.")
+    await expect(
+        call(page, "get_weather").locator("summary [aria-label=completed]")
+    ).to_be_visible()
+    await expect(
+        call(page, "guide").locator(call(page, "archivist")).locator(call(page, "search"))
+    ).to_be_visible()
+    # Citations, also in the structured answer.
+    fields = page.locator(".fields")
+    await expect(fields.locator("dd").last).to_contain_text("sunglasses")
+    await fields.get_by_role("button", name="Source 3").hover()
+    await expect(page.get_by_role("tooltip")).to_contain_text("Marie de Medici")
+    await fields.get_by_role("button", name="Source 1").click()
+    await expect(call(page, "get_weather").locator(".block.flash")).to_contain_text("15C")
+    # The timeline, also after a reload.
+    lanes = [
+        "model turn 1",
+        "get_weather",
+        "paint",
+        "model turn 2",
+        "guide",
+        "model turn 1",
+        "archivist",
+        "model turn 1",
+        "search",
+        "model turn 2",
+        "model turn 2",
+        "model turn 3",
+        "book_table",
+        "model turn 4",
+    ]
+    facts = ["First token", "Speed", "Tokens", "Cost", "Took", "Events"]
+    for _ in range(2):
+        await expect(page.locator(".lane .who")).to_have_text(lanes)
+        await expect(page.locator(".facts dt")).to_have_text(facts)
+        await expect(page.locator(".axis-note")).to_contain_text("Times are those of arrival")
+        await expect(page.locator(".lane", has_text="search").locator(".time")).to_have_text(
+            re.compile(r"^\d+ ms$")
+        )
+        await page.reload()
+    await page.locator(".lane", has_text="search").click()
+    await expect(call(page, "search").locator("> summary.flash")).to_be_visible()
+
+
+async def test_the_events_can_be_filtered_and_shown_in_any_format(page: Page) -> None:
+    await ask(page, "hostile")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.get_by_role("tab", name="Events").click()
-    await expect(page.locator(".rows .event").first).to_contain_text("created")
+    rows = page.locator(".rows:visible .event")
+    await expect(rows.first).to_contain_text("created")
+    everything = await rows.count()
+    await page.get_by_label("Type of event").select_option("task.file.done")
+    await expect(rows).to_have_count(1)
+    await page.get_by_label("Type of event").select_option("")
+    await page.get_by_label("Task", exact=True).select_option(label="hostile")
+    await expect(rows).to_have_count(everything)
+    await page.get_by_label("Filter events").fill("</script><script>")
+    await expect(rows.first).to_contain_text("</script><script>")
+    assert await rows.count() < everything
+    await rows.first.click()
+    await expect(page.get_by_role("region", name="Event")).to_contain_text('"delta": "</script>')
+    await expect(page.locator(".run .usage")).to_contain_text("after event")
+    await page.get_by_role("button", name="Now", exact=True).click()
+    await page.get_by_label("Filter events").fill("response.completed")
     await page.get_by_label("Wire format").select_option("openai-responses")
-    await expect(page.get_by_label("Stream")).to_contain_text("response.completed")
+    await expect(rows).to_have_text([re.compile("event: response.completed"), re.compile("data: ")])
+    await page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+    await page.get_by_role("button", name="Copy as curl").click()
+    curl = await page.evaluate("copied")
+    url = re.fullmatch(r"curl -N '(\S+/runs/run_\w+/events\?format=openai-responses)'", curl)
+    assert url, curl
+    async with httpx.AsyncClient() as client:
+        body = (await client.get(url[1])).content
+    await page.get_by_label("Filter events").fill("")
+    await expect(page.locator(".counts")).to_contain_text(f"{len(body):,} bytes")
 
 
 async def test_a_cut_stream_says_what_waits_and_resumes_without_a_gap(page: Page, go: Go) -> None:
@@ -103,12 +211,14 @@ async def test_a_cut_stream_says_what_waits_and_resumes_without_a_gap(page: Page
     await expect(page.locator(".message")).to_contain_text("w20 ")
     await page.get_by_role("button", name="Cut").click()
     go.on()
-    await expect(page.locator("#stream-text")).to_have_text(re.compile(r"^cut · [1-9]\d* waiting"))
+    waiting = re.compile(r"^cut · [1-9]\d* events waiting · seq \d+ · 0 missed$")
+    await expect(page.locator("#stream-text")).to_have_text(waiting)
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator("#stream-text")).to_have_text(DONE)
-    await expect(page.locator("#stream-text")).to_contain_text("resumed after")
-    words = " ".join(f"w{number}" for number in range(300))
-    assert (await page.locator(".message").inner_text()).strip() == words
+    await expect(page.locator("#stream-text")).to_have_text(
+        re.compile(r"resumed after [1-9]\d* events$")
+    )
+    assert (await page.locator(".message").inner_text()).strip() == WORDS
 
 
 async def test_a_reload_and_a_second_tab_go_on_in_the_middle(
@@ -122,10 +232,13 @@ async def test_a_reload_and_a_second_tab_go_on_in_the_middle(
     for each in (page, second):
         await expect(each.locator(".message")).to_contain_text("w40 ")
     go.on()
-    words = " ".join(f"w{number}" for number in range(300))
     for each in (page, second):
+        await expect(each.locator("#agent")).to_have_value("slow")  # the agent of the thread
         await expect(each.locator("#stream-text")).to_have_text(DONE)
-        assert (await each.locator(".message").inner_text()).strip() == words
+        assert (await each.locator(".message").inner_text()).strip() == WORDS
+    # The second tab has not seen the beginning: it says so.
+    await expect(second.locator(".axis-note")).to_contain_text("has an order, but no times")
+    await second.close()
 
 
 async def test_a_page_that_goes_offline_comes_back_and_says_so(page: Page, go: Go) -> None:
@@ -133,15 +246,49 @@ async def test_a_page_that_goes_offline_comes_back_and_says_so(page: Page, go: G
     await expect(page.locator(".message")).to_contain_text("w20 ")
     await page.context.set_offline(True)
     go.on()
-    await expect(page.locator("#stream-text")).to_contain_text("reconnecting")
+    await expect(page.locator("#stream-text")).to_contain_text("offline: reconnecting")
     await page.context.set_offline(False)
     await expect(page.locator("#stream-text")).to_have_text(DONE)
-    await expect(page.locator("#stream-text")).to_contain_text("resumed after")
+    await expect(page.locator("#stream-text")).to_contain_text("resumed")
 
 
-@pytest.mark.parametrize(("button", "words"), [("Approve", "Sent."), ("Deny", "Not sent.")])
-async def test_an_approval_is_a_card_with_two_buttons(page: Page, button: str, words: str) -> None:
+async def test_a_killed_server_is_waited_for_and_its_run_shows_two_attempts(
+    browser: Browser, tmp_path: Path
+) -> None:
+    server = Served(tmp_path / "killed.db", "tests.inspector.page_app:app")
+    page = await browser.new_page()
+    try:
+        await page.goto(server.url)
+        await ask(page, "assistant")
+        await page.evaluate(
+            """() => new Promise(function look(found) {
+                const shown = document.querySelector('.progress:not([hidden])')?.innerText ?? '';
+                shown.includes('shelf') ? found() : requestAnimationFrame(() => look(found));
+            })"""
+        )  # in the middle of a tool
+        server.kill()
+        await expect(page.locator("#stream-text")).to_contain_text(
+            re.compile(r"reconnecting in \d+ s")
+        )
+        server.start(server.url.rpartition(":")[2])
+        await page.get_by_role("button", name="Deny").click()
+        await expect(page.locator("#stream-text")).to_have_text(DONE)
+        await expect(page.locator("#stream-text")).to_contain_text("resumed")
+        await expect(page.locator(".attempt").first).to_contain_text("Attempt 2")
+        await expect(page.locator(".band")).to_have_text(["attempt 2"])
+        await expect(page.locator(".facts")).to_contain_text("2 attempts")
+    finally:
+        await page.close()
+        server.kill()
+
+
+@pytest.mark.parametrize(("button", "words"), [("Approve", "Sent by air."), ("Deny", "Not sent.")])
+async def test_a_question_and_an_approval_are_cards(page: Page, button: str, words: str) -> None:
     await ask(page, "careful")
+    question = page.get_by_role("region", name="Which way?")
+    await expect(call(page, "send_mail").locator(".short")).to_have_text('{"to": ')  # it grows
+    await question.get_by_label("Answer").fill("air")
+    await question.get_by_label("Answer").press("Enter")
     card = page.get_by_role("region", name="Send the mail?")
     await expect(card.get_by_label("Arguments")).to_have_value(re.compile("ada@example.com"))
     await card.get_by_role("button", name=button).click()
@@ -158,75 +305,114 @@ async def test_stop_ends_the_run_and_keeps_what_it_had(page: Page, go: Go) -> No
 
 
 async def test_the_next_message_continues_and_an_edit_replaces_it(page: Page) -> None:
-    await ask(page, "careful", "first")
-    await page.get_by_role("button", name="Approve").click()
+    await ask(page, "hostile", "first")
     await expect(page.locator("#stream-text")).to_have_text(DONE)
-    await page.select_option("#agent", "assistant")
     await page.fill("#message", "second")
     await page.press("#message", "Enter")
     await expect(page.locator(".asked")).to_have_text(["first", "second"])
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.get_by_role("button", name="Edit").last.click()
+    await expect(page.locator("#replaces")).to_contain_text("replaces this turn")
     await page.fill("#message", "edited")
     await page.press("#message", "Enter")
     await expect(page.locator(".asked")).to_have_text(["first", "edited"])
+    await expect(page.locator("#replaces")).to_be_hidden()
 
 
-async def test_the_scrubber_shows_the_run_at_any_event(page: Page) -> None:
+async def test_a_failure_is_a_sentence_and_markdown_is_shown_as_it_streams(page: Page) -> None:
+    await ask(page, "failing")
+    await expect(page.locator("#stream-text")).to_contain_text("failed")
+    failure = page.locator(".failure")
+    await expect(failure).to_contain_text(re.compile(r"agent_error\s*run_\w+"))
+    await expect(failure).not_to_contain_text("secret")
+    message = page.locator(".message")
+    await expect(message.locator("h2")).to_have_text("Title")
+    await expect(message.locator("ul > li > ul > li strong")).to_have_text("bold")
+    await expect(message.locator("ol > li")).to_have_text(["first", "second"])
+    await expect(message.locator("td.right")).to_have_text("1")
+    await expect(message.locator("pre")).to_have_text('print("[^1]")')
+    await expect(message.locator("p br")).to_have_count(1)
+
+
+async def test_the_scrubber_moves_all_panes_to_any_event(page: Page) -> None:
     await ask(page, "assistant")
+    await page.get_by_role("button", name="Deny").click()
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.locator("#seq").fill("10")
     await expect(page.locator("#seq-text")).to_have_text("seq 10")
     await expect(page.locator("details.call")).to_have_count(0)
     await expect(page.locator(".thought")).to_have_count(1)
+    await expect(page.locator(".under .head")).to_be_visible()
+    await expect(page.locator(".lane.later").first).to_be_visible()
     await page.get_by_role("tab", name="State").click()
-    await expect(page.locator(".json")).to_contain_text('"status": "in_progress"')
-    await page.locator("#seq").fill("9999")
+    await expect(page.locator(".json")).to_contain_text('status: "in_progress"')
+    await page.keyboard.press("]")
+    await expect(page.locator("#seq-text")).to_have_text("seq 11")
+    await expect(page.locator(".json .changed")).to_have_count(1)
+    await expect(page.locator(".json .changed")).to_contain_text("text: ")
+    await page.get_by_role("tab", name="Events").click()
+    await expect(page.locator(".rows [aria-selected=true] .n")).to_have_text("11")
+    await page.keyboard.press("Escape")
     await expect(page.locator("details.call").first).to_be_visible()
 
 
 async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page) -> None:
-    await ask(page, "assistant", "Is it sunny?")
+    await ask(page, "hostile", "Is it sunny?")
     await expect(page.locator("#stream-text")).to_have_text(DONE)
-    await page.locator("#seq").fill("10")
+    await page.locator("#seq").fill("4")
     await page.get_by_role("button", name="Fork here").click()
-    await expect(page.locator("#stream-text")).to_have_text("fork · seq 10 · 0 missed")
-    await expect(page.locator("details.call")).to_have_count(0)
-    await page.select_option("#agent", "careful")
+    await expect(page.locator("#stream-text")).to_have_text("fork · seq 4 · 0 missed")
+    await expect(page.locator(".message")).to_have_count(0)
+    await page.select_option("#agent", "failing")
     await page.fill("#message", "Another way")
     await page.press("#message", "Enter")
-    await page.get_by_role("button", name="Deny").click()
-    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await expect(page.locator("#stream-text")).to_contain_text("failed")
     await expect(page.locator(".asked")).to_have_text(["Is it sunny?", "Another way"])
-    await expect(page.locator(".run").first).to_contain_text("after event 10")
-    await page.reload()
-    await expect(page.locator(".run").first).to_contain_text("after event 10")
-    await expect(page.locator(".run").first.locator("details.call")).to_have_count(0)
+    for _ in range(2):
+        await expect(page.locator(".run").first).to_contain_text("after event 4")
+        await expect(page.locator(".run").first.locator(".message")).to_have_count(0)
+        await page.reload()
+    await page.locator(".asked").first.click()  # the right shows the run that was clicked
+    await expect(page.locator("#stream-text")).to_have_text("fork · seq 4 · 0 missed")
 
 
-async def test_a_thread_lists_its_branches_and_can_be_deleted(page: Page) -> None:
+async def test_a_thread_lists_its_branches_and_can_be_found_and_deleted(page: Page) -> None:
     await ask(page, "hostile", "Delete me")
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.get_by_role("button", name="Regenerate").click()
-    await expect(page.locator(".runs li")).to_have_text([re.compile("other branch"), "✓Run 2"])
+    await expect(page.locator(".runs li")).to_have_text([re.compile("other branch"), "Run 2"])
     await page.locator(".runs button").first.click()
     await expect(page.locator(".runs button").first).to_have_attribute("aria-current", "true")
+    await page.get_by_label("Search threads").first.fill("nothing like this")
+    await expect(page.locator("#no-threads")).to_have_text("No thread has these words.")
+    await page.get_by_label("Search threads").first.fill("delete ME")
+    await expect(page.locator("#threads > li")).to_have_count(1)
     page.on("dialog", lambda dialog: dialog.accept())
     await page.get_by_role("button", name="Delete Delete me").click()
     await expect(page.locator("#threads")).not_to_contain_text("Delete me")
     await expect(page.locator(".run")).to_have_count(0)
 
 
-async def test_the_theme_can_be_switched_and_stays(page: Page) -> None:
+async def test_the_keyboard_is_enough(page: Page) -> None:
+    """The palette, the shortcuts and the theme, which stays."""
     paper = "() => getComputedStyle(document.body).backgroundColor"
-    light = await page.evaluate(paper)
-    await page.get_by_role("button", name="Switch between light and dark").click()
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox", name="Search threads, agents").fill("dark th")
+    await expect(page.locator("#palette").get_by_role("option")).to_have_text(["Dark themeT"])
+    await page.keyboard.press("Enter")
     dark = await page.evaluate(paper)
-    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(19, 20, 23)")
     await page.reload()
-    assert await page.evaluate(paper) == dark
-    await page.get_by_role("button", name="Switch between light and dark").click()
-    assert await page.evaluate(paper) == light
+    assert await page.evaluate(paper) == dark == "rgb(18, 19, 23)"
+    await expect(page.locator("#agent option")).to_have_count(6)
+    await page.keyboard.press("t")
+    assert await page.evaluate(paper) == "rgb(255, 255, 255)"
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keyboard")).to_contain_text("Cut or resume")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("n")
+    await expect(page.locator("#welcome")).to_contain_text("Asks which way")
+    await page.keyboard.type("no shortcut 123")  # a text field has the focus
+    await expect(page.locator("#message")).to_have_value("no shortcut 123")
 
 
 async def test_hostile_content_is_inert_and_no_request_leaves_the_page(
@@ -238,7 +424,9 @@ async def test_hostile_content_is_inert_and_no_request_leaves_the_page(
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     for details in await page.locator("details").all():
         await details.evaluate("node => { node.open = true }")
-    await expect(page.locator(".run > div > .message")).to_contain_text("<img src=x onerror=")
+    messages = page.locator(".run > div > .message")
+    await expect(messages.first).to_contain_text("<img src=x onerror=")
+    await expect(messages.last.locator("dt")).to_have_text("<b>key</b>")
     assert await page.title() == "Tailrace"
     assert await page.locator(".conversation script, .conversation iframe").count() == 0
     hrefs = [await each.get_attribute("href") for each in await page.locator("a").all()]
@@ -264,44 +452,114 @@ async def test_20_000_events_keep_the_page_responsive(page: Page) -> None:
     })"""
     longest, whole = await page.evaluate(measure)
     await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await page.get_by_role("tab", name="Events").click()
+    await page.get_by_label("Filter events").fill("word19999")
+    await expect(page.locator(".rows:visible .event")).to_have_count(
+        2
+    )  # the delta and the whole text
     assert longest < max(1000, whole / 3), f"a frame took {longest:.0f} of {whole:.0f} ms"
     rows = await page.locator("#conversation").inner_text()
     assert "word19999" in rows
 
 
-async def test_every_control_has_a_name_and_the_page_works_on_a_phone(
-    browser: Browser, served: Served
-) -> None:
-    phone = await browser.new_page(viewport={"width": 390, "height": 800})
+async def test_on_a_phone_the_panes_are_tabs(browser: Browser, served: Served) -> None:
+    phone = await browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True)
     await phone.goto(served.url)
     await expect(phone.locator("#message")).to_be_visible()
     await expect(phone.locator("#threads")).to_be_hidden()
+    await phone.get_by_role("button", name="Threads", exact=True).click()
+    await phone.get_by_role("button", name="New thread").click()
+    await phone.select_option("#agent", "hostile")
+    await phone.fill("#message", "Hello?")
+    await phone.get_by_role("button", name="Send", exact=True).click()
+    await expect(phone.locator("#stream-text")).to_have_text(DONE)
     await phone.get_by_role("button", name="Inspect", exact=True).click()
-    await expect(phone.get_by_role("tab", name="Timeline")).to_be_visible()
     await expect(phone.locator("#message")).to_be_hidden()
-    unnamed = await phone.evaluate(
-        """() => [...document.querySelectorAll('button, input, select, textarea')].filter(node =>
-            !(node.textContent.trim() || node.getAttribute('aria-label') || node.labels?.length)
-        ).map(node => node.outerHTML)"""
+    await phone.locator(".lane").last.click()  # leads to the answer
+    await expect(phone.locator(".message.flash")).to_be_in_viewport()
+    assert await phone.evaluate("document.documentElement.scrollWidth") == 390
+    await phone.close()
+
+
+async def test_under_a_prefix_the_page_asks_for_the_key(browser: Browser, tmp_path: Path) -> None:
+    @tool
+    async def paint() -> Any:
+        """Paints a picture that is stored as a blob."""
+        return image(demo._sun(90) + bytes(40_000))
+
+    model = Scripted([calls("paint")], [say("Painted.")])
+    app = Tailrace(
+        [Agent("painter", model=model, tools=[paint])],
+        tmp_path / "keys.db",
+        auth=lambda request: (
+            Principal("ann") if request.headers.get("authorization") == "Bearer right" else None
+        ),
     )
-    assert unnamed == []
+    host = Starlette(lifespan=lambda _host: app.running())
+    host.mount("/ai", app)
+    with serving(host) as url:
+        page = await browser.new_page()
+        await page.goto(f"{url}/ai/")
+        for key in ("wrong", "right"):
+            await page.get_by_role("textbox", name="API key").fill(key)
+            await page.keyboard.press("Enter")
+            if key == "wrong":
+                await expect(page.get_by_role("dialog")).to_contain_text("refused this key")
+        await ask(page, "painter")
+        await expect(page.locator("#stream-text")).to_have_text(DONE)
+        picture = page.locator(".call img")
+        await expect(picture).to_have_attribute("src", re.compile("^blob:"))
+        assert (
+            await picture.evaluate("(node) => node.decode().then(() => node.naturalHeight)") == 90
+        )
+        await page.get_by_role("tab", name="Events").click()
+        await page.evaluate(
+            "navigator.clipboard.writeText = async (text) => { window.copied = text }"
+        )
+        await page.get_by_role("button", name="Copy as curl").click()
+        key = '-H "Authorization: Bearer $TAILRACE_KEY"'
+        assert (await page.evaluate("copied")).startswith(f"curl -N {key} '{url}/ai/runs/run_")
+        await page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing(browser: Browser, served: Served, scheme: Any) -> None:
-    """Contrast, names, roles and landmarks, with a conversation on the page."""
-    context = await browser.new_context(bypass_csp=True, color_scheme=scheme)
+    """Contrast, names, roles and landmarks: on the first page, in each tab, in each dialog."""
+    context = await browser.new_context(
+        bypass_csp=True, color_scheme=scheme, reduced_motion="reduce"
+    )
     page = await context.new_page()
     await page.goto(served.url)
-    await expect(page.locator("#agent option")).to_have_count(5)
-    await ask(page, "careful")
-    await expect(page.get_by_role("region", name="Send the mail?")).to_be_visible()
+    await expect(page.locator("#agent option")).to_have_count(6)
     await page.add_script_tag(path=TESTS_JS / "node_modules/axe-core/axe.min.js")
-    found = await page.evaluate("() => axe.run()")
-    assert [
-        (each["id"], [node["html"] for node in each["nodes"]]) for each in found["violations"]
-    ] == []
+
+    async def check(where: str) -> None:
+        found = await page.evaluate("() => axe.run()")
+        assert [
+            (where, each["id"], [node["html"] for node in each["nodes"]])
+            for each in found["violations"]
+        ] == []
+
+    await page.get_by_role("button", name="New thread").click()
+    await check("first page")
+    await ask(page, "assistant")
+    await expect(page.get_by_role("region", name="Run book_table?")).to_be_visible()
+    await check("timeline")
+    await page.get_by_role("tab", name="Events").click()
+    await page.locator(".rows:visible .event").nth(5).click()
+    await check("events")
+    await page.get_by_role("tab", name="State").click()
+    await page.get_by_role("button", name="One event back").click()
+    await check("state")
+    for key in ("Control+k", "?"):
+        await page.keyboard.press(key)
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await check(key)
+        await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Now", exact=True).click()
     await page.get_by_role("button", name="Deny").click()
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await check("ended")
     await context.close()
 
 

@@ -108,6 +108,8 @@ def pressed_keys(wanted: bool) -> Iterator[asyncio.Queue[str]]:
 
     tty.setcbreak(number)
     loop.add_reader(number, read)
+    # uvloop makes it non-blocking, and with it the output to the same terminal.
+    os.set_blocking(number, True)
     try:
         yield pressed
     finally:

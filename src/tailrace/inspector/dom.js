@@ -28,6 +28,33 @@ export function dollars(cost) {
   return cost === 0 ? "$0" : `$${cost.toFixed(cost < 0.01 ? 5 : 3)}`;
 }
 
+/** Copy a text; the button says so. */
+export async function copyText(text, button) {
+  let copied = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Browsers give the clipboard only to pages of https and of this machine.
+    const area = document.body.appendChild(el("textarea", { "aria-hidden": "true" }));
+    area.value = text;
+    area.select();
+    copied = document.execCommand("copy");
+    area.remove();
+  }
+  const before = [...button.childNodes];
+  button.replaceChildren(copied ? "Copied" : "Not copied");
+  setTimeout(() => button.replaceChildren(...before), 1200);
+}
+
+/** How long ago, in few letters. */
+export function ago(time, now = Date.now() / 1000) {
+  const passed = Math.max(0, now - time);
+  if (passed < 60) return "now";
+  if (passed < 3600) return `${Math.floor(passed / 60)} min`;
+  if (passed < 86_400) return `${Math.floor(passed / 3600)} h`;
+  return `${Math.floor(passed / 86_400)} d`;
+}
+
 /** The words of an input in any of the shapes in which clients send it. */
 export function inputText(input) {
   if (input === undefined || input === null) return "";

@@ -111,9 +111,10 @@ function blocks(source, cite) {
     if (line.includes("|") && n + 1 < lines.length && /^\s*\|?(\s*:?-+:?\s*\|)+\s*:?-*:?\s*$/.test(lines[n + 1])) {
       const rows = [];
       const head = cells(line);
+      const sides = cells(lines[n + 1]).map((rule) => (/^:-+:$/.test(rule) ? "center" : /-:$/.test(rule) ? "right" : undefined));
       n += 2;
       while (n < lines.length && lines[n].includes("|")) rows.push(cells(lines[n++]));
-      const cell = (tag) => (text) => el(tag, {}, ...inline(text, cite));
+      const cell = (tag) => (text, column) => el(tag, { class: sides[column] }, ...inline(text, cite));
       out.push(
         el("table", {}, el("thead", {}, el("tr", {}, ...head.map(cell("th")))),
           el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell("td")))))),
@@ -121,8 +122,8 @@ function blocks(source, cite) {
       continue;
     }
     const body = [];
-    while (n < lines.length && lines[n].trim() !== "" && (body.length === 0 || !starts(lines[n]))) body.push(lines[n++].trim());
-    out.push(el("p", {}, ...inline(body.join("\n"), cite)));
+    while (n < lines.length && lines[n].trim() !== "" && (body.length === 0 || !starts(lines[n]))) body.push(lines[n++].trimStart());
+    out.push(el("p", {}, ...inline(body.join("\n").trimEnd(), cite)));
   }
   return out;
 }
@@ -138,6 +139,7 @@ function list(lines, from, cite) {
   while (n < lines.length) {
     const found = ITEM.exec(lines[n]);
     if (found === null || found[1].length < indent.length) break;
+    if (found[1].length <= indent.length + 1 && /\d/.test(found[2]) !== ordered) break; // another list
     if (found[1].length > indent.length + 1) {
       const inner = list(lines, n, cite);
       (node.lastElementChild ?? node).append(inner.node);
@@ -157,7 +159,7 @@ const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell
 
 const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\[\^(\d+)\]|!?\[([^\]\n]*)\]\(\s*(\S+?)(?:\s+"[^"\n]*")?\s*\)|\*\*([^\n]+?)\*\*|__([^\n]+?)__|\*([^*\s][^*\n]*?)\*|(?<![\w])_([^_\s][^_\n]*?)_(?![\w])|~~([^\n]+?)~~|(https?:\/\/[^\s<>"')\]]+)|\\([\\`*_{}[\]()#+.!|~-])|( {2,}\n)/g;
 
-function inline(text, cite, depth = 0) {
+export function inline(text, cite, depth = 0) {
   if (depth > 6) return [text];
   const out = [];
   let last = 0;

@@ -5,24 +5,32 @@
  * again while a run streams; `rebuild` is for time travel.
  */
 
-import { dollars, el, inputText, seconds, setText } from "./dom.js";
+import { clock } from "./arrival_times.js";
+import { copyText, dollars, el, inputText, seconds, setText } from "./dom.js";
+import { fieldsOf, readPartial } from "./fields.js";
+import { icon } from "./icons.js";
+import { hasKey, openable } from "./key.js";
 import { link, Markdown } from "./markdown.js";
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/;
-const ENDED = { completed: "✓", failed: "✕", incomplete: "◐", cancelled: "■" };
+const ENDED = new Set(["completed", "failed", "incomplete", "cancelled"]);
+
+const fold = () => {
+  const mark = icon("chevron");
+  mark.classList.add("fold");
+  return mark;
+};
 
 export class RunView {
-  /** `actions` are what the buttons do; `find(number, taskId)` gives the node of a cited block. */
+  /** `actions` are what the buttons do. */
   constructor(runId, actions) {
     this.runId = runId;
     this.actions = actions;
     this.past = undefined; // the event at which the run is shown, if not now
-    this.node = el("article", { class: "run", "aria-label": "Run" });
     this.asked = el("p", { class: "asked" });
-    this.items = el("div");
     this.cards = el("div");
     this.foot = el("div");
-    this.node.append(this.asked, this.items, this.cards, this.foot);
+    this.node = el("article", { class: "run", "aria-label": "Run", onpointerdown: () => actions.choose(runId) });
     this.clear();
   }
 
@@ -33,10 +41,10 @@ export class RunView {
     this.times = new Map(); // key → {from, to}
     this.dirty = new Set();
     this.dirtyTasks = new Set();
-    this.drafts ??= new Map(); // what the reader typed into a card
-    this.items.replaceChildren();
+    this.items = el("div"); // a new node: it also remembers how many notices it shows
     this.cards.replaceChildren();
     this.foot.replaceChildren();
+    this.node.replaceChildren(this.asked, this.items, this.cards, this.foot);
     this.shown = "";
   }
 
@@ -45,10 +53,11 @@ export class RunView {
     if (event.output_index !== undefined) {
       const key = `${event.task_id}:${event.output_index}`;
       this.dirty.add(key);
-      // Only a run that was followed live has times of its own.
+      // Events from before this page joined have no times.
       if (at !== undefined) {
         const time = this.times.get(key) ?? { from: at, to: at };
         time.to = at;
+        if (event.type === "task.tool_call.started") time.from = at;
         this.times.set(key, time);
       }
     }
@@ -60,10 +69,12 @@ export class RunView {
 
   /** Build the run again at another place: `events` are those that led to the state. */
   rebuild(state, events = []) {
+    const open = new Map([...this.node.querySelectorAll("details[data-key]")].map((each) => [each.dataset.key, each.open]));
     this.clear();
     for (const { event, at } of events) this.touch(event, at);
     this.dirty.add("all");
     this.flush(state);
+    for (const each of this.node.querySelectorAll("details[data-key]")) if (open.has(each.dataset.key)) each.open = open.get(each.dataset.key);
   }
 
   /** Bring the page up to the state: only what events touched. */
@@ -100,17 +111,24 @@ export class RunView {
     this.#foot(root);
   }
 
+  /** A second has passed: calls that run show for how long. */
+  tick() {
+    for (const call of this.calls.values()) {
+      if (!call.isRunning) continue;
+      call.isLive = true;
+      call.status();
+    }
+  }
+
   #container(state, taskId, rootId) {
     if (taskId === rootId) return this.items;
     const found = this.children.get(taskId);
     if (found !== undefined) return found;
-    const { parent_task_id: parent, call_id: callId, agent } = state.fields(taskId);
+    const { parent_task_id: parent, call_id: callId, agent, input } = state.fields(taskId);
     const call = this.calls.get(`${parent}:${callId}`);
     if (call === undefined) return undefined;
     const items = el("div");
-    call.body.append(el("div", { class: "child" }, el("p", { class: "who" }, agent ?? "sub-agent"), items));
-    call.details.open = true;
-    if (agent !== undefined && agent !== call.tool) setText(call.name, `${call.tool} → ${agent}`);
+    call.delegateTo(agent ?? "sub-agent", inputText(input), items);
     this.children.set(taskId, items);
     return items;
   }
@@ -132,7 +150,7 @@ export class RunView {
     if (item.type === "reasoning") return new Thought(key);
     if (item.type === "message") return new MessageView(taskId, key, this.actions);
     if (item.type === "tool_call") {
-      const view = new CallView(item, taskId, key, this.actions);
+      const view = new CallView(item, key);
       this.calls.set(`${taskId}:${item.call_id}`, view);
       return view;
     }
@@ -148,19 +166,23 @@ export class RunView {
     }
     if (task.attempt !== undefined && container.attempt !== task.attempt) {
       container.attempt = task.attempt;
-      container.append(el("p", { class: "attempt" }, `Attempt ${task.attempt}`));
+      container.append(el("p", { class: "attempt" }, `Attempt ${task.attempt}: the run goes on from its log`));
     }
     if (!isRoot && task.error !== undefined && !container.failed) {
       container.failed = true;
       container.append(el("p", { class: "failure" }, `${task.error.message} (${task.error.code})`));
     }
     this.#requests(task);
+    if (isRoot && ENDED.has(task.status)) for (const call of this.calls.values()) call.end();
   }
 
   #requests(task) {
     const open = task.status === "input_required" ? (task.requests ?? []) : [];
     for (const card of [...this.cards.children]) {
       if (card.dataset.task === task.task_id && !open.some((request) => request.id === card.dataset.request)) card.remove();
+    }
+    for (const [key, call] of this.calls) {
+      if (key.startsWith(`${task.task_id}:`)) call.setAsks(open.some((request) => request.call_id === call.callId));
     }
     for (const request of open) {
       const known = [...this.cards.children].some((card) => card.dataset.request === request.id);
@@ -171,36 +193,60 @@ export class RunView {
   #card(task, request) {
     const call = this.calls.get(`${task.task_id}:${request.call_id}`);
     const approval = request.kind === "approval";
-    const title = request.message ?? (approval ? `Approve ${call?.tool ?? "this call"}?` : "The agent asks for an answer.");
-    const arguments_ = approval ? pretty(call?.text ?? "") : "";
-    const rows = Math.min(12, Math.max(2, arguments_.split("\n").length));
+    const title = request.message ?? (approval ? `Run ${call?.tool ?? "this call"}?` : "The agent asks for an answer.");
+    const given = approval ? pretty(call?.text ?? "") : "";
+    const rows = Math.min(12, Math.max(approval ? 3 : 2, given.split("\n").length));
     const value = el("textarea", { rows, "aria-label": approval ? "Arguments" : "Answer" });
-    value.value = arguments_;
-    const answer = (body) => {
-      card.querySelectorAll("button").forEach((button) => (button.disabled = true));
-      this.actions.answer(this.runId, { request_id: request.id, ...body });
+    value.value = given;
+    const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+    const send = async (body) => {
+      const controls = card.querySelectorAll("button, textarea");
+      for (const each of controls) each.disabled = true;
+      const sent = await this.actions.answer(this.runId, { request_id: request.id, ...body });
+      if (sent === undefined) for (const each of controls) each.disabled = false;
     };
     const read = () => {
       try {
-        return JSON.parse(value.value);
-      } catch {
-        return value.value;
+        wrong.hidden = true;
+        return { value: JSON.parse(value.value) };
+      } catch (error) {
+        wrong.hidden = false;
+        setText(wrong, `This is not JSON: ${error.message}`);
+        return undefined;
       }
     };
-    const edited = () => (approval && pretty(call?.text ?? "") !== value.value ? { value: read() } : {});
+    const approve = () => {
+      const edited = value.value === given ? {} : read();
+      if (edited !== undefined) send({ approved: true, ...edited });
+    };
+    const takesText = request.schema === undefined || request.schema.type === "string";
+    const reply = () => {
+      const answer = takesText ? { value: value.value } : read();
+      if (answer !== undefined) send(answer);
+    };
+    const choices = request.schema?.enum ?? (request.schema?.type === "boolean" ? [true, false] : undefined);
+    const button = (label, action, kind) => el("button", { type: "button", class: kind, onclick: action }, label);
     const buttons = approval
-      ? [
-          el("button", { type: "button", class: "primary", onclick: () => answer({ approved: true, ...edited() }) }, "Approve"),
-          el("button", { type: "button", onclick: () => answer({ approved: false }) }, "Deny"),
-        ]
-      : [el("button", { type: "button", class: "primary", onclick: () => answer({ value: request.schema === undefined ? value.value : read() }) }, "Answer")];
+      ? [button("Approve", approve, "primary"), button("Deny", () => send({ approved: false }))]
+      : choices !== undefined
+        ? choices.map((choice) => button(String(choice), () => send({ value: choice })))
+        : [button("Answer", reply, "primary")];
+    value.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.isComposing || !(event.metaKey || event.ctrlKey || (!approval && takesText && !event.shiftKey))) return;
+      event.preventDefault();
+      if (approval) approve();
+      else reply();
+    });
     const card = el(
       "section",
-      { class: "card", "data-request": request.id, "data-task": task.task_id, "aria-label": title },
+      { class: "card", "data-kind": approval ? "approval" : "question", "data-request": request.id, "data-task": task.task_id, "aria-label": title },
       el("h2", {}, title),
-      value,
+      approval ? el("p", {}, "The agent waits for you. You can change the arguments before you approve.") : undefined,
+      choices === undefined ? value : undefined,
+      wrong,
       el("div", { class: "row" }, ...buttons),
     );
+    if (this.past !== undefined) for (const each of card.querySelectorAll("button, textarea")) each.disabled = true;
     return card;
   }
 
@@ -208,39 +254,45 @@ export class RunView {
     const usage = root.usage;
     const words = [];
     if (usage !== undefined) {
-      words.push(`${usage.input_tokens + usage.output_tokens} tokens`);
-      if (usage.cost !== undefined) words.push(dollars(usage.cost));
+      words.push(`${(usage.input_tokens + usage.output_tokens).toLocaleString("en")} tokens`);
+      if (usage.cost) words.push(dollars(usage.cost));
     }
     // An answer that is only the structured output is shown once, as that.
-    const output = root.structured_output === undefined ? undefined : JSON.stringify(root.structured_output.value);
-    for (const view of this.views.values()) {
-      if (view instanceof MessageView && output !== undefined) view.node.hidden = canonical(view.text) === output;
-    }
-    const shown = JSON.stringify([this.past, root.status, root.error, root.reason, words, root.structured_output]);
+    const output = root.structured_output;
+    const text = output === undefined ? undefined : JSON.stringify(output.value);
+    const answer = [...this.views.values()].find((view) => view instanceof MessageView && text !== undefined && canonical(view.text) === text);
+    answer?.setTitle(output.name);
+    const shown = JSON.stringify([this.past, root.status, root.error, root.reason, words, output, answer === undefined]);
     if (shown === this.shown) return;
     this.shown = shown;
     const parts = [];
-    if (root.structured_output !== undefined) {
-      parts.push(el("pre", { "aria-label": "Structured output" }, JSON.stringify(root.structured_output.value, null, 2)));
+    if (output !== undefined && answer === undefined) {
+      const isObject = typeof output.value === "object" && output.value !== null;
+      parts.push(isObject ? fieldsOf(output.value, undefined, output.name) : el("pre", { "aria-label": "Structured output" }, JSON.stringify(output.value, null, 2)));
     }
-    if (root.error !== undefined) parts.push(el("p", { class: "failure" }, `${root.error.message} (${root.error.code}, ${this.runId})`));
+    if (root.error !== undefined) parts.push(this.#failure(root.error));
     else if (root.status === "cancelled" || root.status === "incomplete") {
       parts.push(el("p", { class: "note", "data-level": "warning" }, `${root.status === "cancelled" ? "Stopped" : "Incomplete"}${root.reason ? `: ${root.reason}` : ""}`));
     }
-    const button = (label, action) => el("button", { type: "button", class: "link", onclick: action }, label);
+    const button = (name, label, action) => el("button", { type: "button", class: "quiet", onclick: action }, icon(name), label);
     const tools = el("div", { class: "tools" });
     if (this.past !== undefined) {
-      tools.append(button("⇗ Fork here", () => this.actions.fork(root, this.past)), el("span", { class: "usage" }, `after event ${this.past}`));
-    } else if (root.status in ENDED) {
+      tools.append(button("fork", "Fork here", () => this.actions.fork(root, this.past)), el("span", { class: "usage" }, `after event ${this.past}`));
+    } else if (ENDED.has(root.status)) {
       tools.append(
-        button("⟳ Regenerate", () => this.actions.regenerate(root)),
-        button("✎ Edit", () => this.actions.edit(root)),
-        button("⇗ Fork here", () => this.actions.fork(root)),
+        button("redo", "Regenerate", () => this.actions.regenerate(root)),
+        button("edit", "Edit", () => this.actions.edit(root)),
+        button("fork", "Fork here", () => this.actions.fork(root)),
       );
-    } else tools.append(button("■ Stop", () => this.actions.stop(this.runId)));
+    } else tools.append(button("stop", "Stop", () => this.actions.stop(this.runId)));
     if (words.length > 0) tools.append(el("span", { class: "usage" }, words.join(" · ")));
     parts.push(tools);
     this.foot.replaceChildren(...parts);
+  }
+
+  #failure(error) {
+    const copy = el("button", { type: "button", class: "quiet mono", title: "Copy the id of the run", onclick: () => copyText(this.runId, copy) }, icon("copy"), this.runId);
+    return el("div", { class: "failure" }, error.message, el("div", { class: "facts-line" }, el("span", { class: "mono" }, error.code), copy));
   }
 
   /** The node of an item, for the timeline. */
@@ -251,17 +303,21 @@ export class RunView {
 
 class Thought {
   constructor(key) {
-    this.summary = el("summary", {}, "Thinking…");
+    this.title = el("span", {}, "Thinking…");
+    this.preview = el("bdi");
+    this.line = el("span", { class: "preview clip" }, this.preview);
     this.body = el("div", { class: "body" });
-    this.node = el("details", { class: "item thought", "data-key": key }, this.summary, this.body);
+    this.node = el("details", { class: "item thought", "data-key": key }, el("summary", {}, fold(), this.title, this.line), this.body);
   }
 
   update(item, time) {
-    const parts = [...(item.summary ?? []), ...(item.reasoning_text ?? [])];
-    setText(this.body, parts.map((part) => part.text).join("\n\n"));
+    const text = [...(item.summary ?? []), ...(item.reasoning_text ?? [])].map((part) => part.text).join("\n\n");
+    setText(this.body, text);
     const over = item.status !== "in_progress";
     const took = time === undefined || time.to - time.from < 50 ? "" : ` for ${seconds(time.to - time.from)}`;
-    setText(this.summary, over ? `Thought${took}` : "Thinking…");
+    setText(this.title, over ? `Thought${took}` : "Thinking…");
+    this.line.hidden = over;
+    if (!over) setText(this.preview, text.slice(-120).replaceAll("\n", " "));
   }
 }
 
@@ -270,6 +326,7 @@ class MessageView {
     this.taskId = taskId;
     this.actions = actions;
     this.parts = [];
+    this.text = "";
     this.sources = el("ul", { class: "sources" });
     this.body = el("div");
     this.node = el("div", { class: "item message", "data-key": key }, this.body, this.sources);
@@ -290,17 +347,33 @@ class MessageView {
     }
   }
 
+  /** The name of the structured output that this message is. */
+  setTitle(name) {
+    const fields = this.body.querySelector(".fields");
+    if (fields !== null && name && fields.querySelector(":scope > .label") === null) fields.prepend(el("p", { class: "label" }, name));
+  }
+
   #block(block, n) {
     const part = (this.parts[n] ??= this.#part(block));
-    if (block.type === "text") {
-      part.numbers = new Set((block.annotations ?? []).map((note) => note.reference_id));
-      // A marker counts when the server has annotated it, so nothing in the text can forge it.
-      if (part.numbers.size !== part.shown) {
-        part.shown = part.numbers.size;
-        part.markdown.reset();
-      }
-      part.markdown.update(block.text);
-    } else part.update(block);
+    if (block.type !== "text") {
+      part.update(block);
+      return;
+    }
+    part.numbers = new Set((block.annotations ?? []).map((note) => note.reference_id));
+    const changed = part.numbers.size !== part.shown;
+    part.shown = part.numbers.size;
+    // A structured answer: its fields, as far as they have come.
+    const value = block.text === part.read && !changed ? part.value : readPartial(block.text);
+    const same = value === part.value;
+    part.read = block.text;
+    part.value = value;
+    if (value !== undefined) {
+      if (!same) part.node.replaceChildren(fieldsOf(value, part.cite));
+      return;
+    }
+    // A marker counts when the server has annotated it, so nothing in the text can forge it.
+    if (changed) part.markdown.reset();
+    part.markdown.update(block.text);
   }
 
   #part(block) {
@@ -308,7 +381,8 @@ class MessageView {
     this.body.append(node);
     if (block.type !== "text") return blockPart(node, block);
     const part = { node, numbers: new Set(), shown: 0 };
-    part.markdown = new Markdown(node, (number) => (part.numbers.has(number) ? citation(number, this.taskId, this.actions) : undefined));
+    part.cite = (number) => (part.numbers.has(number) ? citation(number, this.taskId, this.actions) : undefined);
+    part.markdown = new Markdown(node, part.cite);
     return part;
   }
 }
@@ -331,19 +405,25 @@ function citation(number, taskId, actions) {
 }
 
 class CallView {
-  constructor(item, taskId, key) {
+  constructor(item, key) {
     this.key = key;
+    this.callId = item.call_id;
     this.tool = item.name;
     this.name = el("span", { class: "name" }, item.name);
     this.short = el("span", { class: "short mono muted clip" });
     this.side = el("span", { class: "side" });
-    this.arguments = el("pre", { "aria-label": "Arguments" });
-    this.progress = el("div", { class: "progress", hidden: true });
-    this.body = el("div", { class: "body" }, this.arguments, this.progress);
-    this.details = el("details", { class: "item call", "data-key": key }, el("summary", {}, this.name, this.short, this.side), this.body);
-    this.node = this.details;
+    this.bar = el("progress", { max: 1, "aria-label": `Progress of ${item.name}` });
+    this.does = el("span", { class: "clip" });
+    this.progress = el("div", { class: "progress", hidden: true }, this.bar, this.does);
+    this.arguments = el("pre", { "aria-label": "Arguments", hidden: true });
+    this.body = el("div", { class: "body" }, this.arguments);
+    this.node = el("details", { class: "item call", "data-key": key }, el("summary", {}, fold(), this.name, this.short, this.side, this.progress), this.body);
     this.text = "";
     this.numbers = [];
+  }
+
+  get isRunning() {
+    return !this.ended && !this.asks && (this.result === undefined || this.result.status === "in_progress");
   }
 
   update(item, time) {
@@ -352,25 +432,64 @@ class CallView {
     if (item.arguments !== this.text) {
       this.text = item.arguments ?? "";
       setText(this.short, short(this.text));
-      setText(this.arguments, pretty(this.text));
-      this.arguments.hidden = this.text === "";
+      setText(this.arguments, compact(this.text));
+      this.arguments.hidden = this.text === "" || this.delegated === true;
     }
     const progress = item.progress;
-    this.progress.hidden = progress === undefined || this.result !== undefined;
+    this.progress.hidden = progress === undefined || !this.isRunning;
     if (progress !== undefined) {
-      const bar = el("progress", { max: progress.total ?? 1, "aria-label": "Progress" });
-      if (progress.current !== undefined) bar.value = progress.current;
-      this.progress.replaceChildren(bar, progress.message ?? "");
+      this.bar.max = progress.total ?? 1;
+      if (progress.current !== undefined) this.bar.value = progress.current;
+      setText(this.does, progress.message ?? "");
     }
+    this.status();
+  }
+
+  /** The call is a sub-agent: its conversation stands here. */
+  delegateTo(agent, asked, items) {
+    this.delegated = true;
+    this.arguments.hidden = asked !== "";
+    this.short.hidden = asked !== "";
+    if (agent !== this.tool) this.name.replaceChildren(this.tool, el("span", { class: "to" }, ` → ${agent}`));
+    if (this.short.hidden) this.name.after(el("span", { class: "short muted clip" }));
+    this.body.append(el("div", { class: "child" }, asked === "" ? undefined : el("p", { class: "asked-of" }, asked), items));
+    this.node.open = true;
+  }
+
+  setAsks(asks) {
+    if (this.asks === asks) return;
+    this.asks = asks;
+    this.status();
+  }
+
+  /** The run is over: whatever has no result gets none. */
+  end() {
+    if (this.ended) return;
+    this.ended = true;
+    this.progress.hidden = true;
     this.status();
   }
 
   status() {
     const done = this.result !== undefined && this.result.status !== "in_progress";
-    const failed = this.result?.status === "failed" || this.item?.status === "failed" || this.item?.status === "incomplete";
-    const took = this.time === undefined || this.time.to - this.time.from < 1 ? "" : seconds(this.time.to - this.time.from);
-    const mark = failed ? el("span", { class: "bad" }, "✕ failed") : done ? el("span", { class: "good" }, "✓") : this.item?.status === "in_progress" ? "…" : this.item?.started ? "running" : "waiting";
-    this.side.replaceChildren(took, took && " ", mark, this.numbers.length > 0 ? ` [${[...new Set(this.numbers)].join(", ")}]` : "");
+    const failed = this.result?.status === "failed" || this.result?.error !== undefined || this.item?.status === "failed" || this.item?.status === "incomplete";
+    const to = this.isRunning && this.item?.started && this.isLive ? clock() : this.time?.to;
+    const length = this.time === undefined ? 0 : to - this.time.from;
+    const mark = failed
+      ? el("span", { class: "bad" }, "failed")
+      : done
+        ? el("span", { class: "good", role: "img", "aria-label": "completed" }, icon("check"))
+        : this.asks
+          ? el("span", { class: "asks" }, "waits for you")
+          : this.ended
+            ? "not run"
+            : el("span", { class: "busy", role: "img", "aria-label": "running" });
+    const took = length < 1 || (!done && !this.item?.started) ? "" : seconds(length);
+    const numbers = this.numbers.length > 0 ? `[${[...new Set(this.numbers)].join(", ")}]` : "";
+    const key = `${took} ${failed} ${done} ${this.asks} ${this.ended} ${numbers}`;
+    if (key === this.drawn) return;
+    this.drawn = key;
+    this.side.replaceChildren(...[took, mark, numbers].filter((each) => each !== ""));
   }
 }
 
@@ -399,6 +518,8 @@ class ResultView {
         }
         this.body.append(node);
         this.parts[n] = blockPart(node, block);
+        // A picture is worth a look while it sharpens.
+        if (block.type === "image" && this.call !== undefined) this.call.node.open = true;
       }
       this.parts[n].update(block);
     });
@@ -410,7 +531,7 @@ class ResultView {
       this.call.result = item;
       this.call.numbers = (item.block_list ?? []).map((block) => block.id).filter((id) => id !== undefined);
       if (this.call.time !== undefined && time !== undefined) this.call.time.to = time.to;
-      this.call.progress.hidden = true;
+      this.call.progress.hidden ||= !this.call.isRunning;
       this.call.status();
     }
   }
@@ -418,7 +539,7 @@ class ResultView {
 
 class RawView {
   constructor(key) {
-    this.summary = el("summary", {}, "Raw item");
+    this.summary = el("summary", {}, fold(), "Raw item");
     this.body = el("pre");
     this.node = el("details", { class: "item thought", "data-key": key }, this.summary, this.body);
   }
@@ -436,19 +557,41 @@ function blockPart(node, block) {
   return {
     node,
     update(now) {
-      if (now.type === "text") setText(body, pretty(now.text));
+      if (now.type === "text") setText(body, compact(now.text));
       else if (now.type === "refusal") setText(body, now.refusal);
       else if (now.type === "data") setText(body, `${now.name ?? "data"}\n${JSON.stringify(now.data, null, 2)}`);
-      else if (now.type === "file") body.replaceChildren("📎 ", link(new URL(now.url, location.href).href, now.name ?? now.url) ?? now.url);
+      else if (now.type === "file") body.replaceChildren(fileLink(now) ?? now.name ?? now.url);
       else if (now.type === "image") {
         const url = now.image_url?.url ?? "";
         if (IMAGE.test(url) || sameOrigin(url)) {
           image ??= body.appendChild(el("img", { alt: "Image from a tool" }));
-          if (image.getAttribute("src") !== url) image.setAttribute("src", url);
+          if (image.dataset.url !== url) {
+            image.dataset.url = url;
+            if (url.startsWith("data:")) image.src = url;
+            else openable(url).then((address) => (image.src = address), () => (image.alt = "The image could not be loaded"));
+          }
         } else if (url !== "") body.replaceChildren("Image: ", link(url, url) ?? "not shown");
       } else setText(body, JSON.stringify(now, null, 2));
     },
   };
+}
+
+/** A link to a file; undefined for an address that a page must not open. */
+function fileLink({ url, name }) {
+  let node;
+  try {
+    node = link(new URL(url, location.href).href, name ?? url);
+  } catch {
+    return undefined;
+  }
+  if (node !== undefined && hasKey() && sameOrigin(url)) {
+    node.addEventListener("click", (event) => {
+      event.preventDefault();
+      // Saved and not opened: a page among these files would be a page of this server.
+      openable(url).then((address) => el("a", { href: address, download: name ?? "file" }).click(), () => undefined);
+    });
+  }
+  return node;
 }
 
 function sameOrigin(url) {
@@ -469,6 +612,12 @@ function canonical(text) {
 }
 
 const short = (text) => (text.length > 120 ? `${text.slice(0, 120)}…` : text);
+
+/** JSON on one line if it is short, else on many. */
+function compact(text) {
+  const many = pretty(text);
+  return many === text || many.length > 72 ? many : many.replace(/\n */g, " ");
+}
 
 function pretty(text) {
   if (!/^\s*[[{]/.test(text)) return text;

@@ -1,13 +1,18 @@
 /** One run as this page knows it: its events, its state now, and its state at any earlier event. */
 
+import { clock, loadTimes, saveTimes } from "./arrival_times.js";
 import { RunState } from "./client/index.js";
 
 const CHECKPOINT = 1000;
 
 export class RunSession {
-  /** With `until`, the run up to this event: what a fork of it remembers. */
-  constructor(client, runId, changed, until = undefined) {
+  /**
+   * `known` is the last event that was stored when this page joined: only later events arrive as they
+   * happen. With `until`, the run up to this event: what a fork of it remembers.
+   */
+  constructor(client, runId, changed, { until, known } = {}) {
     this.until = until;
+    this.known = known ?? 0;
     this.client = client;
     this.runId = runId;
     this.changed = changed;
@@ -19,8 +24,9 @@ export class RunSession {
     this.missed = 0; // holes in the numbers: stays 0
     this.repeated = 0;
     this.waiting = 0; // events behind a cut
-    this.joined = performance.now();
-    this.isReplay = undefined; // whether it was over, or long begun, when this page joined
+    this.resumed = undefined; // how many events the last resume brought
+    this.joined = clock();
+    this.stored = loadTimes(runId);
     this.follower = client.follow(runId, {
       onFrame: (frame, cursor) => this.#take(frame, cursor),
       onStatus: (status) => this.#changedTo(status),
@@ -41,7 +47,6 @@ export class RunSession {
   }
 
   #take(frame, cursor) {
-    const at = performance.now();
     if (frame.type === "task.snapshot" || frame.type === "task.gap") {
       this.state.receive(frame);
       this.events = [];
@@ -56,11 +61,9 @@ export class RunSession {
       return;
     }
     this.missed += seq - this.seq - 1;
-    if (frame.type === "task.created" && frame.parent_task_id === undefined) {
-      this.isReplay = frame.created_at !== undefined && Date.now() / 1000 - frame.created_at > 3;
-    }
     this.state.receive(frame);
-    this.events.push({ event: frame, seq, cursor, at: this.isReplay ? undefined : at });
+    const at = this.stored[seq - 1] ?? (seq > this.known ? clock() : undefined);
+    this.events.push({ event: frame, seq, cursor, at });
     if (this.events.length % CHECKPOINT === 0) {
       this.checkpoints.push({ count: this.events.length, saved: this.state.save() });
     }
@@ -76,21 +79,41 @@ export class RunSession {
     if (this.status.kind === "forked") return;
     // The last request of a run that has ended is not a resume.
     const broken = this.status.kind === "cut" || (this.status.kind === "waiting" && this.status.delay > 0);
-    if (status.kind === "connecting" && broken) this.resumedFrom = this.seq;
+    if (status.kind === "connecting" && broken) this.#resume();
     this.status = status;
     if (status.kind === "cut") this.#count();
+    if (status.kind === "ended") this.remember();
+    this.changed(this, {});
+  }
+
+  /** Store the times of the events for a reload. */
+  remember() {
+    if (this.events.length > 0 && this.events.at(-1).seq === this.events.length) saveTimes(this.runId, this.events.map((each) => each.at));
+  }
+
+  async #lastSeq() {
+    const found = await this.client.request("GET", `threads/${encodeURIComponent(this.root?.thread_id ?? "")}`).catch(() => undefined);
+    return found?.runs.find((run) => run.run_id === this.runId)?.last_seq;
+  }
+
+  /** Say how many events the new connection has to bring. */
+  async #resume() {
+    const from = this.seq;
+    this.resumed = this.waiting;
+    const seq = await this.#lastSeq();
+    if (seq === undefined) return;
+    this.resumed = Math.max(0, seq - from);
     this.changed(this, {});
   }
 
   /** While cut: ask now and then how far the run has come. */
   async #count() {
     while (this.status.kind === "cut") {
-      const found = await this.client.request("GET", `threads/${encodeURIComponent(this.root?.thread_id ?? "")}`).catch(() => undefined);
-      const seq = found?.runs.find((run) => run.run_id === this.runId)?.last_seq;
+      const seq = await this.#lastSeq();
       if (this.status.kind !== "cut") break;
       if (seq !== undefined) this.waiting = Math.max(0, seq - this.seq);
       this.changed(this, {});
-      await new Promise((resolve) => setTimeout(resolve, 700));
+      await new Promise((resolve) => setTimeout(resolve, 500));
     }
     this.waiting = 0;
   }
@@ -106,6 +129,7 @@ export class RunSession {
   }
 
   stop() {
+    this.remember();
     this.follower.stop();
   }
 }

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from tailrace.core.errors import NotFound
 
 CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 _TYPES = {

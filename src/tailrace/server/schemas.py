@@ -121,6 +121,7 @@ class RunSummary(msgspec.Struct):
     created_at: float
     ended_at: float | None
     last_seq: int
+    attempts: int
 
 
 class ThreadRuns(msgspec.Struct):

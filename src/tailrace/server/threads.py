@@ -81,6 +81,7 @@ class ThreadList:
                     "created_at": info.created_at,
                     "ended_at": info.ended_at,
                     "last_seq": info.last_seq,
+                    "attempts": info.attempts,
                 }
                 for info in infos
                 for listed in (await self._look(runs, info),)
