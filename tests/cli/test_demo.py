@@ -9,7 +9,9 @@ import pty
 import re
 import shutil
 import signal
+import socket
 import sys
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -38,7 +40,7 @@ def test_in_a_pipe_the_demo_prints_lines_and_approves_by_itself() -> None:
     for part in PARTS:
         assert part in done.stdout
     assert "\x1b" not in done.stdout
-    assert "Open http://127.0.0.1:" in done.stdout
+    assert re.search(r"^  http://127.0.0.1:\d+/#thread_\w+$", done.stdout, re.MULTILINE)
     assert done.stderr == "The call waits for an approval. It is approved after a second.\n"
 
 
@@ -91,6 +93,21 @@ def test_in_a_terminal_the_demo_asks_and_ctrl_c_ends_it() -> None:
         demo.press("\x03")
         assert demo.end() == 0
         assert "Traceback" not in demo.text
+
+
+def test_a_taken_port_is_left_to_its_program() -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):  # taken already, by another program
+            taken.bind(("127.0.0.1", 8000))
+            taken.listen()
+        done = tailrace("demo", "--once", "--pace", "0")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith("Port 8000 is taken by another program")
+        assert ":8000/" not in done.stdout
+        given = tailrace("demo", "--once", "--port", "8000")
+        assert given.returncode == 2
+        assert given.stderr.startswith("tailrace: Port 8000 of 127.0.0.1 cannot be used")
 
 
 def test_a_denied_call_is_not_carried_out() -> None:

@@ -16,7 +16,7 @@ import typer
 
 from tailrace.cli.answering import Answering, Manner, is_interactive, pressed_keys
 from tailrace.cli.messages import fail, say, say_aside
-from tailrace.cli.options import Port, finite
+from tailrace.cli.options import finite
 from tailrace.cli.screen import AsJson, open_screen
 from tailrace.cli.server import run_server
 from tailrace.core.errors import TailraceError
@@ -31,7 +31,10 @@ KEYS = {
 
 
 def demo(
-    port: Port = 8000,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port to listen on; default: 8000, or a free port."),
+    ] = None,
     pace: Annotated[
         float,
         typer.Option(min=0, callback=finite, help="Seconds per word of the scripted model."),
@@ -69,7 +72,8 @@ def demo(
         except TailraceError as error:
             fail(str(error))
         shows = _Show(app, QUESTION, once=once, as_json=as_json)
-        run_server(app, "127.0.0.1", port, shows.run)
+        any_port = port is None
+        run_server(app, "127.0.0.1", 8000 if port is None else port, shows.run, any_port=any_port)
         if once and shows.code:
             raise typer.Exit(shows.code)
 
@@ -110,7 +114,8 @@ class _Show:
         out = say_aside if self._as_json else say
         run = await self._app.start("assistant", self._question)
         events = f"{url}/runs/{run.id}/events"
-        out(f"Open {url} to see the same run in a browser, or follow it from another terminal:")
+        out("Open the same run in a browser, or follow it from another terminal:")
+        out(f"  {url}/#{run.thread_id}")
         out(f"  curl -N {events}")
         out("")
         asks = self._manner == "ask"

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tailrace.cli.messages import fail
+from tailrace.cli.messages import fail, say_aside
 from tailrace.core.errors import TailraceError
 
 
 def run_server(
-    app: Any, host: str, port: int, then: Any, *, insecure: bool = False, **options: bool
+    app: Any,
+    host: str,
+    port: int,
+    then: Any,
+    *,
+    insecure: bool = False,
+    any_port: bool = False,
+    **options: bool,
 ) -> None:
     """Serve until Ctrl-C; `then` runs beside it, and when it returns False the server stops.
 
-    Beyond loopback it needs an application with `auth`, or `insecure`.
+    Beyond loopback it needs an application with `auth`, or `insecure`. With `any_port` it takes a
+    free port if the port is taken.
     """
     is_local = host in ("127.0.0.1", "::1", "localhost")
     if not is_local and not insecure and getattr(app, "auth", None) is None:
@@ -31,7 +40,13 @@ def run_server(
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            if not any_port or error.errno != errno.EADDRINUSE:
+                raise
+            listener.bind((host, 0))
+            say_aside(f"Port {port} is taken by another program; here is a free port instead.")
         listener.listen(2048)  # connections are queued from here on
     except OSError as error:
         fail(f"Port {port} of {host} cannot be used ({error.strerror}); try --port 0.")
