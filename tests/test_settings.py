@@ -63,6 +63,15 @@ def test_the_application_takes_each_setting_under_its_name() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["lease", "grace", "keep_events"])
+def test_a_duration_in_code_is_a_timedelta(name: str) -> None:
+    with pytest.raises(CallerError, match=rf"Tailrace\({name}=…\): 4 is not a timedelta"):
+        Tailrace([], **{name: 4})  # type: ignore[arg-type]
+    if name != "keep_events":
+        with pytest.raises(CallerError, match="None is not a timedelta"):
+            Tailrace([], **{name: None})  # type: ignore[arg-type]
+
+
 def test_the_first_place_with_a_value_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     def seen() -> tuple[object, str]:
         settings = Tailrace({}).settings

@@ -414,7 +414,7 @@ def read_settings(
         if name in given:
             top, _, rest = name.partition(".")
             place = f"Tailrace({top}=…)" if not rest else f"Tailrace({top}=…{rest}=…)"
-            values[name] = Value(given[name], "code", place)
+            values[name] = Value(_checked(setting, given[name], place), "code", place)
         elif variable:  # an empty variable is not set
             read = setting.read(variable, setting.variable)
             values[name] = Value(read, "variable", setting.variable)
@@ -424,6 +424,14 @@ def read_settings(
         else:
             values[name] = Value(setting.default, "default", "default")
     return Settings(values)
+
+
+def _checked(setting: Setting, value: Any, place: str) -> Any:
+    """A value from code; a duration must be a `timedelta`, and only some may be None."""
+    is_none = value is None and setting.kind is MAYBE
+    if setting.kind in (DURATION, MAYBE) and not (is_none or isinstance(value, timedelta)):
+        raise CallerError(f"{place}: {value!r} is not a timedelta; pass timedelta(seconds=…).")
+    return value
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
