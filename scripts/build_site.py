@@ -32,7 +32,8 @@ PAGE = """<!doctype html>
 <link rel="stylesheet" href="{up}site.css">
 </head>
 <body>
-<nav aria-label="Pages"><h1><a href="{up}index.html">Tailrace</a></h1>{nav}</nav>
+<a class="to-pages" href="#pages">Tailrace: all pages</a>
+<nav id="pages" aria-label="Pages"><h1><a href="{up}index.html">Tailrace</a></h1>{nav}</nav>
 <main>{body}</main>
 </body>
 </html>

@@ -96,7 +96,8 @@ def draw_end(view: Json) -> Text:
     if "reason" in view:
         facts.append(str(view["reason"]))
     if usage:
-        facts.append(f"{usage.get('output_tokens', 0)} tokens")
+        count = usage.get("output_tokens", 0)
+        facts.append(f"{count} token" if count == 1 else f"{count} tokens")
     if usage.get("cost"):
         facts.append(f"${usage['cost']:.4f}")
     return Text.assemble((mark, style), " ", (" · ".join(facts), "dim"))

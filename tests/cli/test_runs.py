@@ -181,7 +181,7 @@ def test_a_run_is_replayed_exported_and_forked(folder: Path) -> None:
         open_items = tailrace("replay", run_id, "--url", url, "--at", "18", cwd=folder)
         assert open_items.stdout.splitlines()[-2:] == [
             "Yes, it is sunny at ",
-            "… weather in progress · 1 tokens",
+            "… weather in progress · 1 token",
         ]
         behind = tailrace("replay", run_id, "--url", url, "--at", "9999", cwd=folder)
         assert (behind.returncode, "is behind the last" in behind.stderr) == (2, True)

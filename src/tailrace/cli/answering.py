@@ -64,7 +64,7 @@ class Answering:
             await asyncio.sleep(APPROVAL_SECONDS)
             answer["approved"] = True
         elif request.kind == "approval":
-            self._screen.note("Press y to approve, n to deny; or answer in the browser.")
+            self._screen.note("Press y to approve, n to deny.")
             while (key := (await self._keys.get()).lower()) not in ("y", "n"):
                 pass
             answer["approved"] = key == "y"

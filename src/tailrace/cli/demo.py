@@ -114,7 +114,7 @@ class _Show:
         out = say_aside if self._as_json else say
         run = await self._app.start("assistant", self._question)
         events = f"{url}/runs/{run.id}/events"
-        out("Open the same run in a browser, or follow it from another terminal:")
+        out("See and answer the same run in a browser, or follow it from another terminal:")
         out(f"  {url}/#{run.thread_id}")
         out(f"  curl -N {events}")
         out("")
