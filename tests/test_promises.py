@@ -1,4 +1,4 @@
-"""Every test that tests/PROMISES.md names exists."""
+"""Every test that tests/PROMISES.md names exists, and the README says what it quotes."""
 
 from __future__ import annotations
 
@@ -23,5 +23,14 @@ def test_every_promise_has_a_test_that_exists() -> None:
     assert len(rows) > 40
     for row, tests in rows:
         named = re.findall(r"`(test_\w+)`", tests)
-        assert named or row in ("try", "fault"), row
+        assert named or row in ("try", "fault", "claim"), row
         assert set(named) <= known, f"{row}: {sorted(set(named) - known)}"
+
+
+def test_every_claim_is_in_the_words_of_the_readme() -> None:
+    claims = (TESTS / "PROMISES.md").read_text(encoding="utf-8").partition("## README\n")[2]
+    readme = " ".join((TESTS.parent / "README.md").read_text(encoding="utf-8").split())
+    rows = re.findall(r"^\| (?!---|claim)(.+?) \| `test_", claims, re.MULTILINE)
+    assert len(rows) > 20
+    for row in rows:
+        assert row in readme, row
