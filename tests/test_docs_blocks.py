@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -167,6 +167,24 @@ def printed(line: str, folder: Path, names: dict[str, str]) -> str:
     if file:
         (folder / file).write_text(done.stdout, encoding="utf-8")
     return done.stdout
+
+
+def test_the_programs_for_the_openai_sdk_run_with_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = blocks(ROOT / "docs" / "clients.md")
+    served = Served(tmp_path / "log.db")
+    names: dict[str, Any] = {}
+    try:
+        for block in page:
+            if (block.mark, block.language) == ("not run", "python"):
+                program = block.text.replace("http://localhost:8000", served.url)
+                exec(program.replace('model="weather"', 'model="assistant"'), names)
+        names["client"].close()
+    finally:
+        served.kill()
+    shown = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("response.completed") for line in shown) == 2
 
 
 # --- settings and JSON ---------------------------------------------------------------------------
