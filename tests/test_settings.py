@@ -6,7 +6,7 @@ import inspect
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -89,6 +89,13 @@ def test_the_first_place_with_a_value_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert app.settings.origin("lease") == "default"
     monkeypatch.setenv("TAILRACE_GRACE", "")
     assert seen() == (120, "file")
+
+
+def test_a_text_as_auth_is_refused_without_showing_it() -> None:
+    wrong: Any = {"auth": "tr_secret"}
+    with pytest.raises(CallerError, match=r"`auth` is of type str; pass ApiKeys") as refused:
+        Tailrace({}, **wrong)
+    assert "tr_secret" not in str(refused.value)
 
 
 def test_each_setting_works_in_the_file_and_as_a_variable() -> None:

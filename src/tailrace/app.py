@@ -27,6 +27,7 @@ from tailrace.extensions import (
     BusOpener,
     Opener,
     bus_opener,
+    check_auth,
     format_named,
     store_opener,
     with_formats,
@@ -105,6 +106,7 @@ class Tailrace:
         self._open_models()
         self._formats = with_formats(formats)
         self._store = store
+        check_auth(auth)
         self._auth = auth
         given: dict[str, Any] = {
             "worker": worker,

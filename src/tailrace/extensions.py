@@ -22,6 +22,13 @@ Opener = Callable[[], Awaitable[Store]]
 BusOpener = Callable[[], Awaitable[Bus]]
 
 
+def check_auth(auth: Any) -> None:
+    """Refuse what cannot find the sender of a request. It may be a key, so it is not shown."""
+    if auth is not None and not callable(auth):
+        what = f"`auth` is of type {type(auth).__name__}"
+        raise CallerError(f'{what}; pass ApiKeys("keys.json"), or a function of the request.')
+
+
 def store_opener(database: object, store: object, **options: Any) -> Opener:
     """A function that opens the store of an application.
 
