@@ -52,6 +52,7 @@ bench: $(VENV)/.dev $(VENV)/.project ## run the benchmarks; ARGS="…" are passe
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.dev $(VENV)/.project ## write what is generated (schema, TypeScript types, golden traces, reference), and the site in site/
+	@scripts/node-env clients/ts
 	$(BIN)/python -m tailrace.core.event_schema
 	$(BIN)/python scripts/generate_ts_types.py
 	$(BIN)/node clients/ts/node_modules/typescript/bin/tsc --project clients/ts/tsconfig.inspector.json
