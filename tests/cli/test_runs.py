@@ -271,7 +271,7 @@ def test_the_doctor_says_that_a_server_does_not_answer() -> None:
 
 def test_an_unknown_run_is_named(folder: Path) -> None:
     with served(folder, "weather:app") as (_, url):
-        assert "There are none yet." in tailrace("threads", "--url", url, cwd=folder).stderr
+        assert "Nothing yet." in tailrace("threads", "--url", url, cwd=folder).stderr
         for command in (["tail", "run_x"], ["export", "run_x"], ["fork", "run_x", "?"]):
             done = tailrace(*command, "--url", url, cwd=folder)
             assert done.returncode == 2

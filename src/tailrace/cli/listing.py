@@ -50,7 +50,7 @@ def _list(rows: list[dict[str, Any]], fields: tuple[str, ...], *, as_json: bool)
         for line in lines:
             typer.echo("\t".join(printable(line)))
         if not rows:
-            say_aside("There are none yet.")
+            say_aside("Nothing yet.")
         return
     from rich.console import Console
     from rich.table import Table
