@@ -444,6 +444,6 @@ async def test_an_incomplete_task_keeps_what_it_has(task: Task) -> None:
 
 
 async def test_a_task_without_a_worker_cannot_ask(task: Task) -> None:
-    with pytest.raises(RuntimeError, match="no worker"):
+    with pytest.raises(CallerError, match="no worker"):
         await task.ask("Which city?")
     task.cancel("Enough.")
