@@ -307,7 +307,7 @@ class _Alarm:
     def __init__(self, by: float, least: float) -> None:
         self.by = by
         """When the block is cancelled, in the event loop's time; inf: not now."""
-        self._least = least
+        self._least = max(least, 0.01)  # not to look all the time
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle | None = None
 
