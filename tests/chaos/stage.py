@@ -113,7 +113,8 @@ class Place:
     def _from_file(self, run_id: str) -> list[Row]:
         with closing(sqlite3.connect(self.url, timeout=60)) as db:
             found = db.execute(
-                "select first_seq, last_seq, epoch, public, unpacked from batches"
+                "select first_seq, last_seq, epoch, public, unpacked from"
+                " (select * from batches union all select * from fresh)"
                 " where run_id = ? order by first_seq",
                 (run_id,),
             )
