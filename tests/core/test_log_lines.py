@@ -38,6 +38,8 @@ def test_rows_of_either_kind_are_joined(cut: int) -> None:
             assert joined_frames(rows) == as_frames().raw
     one_by_one = [as_lines([one], FIRST + n) for n, one in enumerate(EVENTS)]
     assert joined_frames(one_by_one) == as_frames().raw
+    later = Lines(LAST + 1, LAST + 1, EPOCH + 1, b"{}")
+    assert joined_frames([*one_by_one, later]).endswith(b"id: 4-1031\ndata: {}\n\n")
 
 
 @pytest.mark.parametrize("make", [as_lines, as_frames])

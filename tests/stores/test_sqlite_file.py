@@ -143,17 +143,23 @@ async def test_small_rows_of_many_runs_are_swept_together(
     await again.close()
 
 
-async def test_the_rows_of_an_ended_run_are_compressed_once(store: SqliteLog, path: Path) -> None:
+async def test_large_rows_and_those_of_an_ended_run_are_compressed_once(
+    store: SqliteLog, path: Path
+) -> None:
     await created(store, "r")
     await written(store, batch("r", 2, 500))
     size = "select sum(length(public)), count(*), count(unpacked) from batches"
     before = execute(path, size)[0][0]
     await store.repack("r")
-    assert execute(path, size)[0][2] == 0  # it goes on
-    await written(store, batch("r", 502, 500, ended=True))
+    assert execute(path, size)[0][2] == 0  # it goes on, and more rows can be joined
+    await written(store, batch("r", 502, 500, text="x" * 100))
+    await store.repack("r")
+    assert execute(path, size)[0][1:] == (1, 1)
+    await written(store, batch("r", 1_002, 500, ended=True))
     await store.repack("r")
     after, rows, packed = execute(path, size)[0]
-    assert (rows, packed) == (1, 1)
+    assert (rows, packed) == (2, 2)
+    assert await numbers(store, "r") == list(range(1, 1_502))
     assert after < before / 5
     assert await store._reader.call(lambda db: plan(db, "r")) == []
 

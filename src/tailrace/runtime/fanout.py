@@ -19,7 +19,7 @@ from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import Lines, merged
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader
 from tailrace.runtime.offload import BuildCache, LogRead, Parts
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
@@ -271,7 +271,7 @@ class Stream:
                 self._held = found
                 frames = found.frames.get(wire.name)
                 if frames is None:
-                    frames = b"".join([wire.frames(lines) for lines in found])
+                    frames = b"".join([wire.frames(lines) for lines in merged(found)])
                     found.frames[wire.name] = frames
                 return FrameRange(found[0].first_seq, found[-1].last_seq, frames)
         if not self._fetched:

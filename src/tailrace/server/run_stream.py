@@ -22,9 +22,9 @@ from tailrace.wire.base import (
     Encoder,
     Format,
     Frame,
-    OpensInPieces,
     ReportsGaps,
     opened,
+    opens_in_pieces,
     spread_retry,
 )
 
@@ -189,7 +189,7 @@ class RunStream:
 
     def _encoded(self, look: Look, reason: str | None) -> Parts:
         wire, state = self.wire, look.state
-        if not isinstance(wire, OpensInPieces):
+        if not opens_in_pieces(wire):
             return Parts(self._open(look, reason)[1])
         gap = b"" if reason is None else wire.gap(state, look.epoch, reason)
         return Parts((gap, *wire.opening(state, look.epoch)))

@@ -308,7 +308,8 @@ class SseResponse(Connection):
             while more:
                 more = chunk is not None and not source.over
                 if chunk is not None and len(chunk) > PIECE_BYTES:
-                    for piece in cut((chunk,)):
+                    # Larger than other pieces: clients at the same event share the chunk.
+                    for piece in cut((chunk,), PIECE_BYTES):
                         await self._write(send, piece, more=True)
                     chunk = None
                 if chunk or not more:

@@ -2,9 +2,9 @@
 
 A flush writes one row per run, because a row costs the same with one event or a hundred. Events and
 private parts are JSON lines. Rows that are joined later hold frames of the native stream instead
-(`tailrace.core.log_lines`). When a run has ended its rows are also compressed with zstd: events
-repeat the same names, so they shrink to a twentieth, and unpacking costs less than reading the
-pages that are saved.
+(`tailrace.core.log_lines`). Large joined rows, and all rows of an ended run, are also compressed
+with zstd: events repeat the same names, so they shrink to a twentieth, and unpacking costs less
+than reading the pages that are saved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READ_BYTES = PIECE_BYTES
 EVENTS_AT_ONCE = 10_000
 """Most events that `basis` returns."""
 
-JOINED_BYTES = 256 * 1024
+JOINED_BYTES = 192 * 1024
 """Size of joined rows: few rows for a replay, little to skip for a cursor inside a row."""
 
 SNAPSHOT_EVENTS = 4096
@@ -35,6 +35,9 @@ together may be larger than the log, and so few events are folded quickly."""
 
 ZSTD_LEVEL = 1
 """Higher levels take up to ten times as long, and save nothing on events."""
+
+PACKED_BYTES = 64 * 1024
+"""A joined row of this size is compressed while its run goes on. Smaller rows are joined again."""
 
 LONE_BYTES = 4096
 """A row without neighbours to join is compressed from this size on: a page of the database."""
@@ -136,7 +139,7 @@ def row_of(
 
 
 def joined(rows: list[Row], *, ended: bool) -> Row:
-    """Adjacent rows as one, compressed if the run has ended.
+    """Adjacent rows as one, compressed if it is large or the run has ended.
 
     Verifies them: damaged bytes must not get a valid checksum.
     """
@@ -146,7 +149,7 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
     frames = joined_frames(row.lines() for row in rows)
     privates = [line for row in rows for line in row.privates()]
     whole = _row(first.run_id, first.first_seq, first.epoch, frames, privates)
-    return _packed(whole) if ended else whole
+    return _packed(whole) if ended or len(frames) >= PACKED_BYTES else whole
 
 
 def gathered(rows: list[Row]) -> Row:

@@ -212,6 +212,11 @@ class FramesLines(Format, Protocol):
         """The frames that `at(State()).encode` returns for these events, joined."""
 
 
+def opens_in_pieces(wire: Format) -> TypeGuard[OpensInPieces]:
+    """Whether a format opens in pieces. `isinstance` costs more than a small opening."""
+    return hasattr(wire, "opening")
+
+
 def frames_lines(wire: Format) -> TypeGuard[FramesLines]:
     """Whether a format sends the log's own bytes; asked for each piece of a replay."""
     return hasattr(wire, "frames")
