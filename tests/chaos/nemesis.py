@@ -30,7 +30,7 @@ RUNS_AT_ONCE = 6
 
 @dataclass
 class Chaos(Stage):
-    """Two servers, two workers, their subscribers, and somebody who wants them dead."""
+    """Servers, workers, their subscribers, and somebody who wants them dead."""
 
     servers_work: bool = True
     pace: float = 0.12

@@ -322,7 +322,7 @@ async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
     async def agent(task: Task) -> None:
         task.notice("Here.")
         await task.drain()
-        if len(starts) < 8:
+        if len(starts) < 20:
             starts.append(task.task_id)
             await asyncio.sleep(3600)
 
@@ -330,7 +330,7 @@ async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
     agents: dict[str, AgentFunction] = {"a": restartable(agent)}
     async with process(SqliteLog(tmp_path / "log.db"), agents, worker=False) as server:
         run_id = await server.start("a", "?")
-        for number in range(8):
+        for number in range(20):
             async with process(SqliteLog(tmp_path / "log.db"), agents, str(number)):
                 await until(lambda wanted=number + 1: len(starts) == wanted)  # type: ignore[misc]
         async with process(SqliteLog(tmp_path / "log.db"), agents, "last"):

@@ -47,7 +47,7 @@ _FREE = (
     "select number from runs where ended_at is null and parked <> 1 and worker is null"  # noqa: S608
     f" and owner = :owner and {_WAITS} order by number limit :limit"
 )
-# Leases of this boot and of others: three ranges of the index. `<>` would read all of it.
+# Leases of this boot and of others: ranges of the index. `<>` would read all of it.
 _LOST = tuple(
     "select owner, number from runs where ended_at is null and parked <> 1"  # noqa: S608
     f" and worker is not null and {ended} and {_WAITS} limit {LOST_AT_ONCE}"
@@ -55,6 +55,7 @@ _LOST = tuple(
         "lease_boot = :boot and look_at <= :now and lease_until <= :now",
         "lease_boot < :boot",
         "lease_boot > :boot",
+        "lease_boot is null",
     )
 )
 
