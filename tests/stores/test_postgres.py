@@ -28,7 +28,7 @@ from tailrace.core.errors import (
     StorageError,
 )
 from tailrace.core.events import Notice, TaskCreated, recorded
-from tailrace.ports import Batch, NewRun, RunInfo, Store
+from tailrace.ports import Batch, NewRun, RunInfo, Store, Trimmed
 from tailrace.stores.postgres.pool import _prepare, split_url
 from tailrace.stores.postgres.schema import MIGRATIONS, in_schema, migrate
 from tailrace.stores.postgres.sql import CLAIM
@@ -811,3 +811,73 @@ async def test_a_failing_statement_is_a_storage_error(store: PostgresStore, outs
     await outsider.execute("drop table letters")
     with pytest.raises(StorageError, match="reports an error"):
         await store.post("r", "cancel", b"")
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+
+async def test_ended_runs_move_into_a_partition_that_retention_drops(
+    store: PostgresStore, other: PostgresStore, outsider: Any
+) -> None:
+    partitions = (
+        "select tablename from pg_tables where schemaname = current_schema"
+        " and tablename ~ '^batches_[0-9]' order by 1"
+    )
+    day = "2026-01-0"
+    for n, ended in enumerate((1, 1, 2, 3)):
+        await made(store, new(f"r{n}", f"t{n}"))
+        await store.append([batch(f"r{n}", 2, 3, privates=[b"{}"] * 3, ended=True)])
+        await outsider.execute(
+            f"update runs set ended_at = '{day}{ended} 23:59Z' where run_id = $1", f"r{n}"
+        )
+    await made(store, new("alive", "t"))
+    for run in ("r0", "r1", "r2", "alive"):
+        before = await whole(store, run)
+        await store.repack(run)
+        await store.repack(run)
+        assert await whole(other, run) == before
+        assert len(await store.read_private(run)) == (0 if run == "alive" else 3)
+    names = [name for (name,) in await outsider.fetch(partitions)]
+    assert names == ["batches_20260101", "batches_20260102"]
+    storage = "select attstorage from pg_attribute where attrelid = $1::regclass and attname = $2"
+    for column in ("public", "private"):
+        assert await outsider.fetchval(storage, names[0], column) == b"e"
+    live = "select distinct run_id from batches_live order by 1"
+    assert [name for (name,) in await outsider.fetch(live)] == ["alive", "r3"]
+    # A retry whose answer was lost finds its events in the partition.
+    again = batch("r0", 2, 3, privates=[b"{}"] * 3, ended=True)
+    assert await store.append([again]) == [None]
+    basis = await store.basis("r0")
+    assert basis is not None
+    assert (len(basis.events), basis.epoch) == (4, 1)
+
+    expired = await store.expired(full_for=60, snapshot_for=1e12)
+    assert expired == (["r0", "r1", "r2", "r3"], [])
+    await store.trim("r0", b"state")
+    with pytest.raises(Trimmed):
+        await store.read("r0", 0)
+    await store.expired(full_for=60, snapshot_for=1e12)
+    assert len(await outsider.fetch(partitions)) == 2  # r1 needs it
+    assert len(await whole(store, "r1")) == 4
+    await store.trim("r1", b"state")
+    await store.expired(full_for=60, snapshot_for=1e12)
+    assert [name for (name,) in await outsider.fetch(partitions)] == ["batches_20260102"]
+    with pytest.raises(Trimmed):
+        await store.read("r1", 0)
+    snapshot = await store.snapshot("r1")
+    assert snapshot is not None
+    assert snapshot.state == b"state"
+    assert await store.delete("r1")
+    # A run that a person deletes is gone at once; retention leaves its rows to the drop.
+    await made(store, new("r4", "t4"))
+    await store.append([batch("r4", 2, ended=True)])
+    await outsider.execute(f"update runs set ended_at = '{day}2 12:00Z' where run_id = 'r4'")
+    await store.repack("r4")
+    assert await other.delete("r4")
+    count = "select count(*) from batches_20260102 where run_id = $1"
+    assert await outsider.fetchval(count, "r4") == 0
+    assert (await store.expired(full_for=60, snapshot_for=60))[1] == ["r0", "r2", "r3"]
+    assert await store.delete("r2")
+    assert await outsider.fetchval(count, "r2") > 0
+    await store.expired(full_for=60, snapshot_for=60)
+    assert await outsider.fetch(partitions) == []

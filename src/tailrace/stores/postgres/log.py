@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ from tailrace.ports import FORGET_SECONDS, Basis, Batch, Head, NewRun, RunInfo, 
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.pool import PostgresPool
 from tailrace.stores.postgres.replica import Replica
+from tailrace.stores.postgres.schema import lock_number
 from tailrace.stores.postgres.statements import Statements
 from tailrace.stores.rows import (
     EVENTS_AT_ONCE,
@@ -53,6 +56,10 @@ class PostgresLog(Statements):
     def __init__(self, pool: PostgresPool, schema: str, replica: Replica | None = None) -> None:
         super().__init__(pool, schema)
         self._replica = replica
+        self._days: set[date] = set()
+        """Days whose partition was there."""
+        self._ending: set[date] = set()
+        """Days whose partition retention will drop."""
         # On two connections the second of two appends could arrive first and be refused. One append
         # at a time costs nothing: the process's pipeline waits for each group anyway.
         self._append_turn = asyncio.Lock()
@@ -160,9 +167,7 @@ class PostgresLog(Statements):
             return SeqConflict(f"Unknown run {batch.run_id}.")
 
         async def work(db: Any, _: bool) -> Any:
-            return await db.fetch(
-                self._sql(sql.OVERLAP), batch.run_id, batch.first_seq, batch.last_seq
-            )
+            return await self._rows(db, sql.OVERLAP, batch.run_id, batch.first_seq, batch.last_seq)
 
         there: list[tuple[bytes, bytes, int]] = []
         for found in await self._pool.run(work):
@@ -189,7 +194,7 @@ class PostgresLog(Statements):
         """Events after `after`, not decoded."""
         after = min(after, _HUGE)
         rows = await self._history(
-            run_id, lambda db: db.fetch(self._sql(sql.READ), run_id, after, limit, READ_BYTES)
+            run_id, lambda db: self._rows(db, sql.READ, run_id, after, limit, READ_BYTES)
         )
         if not rows or rows[0]["first_seq"] > after + 1:
             found = await self.info(run_id)
@@ -200,7 +205,7 @@ class PostgresLog(Statements):
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
         rows = await self._history(
-            run_id, lambda db: db.fetch(self._sql(sql.READ_PRIVATE), run_id, min(after, _HUGE))
+            run_id, lambda db: self._rows(db, sql.READ_PRIVATE, run_id, min(after, _HUGE))
         )
         for first_seq, private, checksum, _ in rows:
             verify(run_id, first_seq, private, checksum)
@@ -220,6 +225,16 @@ class PostgresLog(Statements):
                 if found is not None:
                     return found[0]
         return await self._pool.run(lambda db, _: work(db))
+
+    async def _rows(self, db: Any, statement: str, run_id: str, *values: Any) -> list[Any]:
+        """What a statement finds in the rows of a run, which may be in a partition."""
+        rows: list[Any] = await db.fetch(self._sql(statement), run_id, *values)
+        if not rows:
+            day = await db.fetchval(self._sql(sql.ARCHIVED), run_id)
+            if day is not None:
+                with suppress(self._pool.missing):  # dropped after a trim
+                    rows = await db.fetch(self._sql(sql.on_day(statement, day)), run_id, *values)
+        return rows
 
     async def _info_on(self, run_id: str, db: Any) -> RunInfo | None:
         row = await db.fetchrow(self._sql(sql.RUN), run_id)
@@ -311,8 +326,9 @@ class PostgresLog(Statements):
                 if seen < info.trimmed_to:
                     raise trimmed(run_id, info.trimmed_to)
                 limit = min(last - seen, EVENTS_AT_ONCE)
-                rows = await db.fetch(self._sql(sql.READ), run_id, seen, limit, READ_BYTES)
-            epoch = await db.fetchval(self._sql(sql.EPOCH), run_id, last)
+                rows = await self._rows(db, sql.READ, run_id, seen, limit, READ_BYTES)
+            epochs = await self._rows(db, sql.EPOCH, run_id, last)
+            epoch = epochs[0][0] if epochs else None
             return info, Snapshot(*state) if state is not None else None, rows, epoch
 
         found = await self._history(run_id, work)
@@ -324,12 +340,20 @@ class PostgresLog(Statements):
         return Basis(info, state, await _decoded(lines), epoch)
 
     async def repack(self, run_id: str) -> None:
-        """Join a run's rows; rows of different epochs stay separate."""
+        """Join a run's rows; rows of different epochs stay separate.
+
+        The rows of an ended run move into the partition of the day on which it ended.
+        """
+
+        for (day,) in await self._fetch(sql.DAY, run_id):
+            await self._make_partition(day)
 
         async def work(db: Any) -> None:
             run = await db.fetchrow(self._sql(sql.JOIN_TURN), run_id)
             if run is None or not run["ours"]:
                 return
+            day = None if run["stays"] or run["day"] not in self._days else run["day"]
+            put = self._sql(sql.PUT_BATCH if day is None else sql.on_day(sql.PUT_BATCH, day))
             await db.execute(self._sql(sql.THIN_SNAPSHOTS), run_id, SNAPSHOT_EVENTS)
             sizes = await db.fetch(self._sql(sql.SIZES), run_id)
             for first, last in packs(sizes, ended=run["ended"]):
@@ -337,9 +361,26 @@ class PostgresLog(Statements):
                 rows = sorted(Row(run_id, *row) for row in found)
                 # In a thread: compressing takes milliseconds.
                 row = await asyncio.to_thread(joined, rows, ended=run["ended"])
-                await db.execute(self._sql(sql.PUT_BATCH), *row)
+                await db.execute(put, *row, day)
+            if day is not None:
+                for row in await db.fetch(self._sql(sql.TAKE_BATCHES), run_id, 0, _HUGE):
+                    await db.execute(put, run_id, *row, day)
+                await db.execute(self._sql(sql.MARK_ARCHIVED), run_id, day)
 
         await self._transaction(work)
+
+    async def _make_partition(self, day: date) -> None:
+        """Make the partition of a day, if there is none. Of several processes one makes it."""
+        if day in self._days:
+            return
+
+        async def work(db: Any) -> None:
+            await db.execute("select pg_advisory_xact_lock($1)", lock_number(self._schema))
+            made = sql.MAKE_PARTITION.format(name=f"{day:%Y%m%d}", day=day)
+            await db.execute(self._sql(made))
+
+        await self._transaction(work)
+        self._days.add(day)
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Replace the events of an ended run by its final snapshot."""
@@ -366,10 +407,14 @@ class PostgresLog(Statements):
         async def work(db: Any) -> None:
             # The run's row first: an append that waits for it finds no run and leaves no row.
             nonlocal found
-            if await db.fetchval(self._sql(sql.DELETE_RUN), run_id) is not None:
+            run = await db.fetchrow(self._sql(sql.DELETE_RUN), run_id)
+            if run is not None:
                 found = True
                 for statement in sql.FORGET:
                     await db.execute(self._sql(statement), run_id)
+                if run["archived"] is not None and run["archived"] not in self._ending:
+                    # By the parent: the partition may have been dropped after a trim.
+                    await db.execute(self._sql(sql.DELETE_ARCHIVED), run_id, run["archived"])
                 used = await db.fetch(self._sql(sql.END_USES), run_id)
                 if used:
                     sha256s = [sha256 for (sha256,) in used]
@@ -388,7 +433,21 @@ class PostgresLog(Statements):
         to_forget = await self._fetch(sql.TO_FORGET, forget_after, EXPIRED_AT_ONCE)
         to_delete = await self._fetch(sql.TO_DELETE, snapshot_for, EXPIRED_AT_ONCE)
         gone = dict.fromkeys(run_id for (run_id,) in to_forget + to_delete)
+        await self._drop_partitions(min(full_for, snapshot_for), snapshot_for)
         return [run_id for (run_id,) in to_trim], list(gone)
+
+    async def _drop_partitions(self, events_for: float, runs_for: float) -> None:
+        """Drop the partitions of days whose runs are all trimmed or deleted."""
+        now = datetime.now(UTC)
+        self._ending = set()
+        for (name,) in await self._fetch(sql.PARTITIONS, self._schema):
+            day = datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC)
+            age = (now - day).total_seconds() - 86400
+            if age > runs_for:
+                self._ending.add(day.date())
+            if age > events_for and not (await self._fetch(sql.IN_USE, day.date()))[0][0]:
+                self._days.discard(day.date())
+                await self._fetch(f"drop table if exists @{name}")
 
 
 def _info(row: Any) -> RunInfo:

@@ -83,6 +83,7 @@ class PostgresPool:
         )
         self._lost_race = (pg.TransactionRollbackError, pg.InvalidCachedStatementError)
         self.taken = pg.UniqueViolationError
+        self.missing = pg.UndefinedTableError
 
     async def open(self, first: Callable[[Any], Awaitable[None]]) -> None:
         """Connect and run `first`. Fails at once if there is no server."""

@@ -178,7 +178,20 @@ create index runs_lost on @runs (look_at)
     where ended_at is null and parked <> 1 and worker is not null;
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
+# The rows of an ended run move into the partition of the day on which it ended, when they are
+# joined, so that retention can drop the partition. The rows of other runs are in the partition
+# `batches_live`. Statements name the partition that they need. `archived` is the day of a run whose
+# rows have moved.
+ELEVENTH = """
+alter table @batches rename to batches_live;
+alter index @batches_in_order rename to batches_live_in_order;
+alter table @batches_live add column ended_on date check (ended_on is null);
+create table @batches (like @batches_live including storage) partition by list (ended_on);
+alter table @batches attach partition @batches_live for values in (null);
+alter table @runs add column archived date;
+"""
+
+MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH)
 
 
 def in_schema(statement: str, schema: str) -> str:
@@ -202,7 +215,7 @@ async def migrate(db: Any, schema: str, migrations: tuple[str, ...] = MIGRATIONS
         return
     async with db.transaction():
         # `create … if not exists` does not help: two processes can both find nothing.
-        await db.execute("select pg_advisory_xact_lock($1)", _lock_number(schema))
+        await db.execute("select pg_advisory_xact_lock($1)", lock_number(schema))
         found = await _version(db, schema)
         if found > newest:
             raise StorageError(
@@ -234,6 +247,6 @@ async def _version(db: Any, schema: str) -> int:
     return version
 
 
-def _lock_number(schema: str) -> int:
+def lock_number(schema: str) -> int:
     """The advisory lock of this schema's migrations."""
     return 0x7461696C << 32 | zlib.crc32(schema.encode())

@@ -5,6 +5,8 @@ statement sees what was committed when it began, and the current version of rows
 A decision that needs other tables after a wait is therefore a second statement.
 """
 
+from datetime import date
+
 from tailrace.core.codec import PROTOCOL
 
 INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, last_seq, epoch,
@@ -29,7 +31,7 @@ with thread as (
     select $1, $2, $3, $4, last_ordinal, $5, $6, $7, 1, $12, $13, $14, $15 from thread
     returning {INFO}
 ), first_event as (
-    insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+    insert into @batches_live (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
                           private_checksum)
     select run_id, 1, 1, epoch, $8::bytea, $9::bytea, $10::bigint, $11::bigint from run
 )
@@ -63,7 +65,7 @@ with given as materialized (
         lease_until = case when not f.ended then r.lease_until end
     from fitting as f where r.run_id = f.run_id
 ), written as (
-    insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+    insert into @batches_live (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
                           private_checksum)
     select run_id, first_seq, last_seq, epoch, public, private, public_checksum, private_checksum
     from fitting
@@ -78,10 +80,10 @@ from locked left join fitting using (run_id)
 # $1 run_id, $2 first, $3 last: the rows that hold these events.
 OVERLAP = """
 select first_seq, last_seq, epoch, public, private, public_checksum, private_checksum, unpacked
-from @batches
+from @batches_live
 where run_id = $1 and last_seq >= $2 and first_seq <= $3
     and first_seq >= coalesce(
-        (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2), 0)
+        (select max(first_seq) from @batches_live where run_id = $1 and first_seq <= $2), 0)
 order by first_seq
 """
 
@@ -93,16 +95,16 @@ from (
     select first_seq, last_seq, epoch, public, public_checksum, unpacked,
         sum(coalesce(unpacked, length(public))) over (order by first_seq)
             - coalesce(unpacked, length(public)) as before
-    from @batches
+    from @batches_live
     where run_id = $1 and last_seq > $2 and first_seq <= $2 + $3
         and first_seq >= coalesce(
-            (select max(first_seq) from @batches where run_id = $1 and first_seq <= $2 + 1), 0)
+            (select max(first_seq) from @batches_live where run_id = $1 and first_seq <= $2 + 1), 0)
 ) as found
 where before < $4 order by first_seq
 """
 
 READ_PRIVATE = """
-select first_seq, private, private_checksum, unpacked from @batches
+select first_seq, private, private_checksum, unpacked from @batches_live
 where run_id = $1 and last_seq > $2 and private is not null order by first_seq
 """
 
@@ -163,7 +165,7 @@ order by seq desc limit 1
 
 # $1 run_id, $2 the event whose epoch is wanted
 EPOCH = """
-select epoch from @batches where run_id = $1 and first_seq <= $2 and last_seq >= $2
+select epoch from @batches_live where run_id = $1 and first_seq <= $2 and last_seq >= $2
 order by first_seq desc limit 1
 """
 
@@ -175,26 +177,59 @@ select last_seq, ended_at is not null as ended from @runs where run_id = $1 for 
 # Taken before the rows of a run are joined. Appends need not wait: stored events never change. A
 # trim and a delete wait. Only one process joins the rows of a run at a time.
 JOIN_TURN = """
-select ended_at is not null as ended, pg_try_advisory_xact_lock(hashtextextended($1, 0)) as ours
+select ended_at is not null as ended, pg_try_advisory_xact_lock(hashtextextended($1, 0)) as ours,
+    (ended_at at time zone 'UTC')::date as day, archived is not null or forget as stays
 from @runs where run_id = $1 for key share
+"""
+
+# The partition of a run's rows; null while they are in `batches_live`, and after a trim.
+ARCHIVED = "select archived from @runs where run_id = $1 and trimmed_to = 0"
+
+MARK_ARCHIVED = "update @runs set archived = $2 where run_id = $1"
+
+# $1 run_id: the day whose partition its rows can move to.
+DAY = """
+select (ended_at at time zone 'UTC')::date as day from @runs
+where run_id = $1 and ended_at is not null and archived is null and not forget
+"""
+
+MAKE_PARTITION = """
+create table if not exists @batches_{name} partition of @batches for values in ('{day}')
+    with (toast_tuple_target = 8160);
+create unique index if not exists batches_{name}_in_order on @batches_{name} (run_id, first_seq);
+"""
+
+# $1 schema
+PARTITIONS = """
+select tablename from pg_tables where schemaname = $1 and tablename ~ '^batches_[0-9]{8}$'
+order by tablename
+"""
+
+DELETE_ARCHIVED = "delete from @batches where run_id = $1 and ended_on = $2"
+
+# $1 day: whether a run that ended on this day has its events.
+IN_USE = """
+select exists (
+    select from @runs where trimmed_to = 0 and ended_at >= $1::date::timestamp at time zone 'UTC'
+        and ended_at < ($1::date + 1)::timestamp at time zone 'UTC')
 """
 
 SIZES = """
 select first_seq, epoch,
     case when unpacked is null then length(public) + coalesce(length(private), 0) end as size
-from @batches where run_id = $1 order by first_seq
+from @batches_live where run_id = $1 order by first_seq
 """
 
 # $1 run_id, $2 first_seq of the first row, $3 of the last
 TAKE_BATCHES = """
-delete from @batches where run_id = $1 and first_seq between $2 and $3
+delete from @batches_live where run_id = $1 and first_seq between $2 and $3
 returning first_seq, last_seq, epoch, public, private, public_checksum, private_checksum, unpacked
 """
 
 PUT_BATCH = """
-insert into @batches (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
-                      private_checksum, unpacked)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+insert into @batches_live (run_id, first_seq, last_seq, epoch, public, private, public_checksum,
+                           private_checksum, unpacked, ended_on)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 """
 
 # $1 run_id, $2 of how many events to keep only the last snapshot
@@ -205,13 +240,13 @@ delete from @snapshots as s where run_id = $1 and exists (
 """
 
 FORGET = (
-    "delete from @batches where run_id = $1",
+    "delete from @batches_live where run_id = $1",
     "delete from @snapshots where run_id = $1",
     "delete from @letters where run_id = $1",
 )
 PUT_SNAPSHOT = "insert into @snapshots (run_id, seq, state) values ($1, $2, $3)"
 MARK_TRIMMED = "update @runs set trimmed_to = last_seq where run_id = $1"
-DELETE_RUN = "delete from @runs where run_id = $1 returning run_id"
+DELETE_RUN = "delete from @runs where run_id = $1 returning archived"
 
 # $1 seconds after which to trim, $2 after which to delete, $3 limit. `statement_timestamp` is
 # constant, so the index can be used. The cap keeps "for ever" within the range of an interval.
@@ -479,3 +514,8 @@ select data, mime_type from @blobs where sha256 = $1 and ($2::text is null or ex
     where u.sha256 = $1 and coalesce(r.owner, '') = $2
 ))
 """
+
+
+def on_day(statement: str, day: date) -> str:
+    """The statement for the partition of a day."""
+    return statement.replace("@batches_live", f"@batches_{day:%Y%m%d}")
