@@ -44,6 +44,14 @@ def test_an_event_comes_back_as_it_went() -> None:
     assert event.type == "task.notice"
 
 
+def test_items_and_blocks_have_their_type_as_events_have() -> None:
+    text = it.Text(text="Hi")
+    done = ev.TextDone(task_id="run_1", item_id="i", output_index=0, block_index=0, item=text)
+    assert (done.type, done.item.type) == ("task.text.done", "text")
+    assert it.ToolResult(id="r", call_id="c").type == "tool_result"
+    assert it.Usage().type == ""
+
+
 def test_defaults_stay_off_the_wire() -> None:
     event = ev.TextDone(
         task_id="t", item_id="i", output_index=0, block_index=0, item=it.Text(text="")

@@ -34,11 +34,6 @@ class Event(Fact, frozen=True, kw_only=True, tag_field="type"):
     task_id: str
     sequence_number: int = 0
 
-    @property
-    def type(self) -> str:
-        """The type on the wire, such as `task.text.delta`."""
-        return str(self.__struct_config__.tag)
-
 
 # --- the life of a task ------------------------------------------------------------------------
 

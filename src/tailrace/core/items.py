@@ -19,6 +19,11 @@ import msgspec
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of every value of the protocol: immutable, and JSON leaves defaults out."""
 
+    @property
+    def type(self) -> str:
+        """The type on the wire, such as `task.text.delta` or `tool_result`; "" for no type."""
+        return str(self.__struct_config__.tag or "")
+
 
 @cache
 def _words(cls: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
