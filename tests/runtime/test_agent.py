@@ -263,6 +263,21 @@ async def test_cost_is_limited(tmp_path: Path) -> None:
     assert types(result).count("tool_call") == 2
 
 
+async def test_a_limit_on_cost_that_cannot_count_is_shown_once(tmp_path: Path) -> None:
+    class Unpriced(Scripted):
+        def cost(self, usage: Any) -> None:
+            return None
+
+    model = Unpriced([call("get_weather", city="P")], [say("Sunny.")], name="m1")
+    agent = Agent("a", model=model, tools=[get_weather], limits=Limits(cost=0.5))
+    app = Tailrace([agent], database=tmp_path / "log.db")
+    async with app.running(), asyncio.timeout(120):
+        run = await app.start("a", "?")
+        notices = [e.message async for e in run.events() if isinstance(e, ev.Notice)]
+    [notice] = notices
+    assert notice.startswith("max_cost=0.5 cannot be counted: the price of m1 is unknown.")
+
+
 async def test_time_is_limited_and_the_running_tool_gets_a_result(tmp_path: Path) -> None:
     @tool
     async def forever() -> str:

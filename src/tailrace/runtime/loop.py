@@ -61,6 +61,7 @@ class Loop:
         usage = task.node.usage
         self._turns = usage.calls if usage is not None and self._is_resumed else 0
         self._mistakes = 0
+        self._is_price_checked = self._is_resumed
         self._correction: str | None = None
         """Why the last structured output was refused."""
         self._clock: asyncio.Timeout | None = None
@@ -220,8 +221,25 @@ class Loop:
                 drain=task.emitter.pace,
                 emit_output=False,
             )
+        self._check_price()
         made = [node for index, node in sorted(task.node.items.items()) if index >= first]
         return self._read(outcome, [node for node in made if not node.superseded])
+
+    def _check_price(self) -> None:
+        """Show, once, that a limit on cost cannot count the calls of this model."""
+        usage = self.task.node.usage
+        limited = next(
+            (one.limits.cost for one in self.loops() if one.limits.cost is not None), None
+        )
+        if limited is None or self._is_price_checked or usage is None:
+            return
+        self._is_price_checked = True
+        if "cost" not in usage.fields:
+            self.task.notice(
+                f"{named('cost', limited)} cannot be counted: the price of {self.agent.model.name} "
+                "is unknown. Pass `prices` to `open_model`.",
+                {"code": "price_unknown"},
+            )
 
     def _reached(self) -> str | None:
         """The limit of this agent, or of an agent above it, that forbids another model call."""

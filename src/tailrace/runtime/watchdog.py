@@ -51,16 +51,15 @@ class Watchdog:
     def _watch(self) -> None:
         pause = min(BLOCKED_SECONDS, self._every)
         while not self._stopping.wait(pause):
-            answered = threading.Event()
+            answered, begun = threading.Event(), time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(answered.set)
             except RuntimeError:  # the loop is closed
                 return
             if not answered.wait(pause):
-                self._blocked(answered)
+                self._blocked(answered, begun)
 
-    def _blocked(self, answered: threading.Event) -> None:
-        begun = time.monotonic()
+    def _blocked(self, answered: threading.Event, begun: float) -> None:
         # Read from another thread: the task may change between the two lines, so this is a guess.
         name = self._agent_of(asyncio.current_task(self._loop))
         logger.warning(
