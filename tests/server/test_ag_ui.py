@@ -49,10 +49,15 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         model=Scripted([call("send_mail", to="ada")], [say("Done.")]),
         tools=[send_mail],
     )
+    postman = Agent(
+        "postman",
+        model=Scripted([call("send_mail", to="ada"), call("send_mail", to="bob")], [say("Both.")]),
+        tools=[send_mail],
+    )
     picker = Agent(
         "picker", model=Scripted([call("pick_colour", of="hats")], [say("A fine colour.")])
     )
-    app = Tailrace([weather, mailer, picker, parrot, sees], tmp_path / "x.db")
+    app = Tailrace([weather, mailer, postman, picker, parrot, sees], tmp_path / "x.db")
     async with app.running():
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
@@ -124,6 +129,21 @@ async def test_an_interrupt_is_answered_by_the_next_request(
     [result] = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
     assert output in result["content"].lower()
     assert texts(events) == "Done."
+
+
+async def test_interrupts_may_be_answered_one_after_the_other_and_again(
+    client: httpx.AsyncClient,
+) -> None:
+    paused = await run(client, "postman", runId="r1", messages=[user("Write to both")])
+    first, second = (
+        {"interruptId": one["id"], "status": "resolved", "payload": True}
+        for one in paused[-1]["outcome"]["interrupts"]
+    )
+    for _ in range(2):
+        left = await run(client, "postman", runId="r2", resume=[first])
+        [interrupt] = left[-1]["outcome"]["interrupts"]
+        assert interrupt["id"] == second["interruptId"]
+    assert texts(await run(client, "postman", runId="r3", resume=[second])) == "Both."
 
 
 async def test_a_tool_of_the_client_is_announced_and_its_output_continues(

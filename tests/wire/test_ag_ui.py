@@ -175,7 +175,8 @@ def test_a_client_that_has_answered_is_not_over_until_the_run_goes_on() -> None:
     for one in recorded[:place]:
         state.absorb(one.event)
     assert FORMAT.at(state).over
-    encoder = FORMAT.answered(state)
+    asked = [request.id for task in state.tasks.values() for request in task.requests]
+    encoder = FORMAT.answered(state, asked)
     assert not encoder.over
     rest = read(frame for one in recorded[place:] for frame in encoder.encode(one))
     check(rest)

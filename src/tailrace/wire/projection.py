@@ -7,7 +7,7 @@ what a run used: each rule stands here once, and each format only chooses its ow
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -21,6 +21,7 @@ from tailrace.core.items import (
     ErrorInfo,
     File,
     Image,
+    InputRequest,
     Item,
     Message,
     ReferenceToBlock,
@@ -139,6 +140,19 @@ def result_of(task: TaskNode, call: ItemNode) -> ItemNode | None:
     """The result of a call, unless it was superseded."""
     result = task.call_results.get(call.item.call_id)  # type: ignore[union-attr]  # a ToolCall
     return None if result is None or result.superseded else result
+
+
+def requests_of(state: State) -> Iterator[tuple[TaskNode, InputRequest]]:
+    """What the tasks of a run ask people for."""
+    for task in state.tasks.values():
+        if task.status == "input_required":
+            for request in task.requests:
+                yield task, request
+
+
+def asked_of(state: State) -> set[str]:
+    """The ids of the requests that a paused run waits for."""
+    return {request.id for _, request in requests_of(state)}
 
 
 def is_paused(state: State) -> bool:

@@ -110,7 +110,9 @@ class AgUiApi(HttpApi):
         }
         for entry in entries:
             await self.runs.send(found.run_id, _answer(entry, kinds.get(entry["interruptId"])))
-        encoder = ag_ui.FORMAT.answered(look.state)
+        encoder = ag_ui.FORMAT.answered(look.state, [entry["interruptId"] for entry in entries])
+        if not encoder.waits:  # the run went on with an earlier answer
+            return self.stream(ag_ui.FORMAT, found.run_id, snapshot=True)
         point = ResumePoint(Cursor(look.state.sequence_number), inside=(encoder, []))
         return self.stream(ag_ui.FORMAT, found.run_id, point)
 

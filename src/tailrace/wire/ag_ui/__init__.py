@@ -21,7 +21,7 @@ superseded item that was sent ends the stream with `RUN_ERROR`: AG-UI cannot tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tailrace.core.fold import State
@@ -40,9 +40,9 @@ class AgUiFormat(ReplayFormat):
         """An encoder for a client that has received everything up to this state."""
         return AgUiEncoder(fork(state), lost=lost_items(state))
 
-    def answered(self, state: State) -> AgUiEncoder:
-        """An encoder for a client that has answered what the run waits for."""
-        return AgUiEncoder(fork(state), lost=lost_items(state), answered=True)
+    def answered(self, state: State, requests: Collection[str]) -> AgUiEncoder:
+        """An encoder for a client that has answered these requests."""
+        return AgUiEncoder(fork(state), lost=lost_items(state), answered=requests)
 
     def open(self, state: State) -> tuple[AgUiEncoder, list[Frame]]:
         """A replay in few events; superseded items are left out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from tailrace.core import events as ev
@@ -41,9 +41,11 @@ from tailrace.wire.ag_ui.items import (
 )
 from tailrace.wire.base import Frame
 from tailrace.wire.projection import (
+    asked_of,
     is_client,
     is_paused,
     newly_superseded,
+    requests_of,
     shown_parts,
 )
 
@@ -55,16 +57,16 @@ class AgUiEncoder:
 
     __slots__ = ("_answered", "_lost", "_paused", "_state")
 
-    def __init__(self, state: State, *, lost: bool, answered: bool = False) -> None:
+    def __init__(self, state: State, *, lost: bool, answered: Collection[str] = ()) -> None:
         """Ready for the event after `state`, which it takes over.
 
-        `lost` is whether the client received an item that was superseded, `answered` whether it
-        has just answered what the run waits for.
+        `lost` is whether the client received an item that was superseded, `answered` the requests
+        that it has just answered.
         """
         self._state = state
         self._lost = lost
-        self._answered = answered
         self._paused = is_paused(state)  # a delta never changes it
+        self._answered = asked_of(state).intersection(answered) if self._paused else set[str]()
 
     @property
     def over(self) -> bool:
@@ -72,7 +74,12 @@ class AgUiEncoder:
         root = self._state.root
         if self._lost or root is None:
             return self._lost
-        return root.ended or (not self._answered and self._paused)
+        return root.ended or (self._paused and not self.waits)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the run has not read the client's answers yet."""
+        return bool(self._answered)
 
     def encode(self, recorded: Recorded) -> list[Frame]:
         """The frames of the next event."""
@@ -92,9 +99,10 @@ class AgUiEncoder:
         fitted = state.absorb(event)
         self._paused = is_paused(state)
         if paused:
+            was_waiting = self.waits
+            self._answered &= asked_of(state)
             if self._paused:
-                return []
-            self._answered = False
+                return [] if self.waits or not was_waiting else [*self._resumed(), *self._pause()]
             return [*self._resumed(), *self._ended_now(event)]
         frames = self._new_tasks(known)
         task = state.tasks.get(event.task_id)
@@ -181,9 +189,7 @@ class AgUiEncoder:
                 **({"responseSchema": request.schema} if isinstance(request.schema, dict) else {}),
                 **tag(task),
             }
-            for task in self._state.tasks.values()
-            if task.status == "input_required"
-            for request in task.requests
+            for task, request in requests_of(self._state)
         ]
         outcome = {"type": "interrupt", "interrupts": interrupts}
         return [*self._ends(), event_frame("RUN_FINISHED", **self._names(), outcome=outcome)]

@@ -17,10 +17,12 @@ from tailrace.core.view import Json, show_task
 from tailrace.wire.base import Frame
 from tailrace.wire.projection import (
     Sources,
+    asked_of,
     is_client,
     is_complete,
     is_paused,
     limit_of,
+    requests_of,
     result_of,
     shown_parts,
     usage_of_run,
@@ -34,7 +36,6 @@ _FINISH_STEP = chunk("finish-step")
 
 _ABOUT_START = ("task_id", "thread_id", "previous_run_id", "agent", "model", "created_at")
 _ABOUT_END = ("status", "reason")
-_NONE: frozenset[str] = frozenset()
 _NOT_CALLED = "The run ended before this tool was called."
 _NOT_ANSWERED = "The run ended before this tool did."
 _FINISH_REASONS = {"length": "length", "content_filter": "content-filter", None: "other"}
@@ -67,15 +68,9 @@ class UiMessage:
         return root is not None and (root.status == "input_required" or is_paused(self.state))
 
     @property
-    def asked(self) -> frozenset[str]:
+    def asked(self) -> set[str]:
         """The ids of the requests that a paused run waits for."""
-        return frozenset(request.id for _, request in self._requests()) if self.is_paused else _NONE
-
-    def _requests(self) -> Iterator[tuple[TaskNode, InputRequest]]:
-        for task in self.state.tasks.values():
-            if task.status == "input_required":
-                for request in task.requests:
-                    yield task, request
+        return asked_of(self.state) if self.is_paused else set()
 
     def is_inner(self, task: TaskNode, node: ItemNode) -> bool:
         """Whether an item is not part of the message: a sub-agent's, or a tool's result."""
@@ -144,7 +139,7 @@ class UiMessage:
         root = self.root
         frames = self.ends()
         shown: set[str | None] = set()  # the client takes a single approval for each call
-        for task, request in self._requests():
+        for task, request in requests_of(self.state):
             call_id = _call_asked_for(task, request)
             if _is_approval(root, request, call_id) and call_id not in shown:
                 shown.add(call_id)
