@@ -40,7 +40,7 @@ class Plan(msgspec.Struct):
 PLAN = Plan(
     title="A sunny Saturday in Paris",
     morning="Walk in the Jardin du Luxembourg[^3]; it is sunny at 15 °C[^1].",
-    evening="Dinner for two at Chez Janou, at 19:30[^4].",
+    evening="Dinner for two at Chez Janou, around 19:30.",
     bring=["a light jacket", "sunglasses"],
 )
 

@@ -438,30 +438,42 @@ async def test_hostile_content_is_inert_and_no_request_leaves_the_page(
     assert outside == []
 
 
-async def test_20_000_events_keep_the_page_responsive(page: Page) -> None:
-    """No frame takes long, or on a slow machine a large part of the whole time."""
+async def test_an_event_costs_a_fiftieth_of_a_frame_also_among_20_000(page: Page) -> None:
+    """Measured: a 400th. No frame takes long, or on a slow machine a large part of the run."""
+    browser = await page.context.new_cdp_session(page)
+    await browser.send("Performance.enable")
+
+    async def busy() -> float:
+        found = (await browser.send("Performance.getMetrics"))["metrics"]
+        return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
+
+    before = await busy()
     await ask(page, "flood")
-    await expect(page.locator("#stream-text")).to_contain_text("live")
-    measure = """() => new Promise(done => {
-        const begun = performance.now();
-        let last = begun, worst = 0;
-        const tick = (now) => {
-            worst = Math.max(worst, now - last); last = now;
-            const text = document.getElementById('stream-text').textContent;
-            text.startsWith('completed') ? done([worst, now - begun]) : requestAnimationFrame(tick);
-        };
-        requestAnimationFrame(tick);
-    })"""
-    longest, whole = await page.evaluate(measure)
+    longest, whole = await page.evaluate(
+        """() => new Promise((done) => {
+            const begun = performance.now();
+            let last = begun, longest = 0;
+            const tick = (now) => {
+                longest = Math.max(longest, now - last);
+                last = now;
+                const text = document.getElementById('stream-text').textContent;
+                if (text.startsWith('completed · seq 20')) done([longest, now - begun]);
+                else requestAnimationFrame(tick);
+            };
+            requestAnimationFrame(tick);
+        })"""
+    )
     await expect(page.locator("#stream-text")).to_have_text(DONE)
+    ratio = (await busy() - before) / 20_000 / (1 / 60)
+    assert ratio < 1 / 50, f"an event costs 1/{1 / ratio:.0f} of a frame"
+    assert longest < max(500, whole / 3), f"a frame took {longest:.0f} of {whole:.0f} ms"
+    await expect(page.locator("#conversation")).to_contain_text("word19999")
     await page.get_by_role("tab", name="Events").click()
+    assert await page.locator(".rows:visible .event").count() < 100
     await page.get_by_label("Filter events").fill("word19999")
-    await expect(page.locator(".rows:visible .event")).to_have_count(
-        2
-    )  # the delta and the whole text
-    assert longest < max(1000, whole / 3), f"a frame took {longest:.0f} of {whole:.0f} ms"
-    rows = await page.locator("#conversation").inner_text()
-    assert "word19999" in rows
+    await expect(page.locator(".rows:visible .event")).to_have_count(2)  # the delta and the text
+    await page.locator("#seq").fill("10000")
+    await expect(page.locator("#conversation")).not_to_contain_text("word19999")
 
 
 async def test_on_a_phone_the_panes_are_tabs(browser: Browser, served: Served) -> None:

@@ -3,6 +3,7 @@
 import { ApiError, Client } from "./client/index.js";
 import { ago, byId, copyText, el, inputText, setText } from "./dom.js";
 import { EventsPane } from "./events_pane.js";
+import { gentleFetch } from "./gentle_fetch.js";
 import { icon, placeIcons } from "./icons.js";
 import { authorization, hasKey, setKey } from "./key.js";
 import { listenToKeys, Palette } from "./palette.js";
@@ -18,7 +19,7 @@ const STATUSES = {
   input_required: "waits for you", in_progress: "running", queued: "queued",
 };
 
-const client = new Client(BASE, { headers: authorization });
+const client = new Client(BASE, { headers: authorization, fetch: gentleFetch });
 const sessions = new Map(); // run_id → {session, view}
 let threadId = idOfHash();
 let chain = []; // the run ids that are shown, oldest first

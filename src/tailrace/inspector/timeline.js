@@ -195,7 +195,7 @@ export class Timeline {
     this.lanes = el("div", { class: "lanes" }, this.axis, this.under, this.body);
     this.note = el("p", { class: "axis-note" });
     this.legend = el("p", { class: "legend" },
-      ...[["turn", "model"], ["thinking", "thinking"], ["call", "tool"], ["agent", "sub-agent"], ["asks", "waits for a person"]].map(([kind, label]) => el("span", { "data-kind": kind }, label)));
+      ...[["turn", "model"], ["thinking", "thinking"], ["first", "waits for the first token"], ["call", "tool"], ["agent", "sub-agent"], ["asks", "waits for a person"]].map(([kind, label]) => el("span", { "data-kind": kind }, label)));
     this.blank = el("p", { class: "blank" }, "The timeline shows each turn of the model, each tool and each sub-agent as a bar.");
     node.replaceChildren(this.blank, this.facts, this.lanes, this.legend, this.note);
     this.rows = new Map(); // span → nodes
