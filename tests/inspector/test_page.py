@@ -581,13 +581,22 @@ def test_scripts_get_the_list_of_routes_and_the_files_are_bounded(served: Served
     with httpx.Client(base_url=served.url) as client:
         assert client.get("/").text.startswith("Tailrace is running")
         page = client.get("/", headers={"accept": "text/html"})
-        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        policy = page.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
         script = client.get("/inspector/main.js")
         assert script.headers["content-type"] == "text/javascript; charset=utf-8"
         again = client.get("/inspector/main.js", headers={"if-none-match": script.headers["etag"]})
         assert again.status_code == 304
         for path in ("/inspector/__init__.py", "/inspector/nothing.js", "/inspector/client/x.js"):
             assert client.get(path).status_code == 404
+
+
+def test_an_app_may_have_no_inspector(tmp_path: Path) -> None:
+    with serving(Tailrace({}, tmp_path / "log.db", inspector=False)) as url:
+        page = httpx.get(url, headers={"accept": "text/html"})
+        assert page.headers["content-type"].startswith("text/plain")
+        assert httpx.get(f"{url}/inspector/main.js").status_code == 404
 
 
 def test_threads_are_listed_with_their_runs(served: Served) -> None:

@@ -251,11 +251,12 @@ export class RunView {
   }
 
   #foot(root) {
-    const usage = root.usage;
     const words = [];
-    if (usage !== undefined) {
-      words.push(`${(usage.input_tokens + usage.output_tokens).toLocaleString("en")} tokens`);
-      if (usage.cost) words.push(dollars(usage.cost));
+    const usages = this.state.taskIds.map((id) => this.state.fields(id).usage).filter((usage) => usage !== undefined);
+    if (usages.length > 0) {
+      const sum = (field) => usages.reduce((total, usage) => total + (usage[field] ?? 0), 0); // with sub-agents
+      words.push(`${(sum("input_tokens") + sum("output_tokens")).toLocaleString("en")} tokens`);
+      if (sum("cost") > 0) words.push(dollars(sum("cost")));
     }
     // An answer that is only the structured output is shown once, as that.
     const output = root.structured_output;
