@@ -472,7 +472,7 @@ class BrokenGap(Lines):
         (ForgetsItsEnd(), "does not know whether the stream is over"),
         (NotJson(), "heartbeat: .*malformed"),
         (OpensNothing(), "gives a new client nothing"),
-        (TakesAnything(), "taken as a cursor"),
+        (TakesAnything(), "accepted as a cursor"),
         (TakesNothing(), "refuses '0'"),
         (ClosesHalf(), "close after event 0"),
         (MovedIds(), "has the cursor of event 0"),

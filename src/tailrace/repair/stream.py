@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from tailrace.core import sse
 from tailrace.core.items import ErrorInfo
-from tailrace.core.response_fields import error_json, incomplete_details
+from tailrace.core.openai_response import error_json, incomplete_details
 from tailrace.repair.frames import (
     FrameSplitter,
     Json,

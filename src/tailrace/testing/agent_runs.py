@@ -60,7 +60,7 @@ class CalledTool(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
     """The arguments, read from JSON; the text itself if it is no JSON."""
     result: str
-    """The text of the result, or a sub-agent's answer; empty without one."""
+    """The text of the result, or a sub-agent's answer; empty if there is no result."""
     failed: bool
     agent: str
     """The agent that made the call: the run's agent or a sub-agent."""

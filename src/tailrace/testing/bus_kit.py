@@ -63,7 +63,7 @@ async def heard(subscription: Subscription, last: int) -> list[Recorded]:
 
 
 async def until_heard(bus: Bus, subscription: Subscription, run_id: str = RUN) -> None:
-    """Publish probes until the subscription receives one."""
+    """Publish probes until the subscription receives a probe."""
     async with asyncio.timeout(DEADLINE):
         while True:
             bus.publish(run_id, [PROBE])
@@ -86,12 +86,12 @@ class BusKit:
         raise NotImplementedError("Give the kit a method `make`.")
 
     async def make_other(self, bus: Bus) -> Bus:
-        """The bus of another process; a bus inside one process returns itself."""
+        """The bus of another process; a local bus returns itself."""
         return bus
 
     @asynccontextmanager
     async def two(self) -> AsyncIterator[tuple[Bus, Bus]]:
-        """A bus to publish on and one to listen to, closed in the end."""
+        """A bus to publish on and a bus to listen to, closed in the end."""
         bus = await self.make()
         other = await self.make_other(bus)
         try:
@@ -247,7 +247,7 @@ class BusKit:
             assert all(one in notices(1, 6) for one in got)
 
     async def test_what_one_message_cannot_hold_is_announced_or_arrives_unchanged(self) -> None:
-        """Huge events, and foreign ones with line breaks between their fields."""
+        """Huge events, and foreign events with line breaks between their fields."""
         foreign = b'{"type":"task.future",\n\n"task_id":"run_1","sequence_number":2}'
         awkward = [
             *notices(1, 1, size=3_000_000),

@@ -55,9 +55,9 @@ def check_cursors(
 ) -> None:
     """Prove that each cursor names one place: it rises, and a resume gives exactly the rest.
 
-    The streams are the whole one and those that begin with `open` after the events `places`. Since
-    a resume sees only the cursor, two places with different rests cannot share a cursor. Without
-    `every`, samples are taken, some of them around powers of two: numbers overflow there.
+    The streams are the whole stream and those that begin with `open` after the events `places`.
+    Since a resume sees only the cursor, two places with different rests cannot share a cursor.
+    Without `every`, samples are taken, some of them around powers of two: numbers overflow there.
     """
     log = _Log(events)
     ends = range(1, len(events) + 1)

@@ -120,11 +120,13 @@ def _check_close(wire: Format, encoder: Encoder, where: str) -> None:
 
 
 def _check_cursors(wire: Format, whole: list[list[Frame]]) -> None:
-    """A client may come back with any cursor that it was sent, and never with anything else."""
+    """Every cursor that was sent is accepted, and nothing else is."""
     for garbage in _NO_CURSORS:
-        assert _refused(wire.cursor, garbage), f"{wire.name}: {garbage[:40]!r} is taken as a cursor"
+        assert _refused(wire.cursor, garbage), (
+            f"{wire.name}: {garbage[:40]!r} is accepted as a cursor"
+        )
     if not wire.resumable:
-        assert _refused(wire.cursor, "1"), f"{wire.name} can't resume but takes cursors"
+        assert _refused(wire.cursor, "1"), f"{wire.name} cannot resume, but accepts cursors"
         return
     assert not _refused(wire.cursor, "0"), f"{wire.name} refuses '0', the start of a run"
     for place, frames in enumerate(whole, 1):
@@ -143,7 +145,7 @@ def _refused(cursor: Callable[[str], Cursor], text: str) -> bool:
 
 
 def _check_lines(wire: Format, whole: list[list[Frame]], recorded: list[Recorded]) -> None:
-    """A format that frames history undecoded must frame it as it frames what is new."""
+    """A format that sends the log's own bytes frames history as it frames new events."""
     if frames_lines(wire):
         for place in range(len(recorded)):
             first, last, epoch = place + 1, len(recorded), recorded[0].epoch
@@ -169,7 +171,7 @@ def _check_frames(wire: Format, frames: Sequence[Frame], where: str) -> None:
     for frame in frames:
         assert frame.endswith(b"\n\n"), f"{wire.name}: {where}: a frame without an end: {frame!r}"
         found = Parser().feed(frame)
-        assert len(found) <= 1, f"{wire.name}: {where}: one frame, several events: {frame!r}"
+        assert len(found) <= 1, f"{wire.name}: {where}: a frame with several events: {frame!r}"
 
 
 def _check_json_lines(wire: Format, frames: Sequence[Frame], where: str) -> None:

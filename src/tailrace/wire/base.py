@@ -60,18 +60,11 @@ class Encoder(Protocol):
         """
 
 
-@runtime_checkable
-class EndsEarly(Encoder, Protocol):
-    """An encoder whose last frame may precede the run's last event."""
-
-    @property
-    def over(self) -> bool:
-        """Whether the last frame was encoded. The server ends the stream there."""
-
-
 def is_over(encoder: Encoder) -> bool:
-    """Whether a stream has nothing more to send, although its run may continue."""
-    # Not `isinstance(encoder, EndsEarly)`: before Python 3.12 that costs more than to encode.
+    """Whether the last frame was encoded, although the run may continue; the stream ends there.
+
+    An encoder whose last frame may precede the run's last event has the property `over`.
+    """
     over: bool = getattr(encoder, "over", False)
     return over
 

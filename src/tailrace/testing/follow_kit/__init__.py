@@ -15,7 +15,7 @@ same, which wakes readers at once, or another, which makes readers poll the stor
 
 from __future__ import annotations
 
-from tailrace.testing.follow_kit.hints import HintTests
+from tailrace.testing.follow_kit.lossy_bus import LossyBusTests
 from tailrace.testing.follow_kit.readers import ReaderTests
 from tailrace.testing.follow_kit.setup import OpenBus, OpenStore
 from tailrace.testing.follow_kit.stalls import StallTests
@@ -26,6 +26,6 @@ __all__ = ["FollowKit", "OpenBus", "OpenStore"]
 
 
 class FollowKit(
-    ReaderTests, HintTests, StreamTests, StallTests, ThreadTests, WorkerTests, CancelTests
+    ReaderTests, LossyBusTests, StreamTests, StallTests, ThreadTests, WorkerTests, CancelTests
 ):
     """Everything that the runtime promises on top of a store and a bus."""

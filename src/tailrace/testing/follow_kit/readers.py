@@ -1,4 +1,4 @@
-"""The follow kit, first part: no gap, no repeat, from any cursor, whatever the store does."""
+"""The follow kit: readers get no gap and no repeat, from any cursor."""
 
 from __future__ import annotations
 

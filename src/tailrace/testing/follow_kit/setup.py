@@ -39,7 +39,7 @@ class FollowTests:
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
-        """Opens the one store of this test, empty at first; again: as another process would."""
+        """Opens the store of this test, empty at first; again, as another process would."""
         raise NotImplementedError("Give the kit a fixture `open_store`.")
 
     @pytest.fixture

@@ -26,7 +26,7 @@ and a reader that misses two is behind the events that it holds as well."""
 
 BURSTS = 9
 JOINS = (0, 2)
-"""Bursts before which readers join: the first, and one too late for what a process holds."""
+"""Bursts before which readers join: the first, and a burst too late for what a process holds."""
 
 STEPS = (1, 2, 3, 4, 5, 6)
 """How many pieces a reader takes before it stalls, again and again."""
@@ -94,7 +94,7 @@ def _formats() -> list[Format]:
 
 @dataclass
 class StallingReader:
-    """Reads a stream for some steps, then misses two bursts or one, then goes on."""
+    """Reads a stream for some steps, then misses one or two bursts, then goes on."""
 
     wire: Format
     stream: Stream = field(repr=False)

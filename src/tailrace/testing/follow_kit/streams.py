@@ -1,4 +1,4 @@
-"""The follow kit, third part: one run sent to many readers, and a thread over several runs."""
+"""The follow kit: a run sent to many readers, and a thread of several runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tailrace.wire.base import Encoder
 
 
 class StreamTests(FollowTests):
-    """One run in one format is encoded once for all readers."""
+    """A run is encoded once per format, for all readers."""
 
     @pytest.mark.parametrize("wire", [task.FORMAT, openai_responses.FORMAT])
     async def test_a_crowd_gets_the_same_bytes_and_each_event_is_encoded_once(
@@ -92,7 +92,7 @@ class StreamTests(FollowTests):
         pieces: list[bytes] = []
 
         async def waiting() -> asyncio.Future[bytes]:
-            """Read until both have seen all there is; what the slow one waits for."""
+            """Read until both have seen every event; returns what the slow reader waits for."""
             while True:
                 coming = asyncio.ensure_future(anext(slow))
                 await until(partial(_done_or_waiting, coming, streams.reader))
@@ -126,7 +126,7 @@ class ThreadTests(FollowTests):
         early = asyncio.ensure_future(_places(reader, "t", "0:0", 18))
         for n in (1, 2, 3):
             emitter = await begun(store, bus, f"run_{n}")
-            # Another thread's run, and one that begins before this one has ended.
+            # Another thread's run, and a run that begins before this run has ended.
             await end(await begun(store, bus, f"other_{n}", thread_id="other"))
             await write_slowly(emitter, 3)
         every = [f"{run}:{seq}" for run in (1, 2, 3) for seq in range(1, 7)]

@@ -1,4 +1,4 @@
-"""The follow kit, fourth part: claims, recovery, letters and cancels, among several processes."""
+"""The follow kit: claims, recovery, letters and cancels, among several processes."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class LogMachine(Writers):
 
     @rule(index=INDEX, sure=SELDOM)
     def delete(self, index: int, sure: bool) -> None:
-        """Delete a run, mostly an ended one."""
+        """Delete a run, mostly a run that has ended."""
         run = self._run(index)
         if run.live and not sure:
             return

@@ -159,7 +159,7 @@ class Processes(RuleBasedStateMachine):
                 await store.close()
 
     async def _die(self, process: Process) -> Process:
-        """The process is gone without a word; another one takes its place."""
+        """The process dies; another process takes its place."""
         if process is self.readers:
             for one in self.followers:
                 await self._drop(one)

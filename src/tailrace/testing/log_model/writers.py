@@ -86,9 +86,9 @@ class Writers(Processes):
         super().__init__(place)
 
     def _batch(self, wish: Wish, run: ExpectedRun) -> Batch:
-        """What a writer, a late one or a mad one would append."""
+        """The events that a writer, a late writer or a faulty writer would append."""
         first, epoch = run.last + 1, run.epoch
-        # Never the same text twice: what one writer wrote is not what another would have written.
+        # Never the same text twice, so that the events of two writers differ.
         texts = [f"{next(self._texts)}: {text}" for text in wish.texts]
         if wish.kind in ("duplicate", "altered"):
             first = 1 + wish.at % run.last

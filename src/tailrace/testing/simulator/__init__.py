@@ -60,13 +60,13 @@ Answer = Script | RecordedAnswer
 class Simulator:
     """A provider on a free local port, until the block ends.
 
-    `answers` are lists of steps, taken one after the other, the last one again and again; or one
-    function from the number of the answer, from 0, to such a list. `key`: the only one accepted.
+    `answers` are lists of steps, taken in order, and the last list again and again; or a function
+    from the number of the answer, from 0, to such a list. `key` is the only key that is accepted.
     """
 
     def __init__(self, *answers: Answer | Callable[[int], Answer], key: str | None = None) -> None:
         self.requests: list[Json] = []
-        """The bodies that came, refused ones too."""
+        """The bodies of all requests, also of refused requests."""
         self.refusals: list[ErrorBody] = []
         """The errors that were answered because a request broke a rule."""
         self.issued = Issued()
@@ -249,7 +249,7 @@ class Simulator:
         for _ in streams.frames():
             pass
         for step in answer:
-            if isinstance(step, Fail):  # half of an answer is none
+            if isinstance(step, Fail):  # half of an answer is not an answer
                 return _failure(step, anthropic=anthropic)
         remember(streams.object())
         return Whole(answer, streams.object(), self._closing)

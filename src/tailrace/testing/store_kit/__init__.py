@@ -35,7 +35,7 @@ class EventLogKit(
         super().__init_subclass__(**options)
         if cls.durable:
             return
-        # What cannot be opened again has no such tests; a skipped one would look like a failure.
+        # A store that cannot be opened again has no such tests: a skip would look like a failure.
         for name in dir(cls):
             if name.startswith("test_"):
                 wanted = inspect.signature(getattr(cls, name)).parameters

@@ -1,4 +1,4 @@
-"""The store kit, third part: blobs."""
+"""The store kit: blobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.ports import Store
 from tailrace.testing.store_kit.setup import StoreTests, created, ended, public
 
 NOW = -1.0
-"""Collect what is unused by now, without waiting; an age below zero, whatever the clock's grain."""
+"""Collect unused blobs at once: an age below zero works with a clock of any resolution."""
 
 
 class BlobTests(StoreTests):

@@ -1,4 +1,4 @@
-"""The store kit, first part: what `EventLog` promises of appending and reading."""
+"""The store kit: what `EventLog` promises about appending and reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store kit, fourth part: parked runs, which wait for people without a lease."""
+"""The store kit: parked runs, which wait for people without a lease."""
 
 from __future__ import annotations
 

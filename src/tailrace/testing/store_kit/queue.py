@@ -1,4 +1,4 @@
-"""The store kit, second part: listings, retention, claims and letters."""
+"""The store kit: listings, retention, claims and letters."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class StoreTests:
 
     @pytest.fixture
     def opener(self) -> Opener:
-        """Opens the one store of this test, which is empty at first; again: the same place."""
+        """Opens the store of this test, which is empty at first; again, the same store."""
         raise NotImplementedError("Give the kit a fixture `opener`.")
 
     async def wait(self, seconds: float) -> None:

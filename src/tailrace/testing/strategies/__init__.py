@@ -1,11 +1,11 @@
-"""Random legal runs, for whatever reads events:
+"""Random legal runs, to test programs that read events:
 
     @given(legal_runs())
     def test_my_store_gives_back_what_it_got(run: Run) -> None: ...
 
 A run obeys every rule of PROTOCOL.md section 3, and any event that the protocol has may be in it:
 all endings, nested and parallel sub-agents whose events interleave, attempts, requests for input,
-citations over text of many scripts, private parts. Hypothesis shrinks a failing run to a short one.
+citations over text of many scripts, private parts. Hypothesis shortens a failing run.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class PartMoves(OpenItems):
         self.emit(ev.ArgumentsDone(**self.place(task, item), arguments=item.arguments))
 
     def a_number(self, task: TaskBook) -> int:
-        """A number for a reference: the next one, or one that equal content has already."""
+        """A number for a reference: the next number, or the number of equal content."""
         return self.pick([max(task.known, default=0) + 1, *sorted(task.known)[-2:]])
 
     def block_id(self, task: TaskBook, item: ItemBook) -> int | None:
@@ -202,7 +202,7 @@ class PartMoves(OpenItems):
         return cited, [piece for piece in (marker[:cut], marker[cut:]) if piece]
 
     def annotate(self, task: TaskBook, item: ItemBook, parts: list[PartBook]) -> None:
-        """A citation while the text streams: of a reference, or one that the provider made."""
+        """A citation while the text streams: of a reference, or a citation by the provider."""
         part = self.pick(parts)
         text = part.value
         assert isinstance(text, Text)

@@ -278,7 +278,7 @@ class RunWriter(PartMoves):
         self.emit(ev.StepFinished(task_id=task.id, step_index=task.open_steps.pop()))
 
     def some_call(self, task: TaskBook) -> str | None:
-        """A call of this task, or of another one, or none at all."""
+        """A call of this task, a call of another task, or None."""
         calls = [item.value.call_id for item in task.items if isinstance(item.value, ToolCall)]
         return self.pick([None, *calls, "call_of_another_task"])
 

@@ -34,7 +34,7 @@ from tailrace.core.items import ErrorInfo, Reasoning
 from tailrace.core.parts import DELTAS
 from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.wire.anthropic_messages import object as message
+from tailrace.wire.anthropic_messages import envelope as message
 from tailrace.wire.anthropic_messages.blocks import (
     Block,
     Live,
@@ -42,7 +42,7 @@ from tailrace.wire.anthropic_messages.blocks import (
     blocks_of,
     part_block,
 )
-from tailrace.wire.anthropic_messages.object import frame
+from tailrace.wire.anthropic_messages.envelope import frame
 from tailrace.wire.base import Frame, ReplayFormat
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.projection import PART_EVENTS

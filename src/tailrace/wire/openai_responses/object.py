@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
-from tailrace.core.response_fields import error_json, incomplete_details
+from tailrace.core.openai_response import error_json, incomplete_details
 from tailrace.core.state import TaskNode
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import ClientOutput, Given, Speech, Use, read_input

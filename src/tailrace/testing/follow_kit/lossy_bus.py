@@ -1,4 +1,4 @@
-"""The follow kit, second part: a bus that loses, repeats, reorders or is silent costs only time."""
+"""The follow kit: a bus that loses, repeats or reorders events, or is silent, costs only time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tailrace.testing.follow_kit.setup import (
 
 
 class QuietEar:
-    """A bus with one ear that hears only the events a test passes to it.
+    """A bus that delivers only the events that a test passes to it.
 
     A real bus may ask its readers at any time to read the log. The tests of polls and gaps need
     readers that find out by themselves.
@@ -54,7 +54,7 @@ class QuietEar:
         """Do nothing."""
 
 
-class HintTests(FollowTests):
+class LossyBusTests(FollowTests):
     """Followers treat events from the bus as hints and verify them against the log."""
 
     @pytest.mark.parametrize("fault", FAULTS)
@@ -168,7 +168,7 @@ class HintTests(FollowTests):
     async def test_the_gap_of_one_follower_is_not_told_to_another(
         self, store: Store, bus: Bus
     ) -> None:
-        """Both share this process's cache of the run; one read the missing events itself."""
+        """Both share this process's cache of the run; the first reads the missing events itself."""
         emitter = await begun(store, Misbehaving(bus, "dead"))
         ear: Any = QuietEar()
         reader = Reader(store, ear, poll=3600.0)
@@ -188,7 +188,7 @@ class HintTests(FollowTests):
     async def test_a_hole_is_filled_when_it_is_seen_and_not_at_the_next_poll(
         self, store: Store, bus: Bus
     ) -> None:
-        """Earlier events arrived, so that a reader could mistake them for the lost ones."""
+        """Earlier events arrived, so that a reader could mistake them for the lost events."""
         emitter = await begun(store, Misbehaving(bus, "dead"))
         ear: Any = QuietEar()  # a bus may make a reader look by itself, at any time
         reader = Reader(store, ear, poll=3600.0)
