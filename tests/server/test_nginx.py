@@ -16,8 +16,7 @@ import pytest
 from tests.serving import ROOT, Served
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-
-pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+assert NGINX, "install nginx (scripts/services)"
 
 
 @pytest.fixture
@@ -48,7 +47,6 @@ def proxied(servers: list[Served], tmp_path: Path) -> Iterator[str]:
         f"events {{}}\nhttp {{ {temporary}\n{site} }}\n",
         encoding="utf-8",
     )
-    assert NGINX is not None
     command = [NGINX, "-p", str(tmp_path), "-c", str(config)]
     checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
