@@ -15,6 +15,7 @@ import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -215,6 +216,7 @@ class McpServer:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
+        await asyncio.to_thread(import_module, "mcp")  # it takes a second, and others go on
         from mcp import Client, StdioServerParameters
 
         if self._command is not None:
