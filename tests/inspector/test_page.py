@@ -438,10 +438,11 @@ async def test_hostile_content_is_inert_and_no_request_leaves_the_page(
     assert outside == []
 
 
-async def test_an_event_costs_a_fiftieth_of_a_frame_also_among_20_000(page: Page) -> None:
-    """Measured: a 400th. No frame takes long, or on a slow machine a large part of the run."""
+async def test_an_event_costs_a_hundredth_of_a_frame_also_among_20_000(page: Page) -> None:
+    """Measured: a 500th. No frame takes long, or on a slow machine a large part of the run."""
     browser = await page.context.new_cdp_session(page)
-    await browser.send("Performance.enable")
+    # The time of the page's thread: other programs do not count.
+    await browser.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     async def busy() -> float:
         found = (await browser.send("Performance.getMetrics"))["metrics"]
@@ -465,7 +466,7 @@ async def test_an_event_costs_a_fiftieth_of_a_frame_also_among_20_000(page: Page
     )
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     ratio = (await busy() - before) / 20_000 / (1 / 60)
-    assert ratio < 1 / 50, f"an event costs 1/{1 / ratio:.0f} of a frame"
+    assert ratio < 1 / 100, f"an event costs 1/{1 / ratio:.0f} of a frame"
     assert longest < max(500, whole / 3), f"a frame took {longest:.0f} of {whole:.0f} ms"
     await expect(page.locator("#conversation")).to_contain_text("word19999")
     await page.get_by_role("tab", name="Events").click()
