@@ -129,7 +129,9 @@ async def test_one_connection_waits_however_many_runs_are_followed(
     assert blocked["blocked_clients"] <= 1
 
 
-async def test_without_readers_nobody_waits(buses: tuple[RedisBus, RedisBus], client: Any) -> None:
+async def test_without_readers_no_connection_waits(
+    buses: tuple[RedisBus, RedisBus], client: Any
+) -> None:
     bus, other = buses
     ear = other.subscribe(RUN)
     await until_heard(bus, ear)
@@ -186,7 +188,7 @@ async def test_a_stream_that_was_deleted_is_heard_again(
     assert (await heard(ear, 2))[-1:] == notices(2, 2)
 
 
-async def test_a_reader_that_was_overtaken_by_trimming_is_told(
+async def test_a_reader_that_was_overtaken_by_trimming_learns_of_it(
     redis: Redis, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "READ_ENTRIES", 10)

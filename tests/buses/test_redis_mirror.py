@@ -120,7 +120,7 @@ async def test_a_mirror_that_fails_is_reported_once_and_the_run_goes_on(
     await bus.close()
 
 
-def test_runs_whose_end_is_never_told_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_without_an_end_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "MAX_RUNS", 3)
     mirror = RedisMirror(lambda _command: None, "p")
     for number in range(10):

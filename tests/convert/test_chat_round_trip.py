@@ -56,13 +56,13 @@ def _call(item: dict[str, Any]) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
-def test_a_log_of_ours_comes_back_as_it_was_told(trace: Trace) -> None:
+def test_a_log_of_ours_comes_back_as_it_was_written(trace: Trace) -> None:
     source = (FOLDER / trace.name / "events.jsonl").read_bytes()
     check_read_back(converted(source, "task", "openai-chat"))
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=ids)
-def test_a_provider_s_answer_comes_back_as_it_was_told(recording: tuple[str, Path]) -> None:
+def test_a_provider_s_answer_comes_back_as_it_was_written(recording: tuple[str, Path]) -> None:
     from_, path = recording
     check_read_back(converted(source_of(path), from_, "openai-chat"))
 

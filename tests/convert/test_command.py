@@ -171,7 +171,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
         process.stdout = None
 
 
-def test_an_output_that_cannot_be_written_is_said_to_be() -> None:
+def test_an_output_that_cannot_be_written_is_an_error() -> None:
     with Path("/dev/full").open("wb") as full:
         pipe = subprocess.PIPE
         arguments = (*COMMAND, "--from", "openai-chat", "--to", "task")

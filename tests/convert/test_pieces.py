@@ -71,7 +71,9 @@ def test_events_and_json_lines_are_one_stream(from_: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize(("from_", "path"), SOURCES)
-def test_a_last_line_break_may_be_missing_but_half_an_event_is_none(from_: str, path: Path) -> None:
+def test_a_last_line_break_may_be_missing_but_half_an_event_is_an_error(
+    from_: str, path: Path
+) -> None:
     source = source_of(path)
     whole = converted(source, from_, "jsonl")
     for end in (source[:-1], source[:-2], source[:-1] + b"\r"):
@@ -93,7 +95,7 @@ def test_an_answer_that_did_not_stream_may_be_laid_out_over_lines() -> None:
         assert shown["output"][0]["block_list"] == [{"type": "text", "text": "Hi."}]
 
 
-def test_what_is_no_json_at_all_is_said_to_be_none() -> None:
+def test_input_without_json_is_an_error() -> None:
     for text in (b"{\nhello\n", b"{\n", b"[\n1"):
         stream, transcoder = ended(text, "openai-chat", "json")
         assert isinstance(transcoder.error, MalformedEvent)

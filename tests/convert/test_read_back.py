@@ -129,7 +129,7 @@ def test_a_run_read_back_is_the_run(trace: Trace) -> None:
 
 
 @every_log
-def test_a_run_that_is_told_again_after_a_gap_is_written_once(trace: Trace) -> None:
+def test_a_run_that_comes_again_after_a_gap_is_written_once(trace: Trace) -> None:
     for count in range(2, len(trace.events)):
         state = state_of(trace, count)
         encoder = run.FORMAT.at(State())

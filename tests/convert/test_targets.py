@@ -62,7 +62,7 @@ def test_a_stream_that_turns_into_garbage_ends_legally_in_every_target(
         assert transcoder.feed(b"data: {}\n\n") == transcoder.end() == b""
 
 
-def test_a_cut_and_a_broken_stream_are_told_apart() -> None:
+def test_a_cut_and_a_broken_stream_are_different_errors() -> None:
     chunk = '{"choices":[{"index":0,"delta":{"content":"Hi"}}]}'
     cut, transcoder = ended(as_sse([chunk]), "openai-chat", "json")
     assert read("json", cut)["status"] == "incomplete"
@@ -74,7 +74,7 @@ def test_a_cut_and_a_broken_stream_are_told_apart() -> None:
     assert read("json", broken)["output"][0]["block_list"] == [{"type": "text", "text": "Hi"}]
 
 
-def test_what_a_provider_said_to_its_end_stands_whatever_follows() -> None:
+def test_a_complete_answer_stays_whatever_follows() -> None:
     events = [
         '{"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}',
         "garbage",

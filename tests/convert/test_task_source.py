@@ -53,7 +53,7 @@ def test_a_log_of_ours_converted_to_itself_is_itself(trace: Trace) -> None:
 
 
 @every_log
-def test_a_log_of_ours_is_told_in_each_format_as_the_server_tells_it(trace: Trace) -> None:
+def test_a_log_of_ours_is_converted_as_the_server_sends_it(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     for name, wire in FORMATS.items():
         frames = b"".join(frame for one in encoded(wire, events) for frame in one)
@@ -172,7 +172,7 @@ def test_a_stream_may_begin_with_a_snapshot(trace: Trace) -> None:
                 )
 
 
-def test_a_gap_is_told_where_it_can_be_and_ends_the_target_where_it_cannot() -> None:
+def test_a_gap_is_shown_where_it_can_be_and_ends_the_target_where_it_cannot() -> None:
     state = State()
     for event, _ in HELLO.events:
         state.absorb(event)
@@ -202,7 +202,7 @@ def test_a_snapshot_is_known_however_its_fields_are_ordered() -> None:
     assert shown == client_view(state)
 
 
-def test_a_snapshot_that_is_none_is_refused() -> None:
+def test_an_invalid_snapshot_is_refused() -> None:
     for state in ("null", "{}", '{"version":9}'):
         source = f'{{"type":"task.snapshot","task_id":"r","state":{state}}}\n'.encode()
         _, transcoder = ended(source, "task", "json")

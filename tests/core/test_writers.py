@@ -294,7 +294,7 @@ def test_reasoning_has_parts_of_a_summary_and_of_the_raw_text() -> None:
     assert book.node.items[0].private == {"encrypted_content": "sealed"}
 
 
-def test_what_is_heavy_is_not_said_a_second_time() -> None:
+def test_large_content_is_not_repeated() -> None:
     book = Notebook()
     heavy = "x" * 70_000
     reasoning, message = ReasoningWriter(book), MessageWriter(book)

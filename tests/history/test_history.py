@@ -157,7 +157,7 @@ def test_reasoning_before_reasoning_that_goes_has_to_go_as_well() -> None:
     assert "reasoning" not in kinds(sent([run], store=False))
 
 
-def test_reasoning_before_words_that_go_back_as_somebody_elses_goes() -> None:
+def test_reasoning_before_a_developer_message_is_dropped() -> None:
     run = Run()
     run.think("rs_1")
     index = run.add(Message(id="m", role="developer"))
@@ -248,7 +248,7 @@ def test_stored_sends_the_results_of_the_last_response_under_its_own_call_ids() 
     assert made.items == [expected]
 
 
-def test_stored_without_news_says_that_nobody_spoke() -> None:
+def test_stored_without_news_says_that_there_is_no_message() -> None:
     run = Run()
     run.say("msg_1", "Hello.")
     made = history([run.end().state], OPENAI, "stored")
@@ -363,7 +363,7 @@ def test_an_interrupted_call_is_closed_with_an_error() -> None:
     assert [m["content"] for m in sent([run], CHAT) if m["role"] == "tool"] == [said] * 2
 
 
-def test_a_failed_tool_tells_the_model_why() -> None:
+def test_the_model_gets_the_error_of_a_failed_tool() -> None:
     run = Run()
     ResultWriter(run, run.call("fc_1")).fail(ErrorInfo(code="tool_timeout", message="Too slow."))
     ResultWriter(run, run.call("fc_2")).fail(ErrorInfo(code="x", message=""))
@@ -490,7 +490,7 @@ def test_nothing_that_one_provider_sealed_or_named_reaches_another() -> None:
 
 @pytest.mark.parametrize("mode", ["drop", "encrypted", "stored"])
 @pytest.mark.parametrize("api", APIS)
-def test_of_what_was_cut_only_words_are_told(api: Any, mode: Any) -> None:
+def test_of_a_cut_answer_only_text_is_sent(api: Any, mode: Any) -> None:
     """Whatever API it came from: no half of a thought, of a call or of its result."""
     run = Run("Hi", 1, api)
     seal = {"signature": "S"} if api == ANTHROPIC else {"encrypted_content": "E"}
@@ -546,7 +546,7 @@ def test_a_response_of_which_something_is_missing_is_not_gone_on_with() -> None:
     assert kinds(made.items) == ["message"] * 3
 
 
-def test_reasoning_of_another_provider_is_not_told_to_a_chat_server() -> None:
+def test_reasoning_of_another_provider_is_not_sent_to_a_chat_server() -> None:
     run = Run("Hi", 1, OPENAI)
     run.think("rs_1", "Secretly.")
     run.call("fc_1")
@@ -693,7 +693,7 @@ def test_a_call_and_its_output_behind_different_reasoning_are_not_torn_apart() -
     assert kinds(sent([run], mode="encrypted", store=False)) == ["message", "message"]
 
 
-def test_reasoning_before_a_call_that_nobody_can_answer_goes_with_it() -> None:
+def test_reasoning_before_a_call_that_cannot_be_answered_is_dropped_with_it() -> None:
     shell = {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "action": {}}
     run = Run()
     run.think("rs_1")
@@ -749,7 +749,7 @@ def test_thinking_that_led_to_nothing_is_not_sent() -> None:
     assert "EqMB" not in json.dumps(sent([run], ANTHROPIC))
 
 
-def test_thinking_that_nobody_signed_is_not_sent() -> None:
+def test_thinking_without_a_signature_is_not_sent() -> None:
     run = Run(api=ANTHROPIC)
     run.think("x", "unsigned")
     run.result(run.call("toolu_1"), TextPart(text="15C"))
@@ -1117,7 +1117,7 @@ def test_refusals_and_phases_of_the_model_go_back() -> None:
     assert sent([run], CHAT)[1]["content"] == "I can't."
 
 
-def test_the_model_can_have_said_words_only() -> None:
+def test_the_model_s_messages_hold_text_only() -> None:
     run = Run()
     writer = MessageWriter(run)
     writer.whole(Image(image_url=ImageUrl(url="https://example.org/a.png")))
@@ -1137,7 +1137,7 @@ def test_a_message_of_an_unknown_role_is_the_models() -> None:
         assert sent([run], api)[1]["role"] == "assistant"
 
 
-def test_blobs_are_loaded_by_whoever_knows_how() -> None:
+def test_blobs_are_loaded_by_the_load_function() -> None:
     asked = [
         {"type": "image", "image_url": {"url": "/blobs/1"}},
         {"type": "file", "url": "/blobs/2", "mime_type": "application/pdf", "name": "a.pdf"},
@@ -1325,7 +1325,7 @@ def test_a_picture_that_the_provider_made_is_still_seen_when_its_call_cannot_go_
         assert raw in sent([run], api, "encrypted")
 
 
-def test_names_that_nobody_knows_are_told() -> None:
+def test_unknown_names_are_errors() -> None:
     wrong: Any
     for wrong in (("gemini", "drop"), ("openai_chat", "keep")):
         with pytest.raises(ValueError, match=r"no such (API: 'gemini'|mode: 'keep')"):
@@ -1394,7 +1394,7 @@ def test_time_grows_with_the_conversation_and_no_faster() -> None:
         assert large < 8 * small * 4
 
 
-def test_an_item_that_a_client_sends_back_is_not_told_twice() -> None:
+def test_an_item_that_a_client_sends_back_is_not_sent_twice() -> None:
     run = Run()
     run.call("fc_1")
     run.say("msg_1", "Sunny.")

@@ -86,7 +86,7 @@ def test_a_result_goes_back_in_the_form_of_its_call(kind: str, given: Any, outpu
     assert sent([run], CHAT)[1]["tool_calls"][0]["function"]["name"] == kind
 
 
-def test_what_failed_or_was_interrupted_is_told_in_the_form_of_its_call() -> None:
+def test_what_failed_or_was_interrupted_is_sent_in_the_form_of_its_call() -> None:
     run = Run()
     for kind in CALLS:
         call, _ = typed(run, kind)
@@ -144,7 +144,7 @@ def test_a_tool_or_a_client_may_answer_in_the_providers_own_form() -> None:
         ("shell", {"type": "apply_patch_call_output", "status": "completed"}),
     ],
 )
-def test_a_form_that_is_none_is_not_believed(kind: str, form: Any) -> None:
+def test_an_invalid_form_is_ignored(kind: str, form: Any) -> None:
     run = Run()
     call, _ = typed(run, kind, pending_safety_checks=[{"id": "sc_1"}, 7])
     output = {"type": f"{CALLS[kind]['type']}_output", **form}
@@ -160,7 +160,7 @@ def test_no_safety_check_is_acknowledged_in_anybodys_name() -> None:
     assert kinds(told(run)) == ["function_call", "function_call_output"]
 
 
-def test_a_call_without_its_item_or_behind_dropped_reasoning_is_told_as_a_functions() -> None:
+def test_a_call_without_its_item_or_behind_dropped_reasoning_is_sent_as_a_functions() -> None:
     bare = Run()
     bare.result(bare.call("sh_1", kind="shell", tool="shell"), TextPart(text="x"))
     other = Run()
@@ -213,7 +213,7 @@ def response(approve: bool, reason: str | None = None, name: str = "mcpr_1") -> 
         ({"value": "yes"}, response(False)),
     ],
 )
-def test_what_somebody_answered_goes_back_with_the_request(
+def test_an_answer_goes_back_with_the_request(
     request_id: str, call_id: str | None, said: Any, expected: Any
 ) -> None:
     run = Run()
@@ -227,7 +227,7 @@ def test_what_somebody_answered_goes_back_with_the_request(
     assert told(run) == [raw, expected, ran]
 
 
-def test_a_request_that_nobody_answered_is_denied() -> None:
+def test_a_request_without_an_answer_is_denied() -> None:
     run = Run()
     raw = asking(run)
     denied = response(False, "The request was not answered.")
@@ -421,7 +421,7 @@ def notes(run: Run, api: Any = OPENAI, mode: Any = "encrypted", **more: Any) -> 
     return history([run.state, Run("And?", 2).state], api, mode, **more).notes
 
 
-def test_a_whole_history_has_no_notes_and_each_gap_is_told_once_in_words() -> None:
+def test_a_whole_history_has_no_notes_and_each_gap_is_a_note_once() -> None:
     run = Run()
     run.say("msg_1", "Hello.")
     for api in APIS:
@@ -508,7 +508,7 @@ def test_an_answer_to_something_else_changes_nothing() -> None:
     )
 
 
-def test_a_failed_tools_pictures_are_told_to_anthropic_in_words() -> None:
+def test_a_failed_tools_pictures_are_sent_to_anthropic_in_words() -> None:
     run = Run()
     writer = ResultWriter(run, run.call("fc_1"))
     error = ErrorInfo(code="x", message="No.")

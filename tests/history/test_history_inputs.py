@@ -257,7 +257,7 @@ def test_an_input_is_read_as_what_it_means(value: Any, expected: list[Given]) ->
         ({"type": "document"}, TextPart(text='{"type":"document"}')),
     ],
 )
-def test_a_part_is_read_whoever_wrote_it(part: Any, expected: Any) -> None:
+def test_a_part_is_read_from_any_client(part: Any, expected: Any) -> None:
     assert list(read_input([part, {"type": "text", "text": "x"}])) in (
         [Speech("user", [expected, TextPart(text="x")])],
         [Speech("user", [expected]), said("x")],
@@ -309,7 +309,7 @@ def test_a_turn_that_the_clients_tool_goes_on_with_keeps_its_reasoning() -> None
     assert [item.get("id") for item in items] == [None, "rs_1", "fc_1", None]
 
 
-def test_what_was_said_with_results_at_hand_stands_behind_them() -> None:
+def test_messages_sent_with_results_follow_them() -> None:
     """A conversation that the client tells: two rounds of a tool, then the answer."""
 
     def called(number: int) -> list[dict[str, Any]]:

@@ -135,7 +135,7 @@ def test_calls_that_only_the_provider_knows_keep_their_outputs() -> None:
     assert thought not in sanitize([thought, reference, out(1), user()])
 
 
-def test_calls_that_nobody_can_close_are_taken_out() -> None:
+def test_calls_that_cannot_be_closed_are_removed() -> None:
     shell = {"type": "local_shell_call", "id": "lsh_1", "call_id": "c", "action": {}}
     assert sanitize([user(), shell]) == [user()]
     output = {"type": "local_shell_call_output", "call_id": "c", "output": "ok"}
@@ -168,7 +168,7 @@ def test_what_went_with_its_reasoning_takes_its_output_along() -> None:
     assert sanitize(kept, reasoning="drop") == [user(), ran]
 
 
-def test_a_request_that_nobody_answered_is_denied() -> None:
+def test_a_request_without_an_answer_is_denied() -> None:
     asks = {
         "type": "mcp_approval_request",
         "id": "mcpr_1",
@@ -238,7 +238,7 @@ def test_objects_of_the_sdks_become_what_the_sdks_would_send() -> None:
     assert chat([user(), message, answer("1")]) == [user(), said("1"), answer("1")]
 
 
-def test_a_string_is_a_message_and_nonsense_is_told() -> None:
+def test_a_string_is_a_message_and_nonsense_is_an_error() -> None:
     assert sanitize("Hi") == [user()] == chat("Hi")
     assert sanitize(["Hi"]) == [user()]
     assert anthropic("Hi") == [user()]
@@ -253,7 +253,7 @@ def test_a_string_is_a_message_and_nonsense_is_told() -> None:
         sanitize([user()], "gemini")  # type: ignore[arg-type]
 
 
-def test_parts_and_names_of_other_apis_are_told_in_the_words_of_this_one() -> None:
+def test_parts_and_names_of_other_apis_are_sent_in_the_words_of_this_api() -> None:
     picture = {"type": "image_url", "image_url": {"url": PICTURE}}
     shown = {"type": "input_image", "image_url": PICTURE, "detail": "auto"}
     svg = {"type": "input_image", "image_url": "data:image/svg+xml,x"}

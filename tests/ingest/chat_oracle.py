@@ -25,7 +25,7 @@ UNRULY = frozenset(
     )
 )
 """Where plain concatenation is no oracle, because the provider does not keep to the API's rules:
-`test_each_shape_gives_what_was_said` has what they mean."""
+`test_each_shape_gives_the_whole_answer` has what they mean."""
 
 
 def told(events: list[str]) -> Json:

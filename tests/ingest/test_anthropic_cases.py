@@ -204,7 +204,7 @@ def test_iterations_that_are_none_are_not_counted() -> None:
     assert len(counted(iterations={"type": "compaction"})) == 1
 
 
-def test_a_cost_that_a_gateway_tells_is_the_cost_of_all_iterations() -> None:
+def test_a_cost_that_a_gateway_reports_is_the_cost_of_all_iterations() -> None:
     found = counted({"type": "compaction", "input_tokens": 5}, cost=0.5)
     assert [one["cost"] for one in found] == [0.0, 0.5]
 
@@ -325,7 +325,7 @@ def test_a_result_of_any_shape_is_shown(content: Any, blocks: list[Json]) -> Non
     assert [{k: v for k, v in one.items() if k != "name"} for one in shown_blocks] == blocks
 
 
-def test_an_error_of_a_tool_says_what_the_provider_said() -> None:
+def test_an_error_of_a_tool_has_the_text_of_the_provider() -> None:
     call = block(0, type="server_tool_use", id="s1", name="think", input={"x": 1})
     content = {"error_code": "unavailable", "error_message": "Come back tomorrow."}
     result = block(1, type="think_tool_result", tool_use_id="s1", content=content)
@@ -466,7 +466,7 @@ def test_arguments_that_are_no_object_make_no_call(text: str) -> None:
     assert outcome == Outcome(status="cut", reason="incomplete_call")
 
 
-def test_blocks_that_overlap_are_told_apart_by_their_index() -> None:
+def test_blocks_that_overlap_are_kept_apart_by_their_index() -> None:
     whole, outcome = read_fixture("overlapping-blocks")
     assert outcome.status == "completed"
     message, *calls = whole["output"]
@@ -494,7 +494,7 @@ def test_nothing_at_all_is_a_cut_stream() -> None:
     assert "usage" not in whole
 
 
-def test_the_end_may_be_said_twice() -> None:
+def test_the_end_may_come_twice() -> None:
     ingest = AnthropicMessages(Notebook())
     ingest.feed(json.dumps(START))
     assert ingest.end() == ingest.end() == Outcome(status="cut")
@@ -507,7 +507,7 @@ def test_a_message_that_starts_twice_is_one() -> None:
     assert len(whole["output"]) == 1
 
 
-def test_a_message_that_is_told_twice_is_shown_once() -> None:
+def test_a_message_that_comes_twice_is_shown_once() -> None:
     once = [START, *HELLO, *ended("end_turn")]
     whole, outcome = read(*once, *once)
     assert outcome.status == "completed"

@@ -184,7 +184,7 @@ SHAPES: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_each_habit_gives_what_was_said(name: str) -> None:
+def test_each_habit_gives_the_whole_answer(name: str) -> None:
     events, expected = SHAPES[name]
     whole, outcome = read(*events)
     assert said(whole) == expected
@@ -229,7 +229,7 @@ def test_a_call_that_never_stops_is_never_made() -> None:
 
 
 @pytest.mark.parametrize("start", [{"type": "text", "text": "Hel"}, {**CALL, "input": {"a": 1}}])
-def test_a_stream_cut_right_after_a_full_start_keeps_what_it_said(start: Json) -> None:
+def test_a_stream_cut_right_after_a_full_start_keeps_its_text(start: Json) -> None:
     whole, outcome = read(START, begun(0, **start))
     assert outcome == Outcome(status="cut")
     assert said(whole) == [("message", "Hel?") if "text" in start else ("tool_call", "?")]

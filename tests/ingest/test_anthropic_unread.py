@@ -60,7 +60,7 @@ class Marked:
 
 
 @pytest.mark.parametrize("path", recordings("anthropic-messages"), ids=lambda path: path.stem)
-def test_what_nobody_knows_is_kept_wherever_it_stands(path: Path) -> None:
+def test_unknown_fields_are_kept_wherever_they_are(path: Path) -> None:
     whole = [json.loads(line) for line in lines(path)]
     for count in (len(whole), len(whole) * 2 // 3, len(whole) // 2, 3, 2):
         marked, book = Marked(), Notebook()
@@ -210,7 +210,7 @@ def test_a_message_that_starts_again_may_say_more() -> None:
         {"type": "text", "text": "Hi"},
     ],
 )
-def test_what_a_cut_block_said_beside_its_content_is_kept(start: Json) -> None:
+def test_the_fields_of_a_cut_block_beside_its_content_are_kept(start: Json) -> None:
     book = Notebook()
     fed(AnthropicMessages(book), [START, begun(0, **start, region="eu")]).end()
     (item,) = shown(book)["output"]

@@ -165,5 +165,5 @@ def test_a_notebook_finds_a_free_call_id_also_where_a_stream_took_the_next_one()
     assert book.free_call_id(taken) == taken + "_"
 
 
-def test_calls_are_ours_to_carry_out_when_nobody_says_otherwise() -> None:
+def test_calls_are_ours_to_carry_out_unless_the_stream_says_otherwise() -> None:
     assert server_tools("weather") == "server"

@@ -200,14 +200,14 @@ def check_says_all(book: Notebook, made: History, issued: Issued) -> None:
 
 
 @every_recording
-def test_what_a_provider_said_can_be_told_to_it_and_to_the_others(path: Path) -> None:
+def test_the_answer_of_a_provider_can_be_sent_to_it_and_to_the_others(path: Path) -> None:
     api, make = FOLDERS[path.parent.name]
     events = lines(path)
     check(ended(make, events), api, account(api, events))
 
 
 @every_recording
-def test_what_a_provider_said_before_it_was_cut_off_can_be_told_too(path: Path) -> None:
+def test_the_answer_of_a_provider_that_was_cut_off_can_be_sent_too(path: Path) -> None:
     api, make = FOLDERS[path.parent.name]
     events = lines(path)
     issued = account(api, events)
@@ -216,7 +216,7 @@ def test_what_a_provider_said_before_it_was_cut_off_can_be_told_too(path: Path) 
 
 
 @every_recording
-def test_what_the_tools_gave_is_told_once_for_each_call(path: Path) -> None:
+def test_what_the_tools_gave_is_written_once_for_each_call(path: Path) -> None:
     api, make = FOLDERS[path.parent.name]
     events = lines(path)
     book, _ = first_turn(make, events)

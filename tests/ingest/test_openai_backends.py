@@ -46,7 +46,7 @@ def made(call_id: str, name: str, given: str | None = None) -> Json:
 
 @pytest.mark.parametrize("address", ["item_id", "call_id"])
 @pytest.mark.parametrize("end", ["items", "arguments", "response"])
-def test_calls_whose_items_have_no_id_are_told_by_their_calls(address: str, end: str) -> None:
+def test_calls_whose_items_have_no_id_are_found_by_their_calls(address: str, end: str) -> None:
     """llama.cpp gives an item no id and no place, and its pieces the call's as `item_id`."""
 
     def given(kind: str, ident: str, **fields: Any) -> Json:
@@ -102,7 +102,7 @@ def test_pieces_under_the_calls_id_belong_to_the_item_at_their_place() -> None:
 # --- reasoning -----------------------------------------------------------------------------------
 
 
-def test_reasoning_that_ends_in_another_field_than_it_streamed_is_told_once() -> None:
+def test_reasoning_that_ends_in_another_field_than_it_streamed_is_written_once() -> None:
     """LiteLLM gives every piece a new id and the message's place, and ends with a content."""
 
     def thought(piece: str, ident: str) -> Json:
@@ -130,7 +130,7 @@ def test_reasoning_that_ends_in_another_field_than_it_streamed_is_told_once() ->
     assert reasoning["private"]["raw"]["content"] == final["content"]
 
 
-def test_raw_reasoning_that_ends_as_a_summary_is_told_once() -> None:
+def test_raw_reasoning_that_ends_as_a_summary_is_written_once() -> None:
     """As servers do that know only half of the words, or a proxy that fills the summary in."""
     last = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]}
     piece = event("reasoning_text.delta", item_id="rs_1", output_index=0, delta="Hm.")
@@ -159,7 +159,7 @@ def test_a_message_after_reasoning_that_was_never_announced_is_read() -> None:
     assert weather["arguments"] == "{}"
 
 
-def test_parts_of_reasoning_under_the_name_of_a_messages_are_not_told_twice() -> None:
+def test_parts_of_reasoning_under_the_name_of_a_messages_are_not_written_twice() -> None:
     """vLLM announces raw reasoning as `output_text`, and ends it one place further."""
     part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
     there, next_place = {"item_id": "msg_r", "output_index": 0}, {"item_id": "msg_r"}
@@ -213,7 +213,7 @@ def test_a_whole_answer_between_its_beginning_and_its_end_is_read_once() -> None
     assert texts(answer) == ["Hello"]
 
 
-def test_a_message_that_ends_after_its_first_piece_is_told_to_its_end() -> None:
+def test_a_message_that_ends_after_its_first_piece_is_written_to_its_end() -> None:
     """OmniRoute ends the item, goes on with pieces, and has the text in its last word."""
     events = [added(0, message()), text("1"), done(0, message("1")), text("\n"), text("2")]
     first, rest = output(*events, completed(message("1\n2", phase="final_answer")))
@@ -226,7 +226,7 @@ def test_a_message_that_ends_after_its_first_piece_is_told_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("between", ["", "\n\n"])
-def test_messages_that_the_response_makes_one_are_told_once(between: str) -> None:
+def test_messages_that_the_response_makes_one_are_written_once(between: str) -> None:
     whole = completed(message(f"One{between}Two{between}Three"))
     parts = [done(n, {**message(word), "id": f"m_{n}"}) for n, word in enumerate(["One", "Two"])]
     later = {"type": "response.output_text.delta", "item_id": "m_2", "output_index": 2}
@@ -237,7 +237,7 @@ def test_messages_that_the_response_makes_one_are_told_once(between: str) -> Non
     assert [texts(one) for one in answers] == [["One"], ["Two"], [", four"]]
 
 
-def test_a_message_that_ends_empty_is_told_by_the_response() -> None:
+def test_a_message_that_ends_empty_gets_its_text_from_the_response() -> None:
     empty, answer = output(done(0, message()), completed(message("Hello")))
     assert (texts(empty), texts(answer)) == ([], ["Hello"])
 

@@ -118,7 +118,7 @@ def test_a_message_that_has_another_name_for_the_reasoning_does_not_tell_it_agai
     assert kept(*events)[0] == whole
 
 
-def test_a_stop_behind_everything_does_not_undo_what_was_said_before() -> None:
+def test_a_stop_behind_everything_does_not_undo_the_text_before() -> None:
     call = calls(fragment("f", "{}", index=0))
     assert read(call, chunk({}, "length"), STOP)[1].reason == "max_output_tokens"
     assert read(call, chunk({}, "tool_calls"), STOP)[1].status == "completed"
@@ -218,7 +218,7 @@ def test_the_first_error_counts() -> None:
     assert outcome.error.message == "one"
 
 
-def test_an_error_that_is_null_is_none() -> None:
+def test_a_null_error_is_not_an_error() -> None:
     assert read(chunk({"content": "a"}, "stop", error=None))[1].status == "completed"
 
 
@@ -752,7 +752,7 @@ def test_what_a_call_carries_beside_it_is_private() -> None:
     assert call["kind"] == "custom"
 
 
-def test_a_call_that_nobody_named_is_no_call_and_is_kept() -> None:
+def test_a_call_without_a_name_is_no_call_and_is_kept() -> None:
     nameless = fragment(None, "{}", index=0, id="x", more=1)
     object_, outcome = read(calls(nameless), STOP)
     assert object_["private"]["raw"]["delta"]["tool_calls"] == [
@@ -846,7 +846,7 @@ def test_pieces_that_are_each_all_so_far_make_the_call_of_the_last() -> None:
         assert [one["arguments"] for one in items(*sent(*broken), STOP)] == ["".join(broken)]
 
 
-def test_arguments_that_are_told_again_at_the_end_are_told_once() -> None:
+def test_arguments_that_are_sent_again_at_the_end_are_written_once() -> None:
     """OpenRouter ends Gemini's calls so. Pieces that are alike on the way are more of them."""
     for place in ({"index": 0}, {}):
         pieces = [calls(fragment("", piece, **place)) for piece in ('{"a":', "1}", '{"a":1}')]
@@ -921,7 +921,7 @@ def test_calls_without_any_label_are_as_many_as_came() -> None:
     assert len(made(same)) == 2
 
 
-def test_parallel_calls_of_one_tool_without_ids_are_told_apart_by_index() -> None:
+def test_parallel_calls_of_one_tool_without_ids_are_kept_apart_by_index() -> None:
     begun = calls(fragment("f", '{"a":', index=0), fragment("f", '{"a":', index=1))
     assert made(begun, calls(fragment(None, "2}", index=1), fragment(None, "1}", index=0))) == [
         ("f", '{"a":1}', None),

@@ -334,6 +334,6 @@ def test_every_fixture_has_its_meaning_here() -> None:
 
 
 @pytest.mark.parametrize("name", _SHAPES)
-def test_each_shape_gives_what_was_said(name: str) -> None:
+def test_each_shape_gives_the_whole_answer(name: str) -> None:
     book, outcome = ingested(OpenAIChat, lines(FIXTURES / API / f"{name}.jsonl"))
     assert (outcome.status, outcome.reason, outline(book)) == _SHAPES[name]

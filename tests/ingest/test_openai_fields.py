@@ -201,7 +201,7 @@ def test_an_end_that_comes_twice_leaves_what_the_first_had_not() -> None:
     assert kept_raw(book) == [("response.done", {"response": {"id": "resp_1", "region": "us"}})]
 
 
-def test_what_a_cut_response_said_is_kept_once_though_its_end_is_asked_for_twice() -> None:
+def test_the_fields_of_a_cut_response_are_kept_once_though_its_end_is_asked_for_twice() -> None:
     book = Notebook()
     ingest = OpenAIResponses(book)
     ingest.feed(json.dumps(event("created", response={"id": "resp_1", "price": 3})))
@@ -210,7 +210,7 @@ def test_what_a_cut_response_said_is_kept_once_though_its_end_is_asked_for_twice
     assert kept_raw(book) == [("response.created", kept)]
 
 
-def test_what_only_the_beginning_of_an_item_said_is_kept_with_its_end() -> None:
+def test_fields_that_only_the_beginning_of_an_item_has_are_kept_with_its_end() -> None:
     events = [
         added(0, message(mood="good")),
         done(0, message("Hi")),

@@ -170,7 +170,7 @@ def test_a_piece_that_is_empty_does_not_hide_the_beginning() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[:3], ids=lambda kind: kind.name)
-def test_a_part_that_was_told_whole_does_not_begin_again(kind: Kind) -> None:
+def test_a_part_that_came_whole_does_not_begin_again(kind: Kind) -> None:
     [item] = output(kind.ends("Good day"), kind.begins("Good day to you"))
     assert kind.shown(item) == ["Good day"]
 

@@ -80,7 +80,7 @@ def _whole_calls(event: dict[str, Any]) -> list[Any]:
 
 
 @each
-def test_a_stream_that_is_cut_anywhere_ends_without_a_call_that_nobody_finished(
+def test_a_stream_that_is_cut_anywhere_ends_without_a_call_that_was_not_finished(
     path: Path,
 ) -> None:
     lines = streams.lines(path)

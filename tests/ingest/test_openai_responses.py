@@ -136,7 +136,7 @@ def test_a_call_that_never_gets_a_name_is_never_made() -> None:
     assert output(added(0, {"type": "function_call", "id": "fc_1"})) == []
 
 
-def test_ids_that_change_with_every_event_are_told_by_their_index() -> None:
+def test_ids_that_change_with_every_event_are_found_by_their_index() -> None:
     items = output(
         added(0, message(item_id="a")),
         text("one", "b", 0),
@@ -153,7 +153,7 @@ def test_ids_that_change_with_every_event_are_told_by_their_index() -> None:
     assert items[1]["arguments"] == "{}"
 
 
-def test_one_index_for_all_items_is_told_by_their_ids() -> None:
+def test_one_index_for_all_items_is_found_by_their_ids() -> None:
     items = output(
         added(0, call("", "fc_1", call_id="a")),
         added(0, call("", "fc_2", call_id="b")),
@@ -167,7 +167,7 @@ def test_one_index_for_all_items_is_told_by_their_ids() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
-def test_one_id_for_all_items_is_told_by_their_indexes(first: int, second: int) -> None:
+def test_one_id_for_all_items_is_found_by_their_indexes(first: int, second: int) -> None:
     items = output(
         added(first, message(item_id="x")),
         added(second, message(item_id="x")),
@@ -204,7 +204,7 @@ def test_an_item_that_begins_or_ends_twice_is_one_item() -> None:
     assert [texts(item) for item in items] == [["Hi"]]
 
 
-def test_items_without_ids_at_one_index_are_told_by_their_kind_and_call() -> None:
+def test_items_without_ids_at_one_index_are_found_by_their_kind_and_call() -> None:
     first, second = call("", call_id="a"), call("", call_id="b")
     for item in (first, second):
         del item["id"]
@@ -297,7 +297,9 @@ def test_a_whole_text_that_contradicts_what_was_shown_is_kept_privately() -> Non
 
 
 @pytest.mark.parametrize("last", [None, 3, 4])
-def test_deltas_that_each_have_an_index_are_not_told_again_by_the_whole(last: int | None) -> None:
+def test_deltas_that_each_have_an_index_are_not_written_again_with_the_whole(
+    last: int | None,
+) -> None:
     """vLLM counts its deltas in `content_index`."""
     pieces = ["He", "l", "l", "o"]
     place = {"item_id": "rs_1", "output_index": 0}
@@ -473,7 +475,7 @@ def test_citations_of_the_last_word_come_once() -> None:
     assert urls == [URL["url"], other["url"], URL["url"]]
 
 
-def test_a_citation_that_the_last_word_tells_otherwise_is_still_one() -> None:
+def test_a_citation_that_the_last_event_changes_is_still_a_citation() -> None:
     last = message("Hello")
     other, another = {**URL, "title": "Other"}, {**URL, "title": "Another"}
     last["content"][0]["annotations"] = [other]
@@ -623,7 +625,7 @@ def test_arguments_that_happen_to_be_json_make_no_call() -> None:
         assert item["status"] == "incomplete"
 
 
-def test_arguments_that_were_said_to_be_whole_make_a_call() -> None:
+def test_arguments_that_were_marked_complete_make_a_call() -> None:
     whole = event("function_call_arguments.done", item_id="fc_1", output_index=0, arguments="{}")
     for events in (
         [added(0, call("")), whole, done(0, call(status="in_progress"))],
@@ -689,7 +691,7 @@ def test_pieces_after_the_whole_arguments_are_kept_raw() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, None])
-def test_a_call_that_ends_without_its_id_is_told_by_its_place_or_call(place: int | None) -> None:
+def test_a_call_that_ends_without_its_id_is_found_by_its_place_or_call(place: int | None) -> None:
     last = {**call("{}"), "id": None, "item_id": "fc_1", "output_index": place}
     again = {**call("{}"), "id": "fc_2"}
     streamed = [added(0, call("")), arguments("{}"), done(place, last)]
@@ -700,7 +702,7 @@ def test_a_call_that_ends_without_its_id_is_told_by_its_place_or_call(place: int
     assert [one["type"] for one in items] == ["tool_call", "message"]
 
 
-def test_calls_of_one_call_id_are_told_by_their_places() -> None:
+def test_calls_of_one_call_id_are_found_by_their_places() -> None:
     two = [added(at, call("", item_id=f"fc_{at}")) for at in range(2)]
     ends = [done(at, {**call(f"[{at}]"), "id": None}) for at in range(2)]
     assert [item["arguments"] for item in output(*two, *ends)] == ["[0]", "[1]"]

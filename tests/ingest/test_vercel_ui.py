@@ -308,7 +308,7 @@ def test_a_source_that_no_text_can_cite_is_kept_raw() -> None:
     assert notes(*text("0", "a"), nameless) == [[{"type": "raw", "raw": {**nameless, "id": ""}}]]
 
 
-def test_citations_count_as_javascript_does_and_their_sources_are_not_told_twice() -> None:
+def test_citations_count_as_javascript_does_and_their_sources_are_not_written_twice() -> None:
     start, delta, end = text("0", "😀 yes")
     source = {"type": "source", "sourceType": "url", "id": "s1", "url": "https://a.example"}
     end["citations"] = [
@@ -444,7 +444,7 @@ def test_free_text_is_the_input_of_a_custom_tool() -> None:
     assert output(*call(given="word"), FINISH) == [a_call('"word"')]
 
 
-def test_who_carries_out_a_call_is_whoever_the_stream_says() -> None:
+def test_who_carries_out_a_call_is_named_by_the_stream() -> None:
     def executor(*chunks: Any) -> Any:
         return view(*chunks, FINISH)["output"][0].get("executor", "server")
 
@@ -598,7 +598,7 @@ def test_questions_of_ours_are_asked_again() -> None:
 # --- taken back ----------------------------------------------------------------------------------
 
 
-def test_what_was_not_final_leaves_the_run_and_what_is_told_again_is_written_once() -> None:
+def test_what_was_not_final_leaves_the_run_and_what_is_sent_again_is_written_once() -> None:
     step = [*call(), gave("ok"), *text("0", "Half")]
     again = [*call(), gave("ok"), *text("1", "Whole"), FINISH]
     assert output(START_STEP, *step, RESET, *again) == [a_call(), result("ok"), message("Whole")]
@@ -610,7 +610,7 @@ def test_what_was_not_final_leaves_the_run_and_what_is_told_again_is_written_onc
     assert view(RESET, FINISH).get("attempt") is None
 
 
-def test_completed_parts_that_come_again_are_told_once() -> None:
+def test_completed_parts_that_come_again_are_written_once() -> None:
     image = {"type": "file", "url": "/i", "mediaType": "image/png"}
     first = [*text("0", "One", " text"), image, *text("r", "hm", kind="reasoning")]
     start, *rest = text("0", "One text")

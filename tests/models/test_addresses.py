@@ -65,7 +65,7 @@ async def outcome_at(api: str, url: str, **options: Any) -> Outcome:
         f"https://localhost/v1#{SECRET}",
     ],
 )
-def test_an_address_that_nobody_is_at_is_refused_without_being_shown(api: str, url: str) -> None:
+def test_an_invalid_address_is_refused_without_being_shown(api: str, url: str) -> None:
     with pytest.raises(InvalidAddress, match="base_url") as caught:
         open_model(f"{api}:m", base_url=url, api_key="k")
     assert SECRET not in str(caught.value)

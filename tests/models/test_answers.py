@@ -83,7 +83,7 @@ def outputs(book: Notebook) -> list[Any]:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_answer_by_a_schema_is_told_as_a_value_once(api: str) -> None:
+async def test_an_answer_by_a_schema_is_emitted_as_a_value_once(api: str) -> None:
     answers: list[Any] = [
         [say('{"city":"Rome"}'), call("get_weather", city="Paris")],  # not the last answer
         [think("Which? "), say('{"city": "Paris"}')],

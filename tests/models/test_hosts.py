@@ -80,7 +80,7 @@ async def test_what_a_history_leaves_out_is_shown_once_in_a_conversation(api: st
     assert notes(roots[1]) == []
 
 
-async def test_a_sub_agent_is_told_for_itself_and_retries_tell_nothing_anew() -> None:
+async def test_a_sub_agent_has_its_own_notes_and_retries_add_none() -> None:
     class Noting(Scripted):
         def stream(self, request: Request) -> Any:
             request.note("Something is missing.")

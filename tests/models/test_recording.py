@@ -59,7 +59,7 @@ async def test_a_recording_keeps_faults_and_when_they_came(tmp_path: Path) -> No
             pass
 
 
-async def test_a_recording_takes_its_time_only_if_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_recording_takes_its_time_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     await answered(record(Scripted([say("one two three", pace=50)]), path))
     loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ def test_a_file_that_is_not_there_or_of_several_apis_is_refused(tmp_path: Path) 
         replay(path)
 
 
-async def test_whoever_stops_reading_a_recorded_answer_stops_the_model_too(tmp_path: Path) -> None:
+async def test_a_reader_that_stops_a_recorded_answer_stops_the_model(tmp_path: Path) -> None:
     class Watched(Scripted):
         ended = False
 

@@ -194,7 +194,7 @@ def test_the_smallest_model_that_thinks_may_put_out_what_is_asked_of_it(effort: 
         ("kimi-k2-thinking", "enabled"),
     ],
 )
-def test_claude_is_told_an_effort_since_it_knows_one(model: str, kind: str) -> None:
+def test_newer_claude_models_get_an_effort(model: str, kind: str) -> None:
     request = Request(input=[], effort="high", output=OutputSchema(schema=SCHEMA))
     body = anthropic_model.request_body(model, request)
     assert body["thinking"]["type"] == kind
@@ -294,7 +294,7 @@ async def test_a_providers_own_tool_stands_beside_functions(api: str) -> None:
         ({"output": OutputSchema(schema=str)}, "The output's schema is <class 'str'>"),  # type: ignore[arg-type]
     ],
 )
-async def test_what_no_provider_would_take_is_said_before_anything_is_sent(
+async def test_what_no_provider_would_take_is_an_error_before_anything_is_sent(
     fields: Any, message: str
 ) -> None:
     async with Simulator([say("Never.")]) as provider:
@@ -484,7 +484,7 @@ async def test_usage_says_what_it_cost_and_how_long_it_took(api: str) -> None:
         ([call("look")], "response.output_item.added"),  # it brings the name
     ],
 )
-async def test_the_first_token_is_none_that_was_only_announced(script: Any, first: str) -> None:
+async def test_an_announced_token_is_not_the_first_token(script: Any, first: str) -> None:
     clock = 0.0
     times: list[float] = []
 

@@ -90,7 +90,7 @@ def test_a_script_is_found_by_the_name_of_its_place() -> None:
             open_model(nowhere)
 
 
-def test_what_is_no_script_is_said_when_the_name_is_looked_up() -> None:
+def test_an_invalid_script_is_an_error_when_the_name_is_looked_up() -> None:
     with pytest.raises(UnknownModel, match=r"Write weather_talk = Scripted"):
         open_model("scripted:tests.models.talking:weather_talk")
     with pytest.raises(UnknownModel, match=r"takes no options\. Remove base_url"):
@@ -127,7 +127,7 @@ def test_a_mistake_in_a_script_says_where_it_is(answers: Any, message: str) -> N
             Simulator(*answers)
 
 
-async def test_a_function_that_answers_no_script_is_told_in_which_turn() -> None:
+async def test_a_function_that_answers_no_script_gets_an_error_with_the_turn() -> None:
     model = Scripted(lambda _: "Hello")  # type: ignore[arg-type, return-value]
     with pytest.raises(InvalidScript, match=r"The function's answer in turn 0 is 'Hello'"):
         await call_model(model, Request(input=[]), Notebook(), patience=HASTY)

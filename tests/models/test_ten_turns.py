@@ -85,7 +85,7 @@ def naive_input(talk: Talk, *, keeps_reasoning: bool) -> list[dict[str, Any]]:
         ),
     ],
 )
-async def test_a_list_that_nobody_paired_is_refused_with_the_errors_known_from_the_field(
+async def test_a_list_without_pairs_is_refused_with_the_errors_known_from_the_field(
     keeps_reasoning: bool, error: str
 ) -> None:
     async with Simulator(weather_talk_without_tools) as provider:
@@ -127,7 +127,7 @@ async def test_of_ten_turns_without_pairing_all_but_the_first_are_refused() -> N
     assert len(provider.refusals) == 10
 
 
-async def test_a_provider_that_forgot_a_stored_response_is_told_everything_again() -> None:
+async def test_a_provider_that_forgot_a_stored_response_is_sent_everything_again() -> None:
     async with Simulator(weather_talk) as provider:
         model = model_at(provider, "openai")
         talk = Talk(model, Request(tools=[WEATHER], history="stored"))

@@ -45,7 +45,7 @@ def test_every_way_to_end_a_line_ends_a_frame() -> None:
         assert reader.rest() == RawFrame(b"data", whole=True)
 
 
-def test_a_frame_that_is_too_large_passes_in_pieces_that_nobody_reads() -> None:
+def test_a_frame_that_is_too_large_passes_in_pieces_that_are_not_parsed() -> None:
     reader = FrameSplitter(limit=10)
     assert reader.feed(b"data: 0123456789") == [RawFrame(b"data: 012345678", whole=False)]
     assert reader.feed(b"abc") == [RawFrame(b"9ab", whole=False)]

@@ -37,7 +37,7 @@ def final_texts(final: Json | None) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_one_thought_and_one_answer_are_told_once(name: str) -> None:
+def test_one_thought_and_one_answer_are_sent_once(name: str) -> None:
     body = repaired(BACKENDS[name])
     got = Read(events_of(body))
     assert got.texts("reasoning") == [[THOUGHT]]
@@ -137,7 +137,7 @@ def test_a_summary_that_only_the_end_has_and_that_says_something_else_becomes_a_
     assert final_texts(got.final) == [("reasoning", ["Sun?", "Rain?", "Weather."])]
 
 
-def test_a_summary_behind_a_raw_part_that_said_nothing_is_told() -> None:
+def test_a_summary_behind_a_raw_part_without_text_is_sent() -> None:
     place = {"item_id": "rs_0", "output_index": 0}
     empty = {"type": "response.content_part.done", "part": {"type": "reasoning_text"}, **place}
     part = {"type": "summary_text", "text": ""}
@@ -271,7 +271,7 @@ def test_the_end_of_arguments_has_them_also_where_its_number_is_right() -> None:
     assert whole in repaired_events(*events)
 
 
-def test_arguments_that_only_their_end_tells_are_those_of_the_call() -> None:
+def test_arguments_that_only_their_end_has_are_those_of_the_call() -> None:
     kept = [
         event
         for event in sunny()
@@ -295,7 +295,7 @@ def test_a_second_name_of_an_item_is_remembered() -> None:
     assert got.texts("message") == [["One. More."], [""]]
 
 
-def test_a_failure_shows_the_reasoning_that_it_has_and_tells_no_more() -> None:
+def test_a_failure_shows_the_reasoning_that_it_has_and_nothing_more() -> None:
     item = {"type": "reasoning", "id": "rs_0", "content": "Hm."}
     failed = {"type": "response.failed", "response": response("failed", [item])}
     told = repaired_events(CREATED, failed)
@@ -305,7 +305,7 @@ def test_a_failure_shows_the_reasoning_that_it_has_and_tells_no_more() -> None:
 
 
 @pytest.mark.parametrize("kind", [["x"], {}, None, 5])
-def test_a_type_that_is_none_is_no_exception(kind: Any) -> None:
+def test_an_invalid_type_raises_nothing(kind: Any) -> None:
     item = {"type": kind, "id": "x", "content": "Hi."}
     added = {"type": "response.output_item.added", "output_index": 0, "item": item}
     end = {"type": "response.completed", "response": response("completed", [item])}

@@ -158,7 +158,7 @@ def test_a_held_delta_survives_a_cut() -> None:
     assert shown(events_of(out + repair.cut("Gone."))) == ["haha"]
 
 
-def test_reasoning_that_only_its_end_tells_is_told() -> None:
+def test_reasoning_that_only_its_end_has_is_sent() -> None:
     whole = done(content=[{"type": "reasoning_text", "text": "Hm."}], summary=None)
     assert shown(repaired_events(CREATED, REASONING, whole)) == ["Hm."]
     whole = done(summary=[{"type": "summary_text", "text": "Hm."}])
@@ -257,7 +257,7 @@ def test_two_summaries_that_repeat_two_raw_texts_are_dropped() -> None:
     assert shown(repaired_events(CREATED, REASONING, *old, *new)) == ["One.", "Two."]
 
 
-def test_raw_text_that_only_the_end_of_its_part_tells_is_told() -> None:
+def test_raw_text_that_only_the_end_of_its_part_has_is_sent() -> None:
     part = {"type": "reasoning_text", "text": "Hm."}
     end = about("content_part.done", content_index=0, part=part)
     assert shown(repaired_events(CREATED, REASONING, end)) == ["Hm."]
@@ -268,7 +268,7 @@ def test_raw_text_behind_a_summary_without_its_part_stays_raw() -> None:
     assert kinds(told)[3:5] == ["reasoning_summary_text.delta", "reasoning_text.delta"]
 
 
-def test_a_different_summary_that_only_its_end_tells_becomes_a_further_part() -> None:
+def test_a_different_summary_that_only_its_end_has_becomes_a_further_part() -> None:
     for end in (summary("done", "Clouds."), summary_part("done", "Clouds.", 1)):
         unplaced = {key: value for key, value in end.items() if key != "summary_index"}
         for one in (end, unplaced):
@@ -375,7 +375,7 @@ def test_a_call_is_never_shown_before_it_has_a_name() -> None:
     ]
 
 
-def test_a_call_gets_what_only_its_deltas_told() -> None:
+def test_a_call_gets_what_only_its_deltas_had() -> None:
     events = sunny()
     for event in events:
         item = event.get("item", {})
@@ -399,7 +399,7 @@ def test_a_call_gets_what_only_its_deltas_told() -> None:
         ({"type": "function_call", "name": "f"}, {"call_id": "x", "arguments": ""}),
     ],
 )
-def test_an_item_that_only_its_end_tells_is_announced_with_all_that_clients_read(
+def test_an_item_that_only_its_end_has_is_announced_with_all_that_clients_read(
     item: Json, lists: Json
 ) -> None:
     end = {"type": "response.output_item.done", "item": {**item, "id": "x"}}
@@ -408,7 +408,7 @@ def test_an_item_that_only_its_end_tells_is_announced_with_all_that_clients_read
     assert announced["item"] == {**item, "id": "x", **lists}
 
 
-def test_a_call_that_only_its_end_tells_is_announced_without_its_arguments() -> None:
+def test_a_call_that_only_its_end_has_is_announced_without_its_arguments() -> None:
     item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f"}
     end = {"type": "response.output_item.done", "item": {**item, "arguments": "{}"}}
     told = repaired_events(CREATED, end)
@@ -483,7 +483,7 @@ def test_a_citation_comes_behind_its_part() -> None:
 
 
 @pytest.mark.parametrize("text", ["It is sunny.", None])
-def test_the_end_of_a_text_is_told_once_where_that_of_its_part_is_missing(text: str | None) -> None:
+def test_the_end_of_a_text_is_sent_once_where_that_of_its_part_is_missing(text: str | None) -> None:
     events = [event for event in sunny() if event["type"] != "response.content_part.done"]
     end = next(event for event in events if event["type"] == "response.output_text.done")
     end["text"] = text
@@ -517,7 +517,7 @@ def test_a_part_of_an_unknown_type_passes() -> None:
     assert repaired(body).startswith(body)
 
 
-def test_a_message_without_content_gets_what_was_told() -> None:
+def test_a_message_without_content_gets_what_was_sent() -> None:
     events = sunny()
     end = next(
         event
@@ -529,7 +529,7 @@ def test_a_message_without_content_gets_what_was_told() -> None:
     assert told[-2]["item"]["content"][0]["text"] == "It is sunny."
 
 
-def test_a_message_that_only_its_end_tells_is_told() -> None:
+def test_a_message_that_only_its_end_has_is_sent() -> None:
     content = [
         {"type": "output_text", "text": "Hi.", "annotations": []},
         {"type": "output_text", "text": "", "annotations": []},
@@ -566,7 +566,7 @@ def test_item_events_without_an_item_pass() -> None:
     assert repaired(body).startswith(body)
 
 
-def test_raw_reasoning_without_places_is_told_part_by_part() -> None:
+def test_raw_reasoning_without_places_is_sent_part_by_part() -> None:
     def unplaced(event: Json) -> Json:
         return {key: value for key, value in event.items() if key != "content_index"}
 
@@ -695,14 +695,14 @@ def test_a_failure_keeps_its_empty_output_and_leaves_open_what_is_open() -> None
     assert repaired(stream(*events)) == stream(*events)
 
 
-def test_items_that_nobody_ended_end_as_the_final_response_has_them() -> None:
+def test_items_without_an_end_end_as_the_final_response_has_them() -> None:
     events = [event for event in sunny() if not event["type"].endswith("item.done")]
     got = Read(repaired_events(*events))
     assert got.final is not None
     assert [got.done[index] for index in sorted(got.done)] == got.final["output"]
 
 
-def test_items_that_the_final_response_lacks_too_end_as_they_were_told() -> None:
+def test_items_that_the_final_response_lacks_too_end_as_they_were_sent() -> None:
     events = [event for event in sunny() if not event["type"].endswith("item.done")]
     events[-1]["response"]["output"] = []
     got = Read(repaired_events(*events))
@@ -715,7 +715,7 @@ def test_items_that_the_final_response_lacks_too_end_as_they_were_told() -> None
     assert got.final["output"][1]["arguments"] == '{"city":"Paris"}'
 
 
-def test_items_of_the_final_response_that_nobody_told_of_have_their_reasoning_shown() -> None:
+def test_items_of_the_final_response_that_were_never_announced_have_their_reasoning_shown() -> None:
     item = {
         "type": "reasoning",
         "id": "rs_7",
@@ -729,7 +729,7 @@ def test_items_of_the_final_response_that_nobody_told_of_have_their_reasoning_sh
 # --- the end --------------------------------------------------------------------------------------
 
 
-def test_a_stream_without_its_end_is_completed_if_all_was_told() -> None:
+def test_a_stream_without_its_end_is_completed_if_all_was_sent() -> None:
     events = sunny()[:-1]
     assert repaired_events(*events)[-1]["type"] == "response.completed"
     assert repaired_events(*events[:-1])[-1]["type"] == "response.completed"
@@ -816,7 +816,7 @@ def test_a_stream_that_ends_inside_an_event_was_cut() -> None:
     assert last["response"]["output"] == sunny()[-1]["response"]["output"]
 
 
-def test_a_cut_after_the_end_is_none() -> None:
+def test_a_cut_after_the_end_does_not_count() -> None:
     repair = ResponsesRepair("abc")
     repair.feed(stream(*sunny()))
     assert repair.cut("Gone.") == b""
@@ -945,7 +945,7 @@ def test_the_end_of_a_forgotten_text_is_not_made_up() -> None:
     assert kinds(told)[3:5] == ["reasoning_summary_text.delta", "output_item.done"]
 
 
-def test_an_end_that_comes_twice_is_told_once() -> None:
+def test_an_end_that_comes_twice_is_sent_once() -> None:
     end = summary_part("done", "Hm.")
     assert shown(repaired_events(CREATED, REASONING, summary("delta", "Hm."), end, end)) == ["Hm."]
 

@@ -257,14 +257,14 @@ def interleaved() -> Script:
     return run
 
 
-def test_items_that_stream_at_once_are_told_one_after_the_other() -> None:
+def test_items_that_stream_at_once_are_sent_one_after_the_other() -> None:
     reader = ended(interleaved())
     assert reader.texts() == ["0one 0two ", "1one 1two "]
     assert [block["input"] for block in reader.content[2:]] == [{"n": 2}, {"n": 3}]
     assert reader.stop_reason == "tool_use"
 
 
-def test_what_waited_is_told_at_once_and_goes_on_live() -> None:
+def test_what_waited_is_sent_at_once_and_goes_on_live() -> None:
     run = Script().begin()
     for index in (0, 1):
         run.item(Message(id=f"msg_7_{index}", role="assistant"), index)
@@ -326,7 +326,7 @@ def test_raw_thinking_may_come_whole() -> None:
     assert events[2]["delta"] == {"type": "thinking_delta", "thinking": "Hmm."}
 
 
-def test_thinking_that_nobody_may_see_and_empty_texts_are_no_blocks() -> None:
+def test_reasoning_without_text_and_empty_texts_are_no_blocks() -> None:
     run = Script().begin().reasoning(0).reasoning(1, "")
     run.message(2, Text(text=""), Text(text="Hello!"))
     assert ended(run).content == [{"type": "text", "text": "Hello!"}]
@@ -530,7 +530,7 @@ def test_an_input_is_always_an_object(arguments: str, kind: str, value: Any, exe
     assert block["input"] == value
 
 
-def test_an_input_that_is_empty_is_said_to_be_whole() -> None:
+def test_an_empty_input_is_sent_as_a_delta() -> None:
     """Or a reader that is cut behind it takes the call for one that was never made."""
     frames = flat(encoded(FORMAT, Script().begin().call(0, "t", "{}").events))
     [delta] = [event["delta"] for event in events_of(frames) if "delta" in event]
@@ -554,7 +554,7 @@ def test_pydantic_ai_gets_the_input_of_a_server_s_call_in_deltas_alone() -> None
     ]
 
 
-def test_a_server_s_call_whose_arguments_are_broken_is_told_as_text() -> None:
+def test_a_server_s_call_whose_arguments_are_broken_is_sent_as_text() -> None:
     [block] = ended(Script().begin().call(0, "t", '{"a":')).content
     assert block["input"] == {"input": '{"a":'}
 
@@ -599,7 +599,7 @@ def test_a_result_without_anything_to_show_is_empty() -> None:
     assert ended(run).content[1]["content"] == []
 
 
-def test_a_sub_agent_s_tokens_are_not_told() -> None:
+def test_a_sub_agent_s_tokens_are_not_sent() -> None:
     frames = encoded(FORMAT, scripts.everything().events)
     events = scripts.everything().events
     assert not [
@@ -694,7 +694,7 @@ def test_calls_that_were_cut_before_their_arguments_and_a_server_s_are_left_out(
     assert reader.stop_reason == "max_tokens"
 
 
-def test_an_interrupted_result_is_not_told() -> None:
+def test_an_interrupted_result_is_not_sent() -> None:
     run = Script().begin().call(0, "t", "{}").result(1, 0, status="incomplete")
     reader = read(run.add(ev.TaskCancelled))
     assert [block["type"] for block in reader.content] == ["mcp_tool_use"]
@@ -703,7 +703,7 @@ def test_an_interrupted_result_is_not_told() -> None:
 # --- attempts ------------------------------------------------------------------------------------
 
 
-def test_what_was_told_and_then_superseded_ends_the_stream() -> None:
+def test_what_was_sent_and_then_superseded_ends_the_stream() -> None:
     script = scripts.superseded()
     reader = read(script)
     assert reader.error is not None
@@ -776,7 +776,7 @@ def test_a_run_that_waits_for_the_client_s_tool_asks_for_it() -> None:
     assert closed(waiting(scripts.client_call())).stop_reason == "tool_use"
 
 
-def test_a_client_s_call_that_was_not_told_yet_is_not_asked_for() -> None:
+def test_a_client_s_call_that_was_not_sent_yet_is_not_asked_for() -> None:
     run = waiting(Script().begin().call(0, "send_mail", "{}"))
     run.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
     reader = closed(run.call(2, "pick_color", "{}", executor="client"))
@@ -823,14 +823,14 @@ def at_item(cls: type[Any], index: int, item: Any) -> ev.Event:
     return event
 
 
-def test_a_run_that_nobody_created_begins_all_the_same() -> None:
+def test_a_run_without_its_first_event_begins() -> None:
     delta = ev.TextDelta(task_id=RUN, item_id="m", output_index=0, block_index=0, delta="x")
     assert foreign(delta).message is not None
     done = at_item(ev.OutputItemDone, 0, Message(id="m", role="assistant"))
     assert foreign(delta, done).content == []
 
 
-def test_items_that_are_there_at_once_are_told_whole() -> None:
+def test_items_that_are_there_at_once_are_sent_whole() -> None:
     reader = foreign(
         at_item(ev.OutputItemDone, 0, Reasoning(id="r", summary=[Text(text="a"), Text(text="b")])),
         at_item(ev.OutputItemDone, 1, ToolCall(id="c", call_id="c1", name="t", arguments="{}")),
@@ -846,7 +846,7 @@ def test_items_that_are_there_at_once_are_told_whole() -> None:
     assert [block["type"] for block in reader.content] == kinds
 
 
-def test_a_result_without_its_call_is_not_told() -> None:
+def test_a_result_without_its_call_is_not_sent() -> None:
     lonely = at_item(ev.OutputItemDone, 0, ToolResult(id="o", call_id="c1"))
     call = at_item(ev.OutputItemDone, 1, ToolCall(id="c", call_id="c1", name="t"))
     events = [lonely, call, ev.TaskCompleted(task_id=RUN)]
@@ -855,14 +855,14 @@ def test_a_result_without_its_call_is_not_told() -> None:
     assert [block["type"] for block in late.content] == ["mcp_tool_use"]
 
 
-def test_a_result_of_a_call_that_was_never_made_is_not_told() -> None:
+def test_a_result_of_a_call_that_was_never_made_is_not_sent() -> None:
     cut = ToolCall(id="c", call_id="c1", name="t", status="incomplete")
     result = at_item(ev.OutputItemDone, 1, ToolResult(id="o", call_id="c1"))
     events = [at_item(ev.OutputItemDone, 0, cut), result, ev.TaskCompleted(task_id=RUN)]
     assert foreign(*events).content == []
 
 
-def test_what_grows_after_it_was_taken_back_is_not_told() -> None:
+def test_what_grows_after_it_was_taken_back_is_not_sent() -> None:
     where: Any = {"task_id": RUN, "item_id": "m", "output_index": 0, "block_index": 0}
     reader = foreign(
         at_item(ev.OutputItemAdded, 0, Message(id="m", role="assistant")),
@@ -874,7 +874,7 @@ def test_what_grows_after_it_was_taken_back_is_not_told() -> None:
     assert (reader.content, reader.stop_reason) == ([], "end_turn")
 
 
-def test_a_result_whose_call_was_taken_back_is_not_told() -> None:
+def test_a_result_whose_call_was_taken_back_is_not_sent() -> None:
     attempt: Any = {"attempt": 2, "reason": "worker_lost", "superseded": ["c"]}
     events = [
         at_item(ev.OutputItemDone, 0, ToolCall(id="c", call_id="c1", name="t")),

@@ -59,7 +59,7 @@ def deltas_of(frames: list[bytes]) -> list[Any]:
 
 
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
-def test_every_golden_trace_is_told_whole_or_not_at_all(trace: Trace) -> None:
+def test_every_golden_trace_is_sent_whole_or_not_at_all(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     check(events, ChatReader().read(frames_of(events)))
     for place in range(1, len(events) + 1):
@@ -118,7 +118,7 @@ def test_messages_are_parted_by_a_blank_line_and_blocks_are_not() -> None:
     assert read(script.add(ev.TaskCompleted)).said["content"] == "I look it up.\n\nSunny."
 
 
-def test_reasoning_is_told_once_and_its_texts_are_parted() -> None:
+def test_reasoning_is_sent_once_and_its_texts_are_parted() -> None:
     script = Script().begin().reasoning(0, "First.", "Second.").reasoning(1, "Third.", raw=True)
     reader = read(says(script, 2, "Sunny.").add(ev.TaskCompleted))
     assert reader.said["reasoning_content"] == "First.\n\nSecond.\n\nThird."
@@ -170,7 +170,7 @@ def test_a_message_that_begins_while_another_speaks_waits_for_its_end() -> None:
         assert joined(script.events, place).said["content"] == reader.said["content"]
 
 
-def test_what_waits_is_told_when_the_run_ends() -> None:
+def test_what_waits_is_sent_when_the_run_ends() -> None:
     first, second = (Message(id=f"msg_7_{n}", role="assistant") for n in (0, 1))
     script = Script().begin().item(first, 0).item(second, 1)
     block(script, 0, 0, ev.TextAdded, item=Text(text=""))
@@ -219,7 +219,7 @@ def test_a_file_is_a_link_in_a_paragraph_and_data_has_no_place() -> None:
     assert reader.said["content"] == "Here:\n\n[a.pdf](https://f.example/a.pdf)\n\nDone."
 
 
-def test_an_image_of_a_message_is_told_once_when_it_is_done() -> None:
+def test_an_image_of_a_message_is_sent_once_when_it_is_done() -> None:
     item = Message(id="msg_7_0", role="assistant")
     nothing = Image(image_url=ImageUrl(url=""))
     script = Script().begin().item(item, 0)
@@ -235,7 +235,7 @@ def test_an_image_of_a_message_is_told_once_when_it_is_done() -> None:
     assert joined(script.events, len(script.events) - 1).images == reader.images
 
 
-def test_images_of_results_are_not_told() -> None:
+def test_images_of_results_are_not_sent() -> None:
     assert read(scripts.everything()).images == []
 
 
@@ -325,18 +325,18 @@ def test_a_client_s_call_streams_and_its_end_is_kept_back_until_it_is_whole() ->
     assert reader.finish_reason == "tool_calls"
 
 
-def test_a_call_without_arguments_is_told_when_it_is_whole() -> None:
+def test_a_call_without_arguments_is_sent_when_it_is_whole() -> None:
     reader = read(call(Script().begin(), 0).add(ev.TaskCompleted))
     assert reader.calls[0]["arguments"] == "{}"
 
 
-def test_arguments_that_come_whole_are_told_whole() -> None:
+def test_arguments_that_come_whole_are_sent_whole() -> None:
     script = call(Script().begin(), 0, '{"a":1}', whole=True).add(ev.TaskCompleted)
     assert arguments_told(script) == ['{"a":1', "}"]
     assert read(script).calls[0]["arguments"] == '{"a":1}'
 
 
-def test_arguments_that_are_no_object_are_told_when_the_call_is_whole() -> None:
+def test_arguments_that_are_no_object_are_sent_when_the_call_is_whole() -> None:
     script = call(Script().begin(), 0, "4", "2 }", "").add(ev.TaskCompleted)
     assert arguments_told(script) == ["42 }"]
     read(script)
@@ -349,7 +349,7 @@ def test_a_custom_tool_gets_free_text_whole(pieces: tuple[str, ...]) -> None:
     assert read(script).calls[0]["type"] == "custom"
 
 
-def test_calls_at_the_same_time_are_told_one_after_another() -> None:
+def test_calls_at_the_same_time_are_sent_one_after_another() -> None:
     items = [
         ToolCall(id=f"fc_{n}", call_id=f"call_{n}", name="sun", executor="client") for n in (0, 1)
     ]
@@ -392,7 +392,7 @@ def test_a_call_that_was_cut_never_looks_whole(end: Any, text: str) -> None:
     assert joined(script.events, len(script.events)).calls == []
 
 
-def test_a_call_that_was_answered_meanwhile_is_not_told_to_a_newcomer() -> None:
+def test_a_call_that_was_answered_meanwhile_is_not_sent_to_a_newcomer() -> None:
     script = call(Script().begin(), 0, "{}")
     result = ToolResult(id="fco_7_1", call_id="call_0")
     script.item(result, 1).done(result, 1)
@@ -410,7 +410,7 @@ def attempt(script: Script, *names: str) -> Script:
     return script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=list(names))
 
 
-def test_an_answer_that_was_told_and_taken_back_ends_the_stream() -> None:
+def test_an_answer_that_was_sent_and_taken_back_ends_the_stream() -> None:
     script = scripts.superseded()
     reader = read(script)
     assert reader.error is not None
@@ -421,7 +421,7 @@ def test_an_answer_that_was_told_and_taken_back_ends_the_stream() -> None:
     assert later.finish_reason == "stop"
 
 
-def test_reasoning_images_files_and_calls_that_were_told_end_it_too() -> None:
+def test_reasoning_images_files_and_calls_that_were_sent_end_it_too() -> None:
     thought = Script().begin().item(Reasoning(id="rs_7_0"), 0).thought(0, 0, "Hm.")
     thought.done(Reasoning(id="rs_7_0", status="incomplete"), 0)
     painted, filed = (
@@ -448,7 +448,7 @@ def test_reasoning_images_files_and_calls_that_were_told_end_it_too() -> None:
         assert not later.calls
 
 
-def test_an_attempt_that_takes_back_nothing_told_goes_on() -> None:
+def test_an_attempt_that_takes_back_nothing_sent_goes_on() -> None:
     script = Script().begin()
     item = Message(id="msg_7_0", role="assistant")
     script.item(item, 0)
@@ -492,7 +492,7 @@ def test_a_run_that_ends_short_says_so(reason: str, finish_reason: str, native: 
     assert reader.said["content"] == "Half"
 
 
-def test_a_failure_is_an_error_and_what_was_said_stands() -> None:
+def test_a_failure_is_an_error_and_the_text_before_it_stays() -> None:
     error = ErrorInfo(code="overloaded", message="", param="model")
     reader = read(says(Script().begin(), 0, "Half").add(ev.TaskFailed, error=error))
     assert reader.error == {
@@ -505,7 +505,7 @@ def test_a_failure_is_an_error_and_what_was_said_stands() -> None:
     assert reader.usage is None
 
 
-def test_usage_is_that_of_the_whole_run_where_anybody_said() -> None:
+def test_usage_is_that_of_the_whole_run_where_it_is_known() -> None:
     used = Usage(
         input_tokens=10, output_tokens=5, cached_input_tokens=4, reasoning_tokens=3, cost=0.1
     )
@@ -561,7 +561,7 @@ def test_a_foreign_stream_without_a_beginning_gets_one() -> None:
     assert len(reader.images) == 1
 
 
-def test_an_end_that_contradicts_what_was_told_is_an_error() -> None:
+def test_an_end_that_contradicts_what_was_sent_is_an_error() -> None:
     message = Message(id="m", role="assistant")
     where: Any = {"task_id": RUN, "item_id": "m", "output_index": 0}
     begun: list[ev.AnyEvent] = [

@@ -286,7 +286,7 @@ def test_a_join_before_the_first_event_says_nothing_yet() -> None:
     assert [event["type"] for event in events_of(first)] == ["response.created"]
 
 
-def test_a_join_tells_what_is_under_way_as_far_as_it_is() -> None:
+def test_a_join_sends_open_items_as_far_as_they_are() -> None:
     script = scripts.everything()
     place = max(
         place for place, event in enumerate(script.events) if isinstance(event, ev.ImageDelta)
@@ -306,7 +306,7 @@ def test_a_join_tells_what_is_under_way_as_far_as_it_is() -> None:
 # --- reasoning -----------------------------------------------------------------------------------
 
 
-def test_raw_thinking_alone_is_told_as_the_summary_exactly_once() -> None:
+def test_raw_thinking_alone_is_sent_as_the_summary_exactly_once() -> None:
     script = Script().begin().reasoning(0, "Hmm, Paris.", raw=True)
     assert "response.reasoning_text.delta" not in types(script)
     assert output(script)[0]["summary"] == [{"type": "summary_text", "text": "Hmm, Paris."}]
@@ -373,7 +373,7 @@ def test_a_failed_result_is_an_error_of_the_call() -> None:
     assert call_of(bare)["error"]["code"] == "tool_failed"
 
 
-def test_a_call_that_nobody_answered_is_closed_before_the_end() -> None:
+def test_a_call_without_a_result_is_closed_before_the_end() -> None:
     script = scripts.cancelled()
     assert types(script)[-3:] == [
         "response.mcp_call.failed",
@@ -420,7 +420,7 @@ def test_a_clients_call_is_its_own_to_execute() -> None:
     assert types(script.result(2, 1, Text(text="blue"))) == before
 
 
-def test_arguments_that_come_whole_are_told_as_one_delta() -> None:
+def test_arguments_that_come_whole_are_sent_as_one_delta() -> None:
     item = ToolCall(id="fc_7_0", call_id="call_0", name="search")
     script = Script().begin().item(item, 0)
     where: Any = {"item_id": "fc_7_0", "output_index": 0}
@@ -502,7 +502,7 @@ def test_the_last_message_of_each_sub_agent_is_its_output_beside_the_blocks() ->
 # --- messages ------------------------------------------------------------------------------------
 
 
-def test_a_block_that_comes_whole_is_told_as_a_delta_and_its_annotations() -> None:
+def test_a_block_that_comes_whole_is_sent_as_a_delta_and_its_annotations() -> None:
     script = Script().begin()
     item = Message(id="msg_7_0", role="assistant", phase="final_answer")
     note = UrlCitation(url="https://a.example", start_index=0, end_index=3)
@@ -542,7 +542,7 @@ def test_a_refusal_streams() -> None:
     assert types(script, "refusal") == ["response.refusal.delta", "response.refusal.done"]
 
 
-def test_text_of_a_result_is_told_when_the_result_is_whole() -> None:
+def test_text_of_a_result_is_sent_when_the_result_is_whole() -> None:
     script = (
         Script().begin().call(0, "search", "{}").item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
     )
@@ -646,7 +646,7 @@ def test_a_block_of_the_task_itself_comes_before_an_import() -> None:
     assert urls == ["tailrace:run_7/call_0/1", "https://own.example"]
 
 
-def test_a_block_that_comes_after_the_text_does_not_change_a_citation_already_told() -> None:
+def test_a_block_that_comes_after_the_text_does_not_change_a_citation_already_sent() -> None:
     note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
     script = Script(reference_start=2).begin().call(0, "query", "{}")
     script.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
@@ -698,7 +698,7 @@ def test_an_image_elsewhere_is_a_link_in_the_calls_output(url: str) -> None:
     assert call_of(script)["output"] == f"![image]({url})"
 
 
-def test_partial_images_that_are_inline_are_told() -> None:
+def test_partial_images_that_are_inline_are_sent() -> None:
     script = Script().begin().call(0, "draw", "{}")
     script.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
     where: Any = {"item_id": "fco_7_1", "output_index": 1, "block_index": 0}
@@ -725,7 +725,7 @@ def test_an_image_in_a_message_is_an_item_beside_it() -> None:
 # --- the response --------------------------------------------------------------------------------
 
 
-def test_a_stream_that_told_a_superseded_item_fails_at_once() -> None:
+def test_a_stream_that_sent_a_superseded_item_fails_at_once() -> None:
     script = scripts.superseded()
     events = told(script)
     assert events[-1]["type"] == "response.failed"
@@ -736,7 +736,7 @@ def test_a_stream_that_told_a_superseded_item_fails_at_once() -> None:
     assert [item["id"] for item in final["output"]] == ["msg_7_1"]
 
 
-def test_an_attempt_that_takes_back_nothing_told_goes_on() -> None:
+def test_an_attempt_that_takes_back_nothing_sent_goes_on() -> None:
     script = Script().begin().item(RawItem(id="raw_7_0", raw={}), 0)
     script.done(RawItem(id="raw_7_0", raw={}, status="incomplete"), 0)
     script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["raw_7_0"])
@@ -809,7 +809,7 @@ def test_a_run_that_waits_for_people_is_in_progress() -> None:
     assert types(script) == ["response.created", "response.in_progress"]
 
 
-def test_a_response_echoes_what_its_request_said_and_nothing_else() -> None:
+def test_a_response_echoes_the_fields_of_its_request_and_nothing_else() -> None:
     options = {
         "background": True,
         "temperature": 0.5,

@@ -375,7 +375,7 @@ def test_a_text_that_was_cut_says_so(
     assert told(events)[-1]["data"] == last
 
 
-def test_a_text_of_a_lost_attempt_is_told_as_failed_and_another_one_follows() -> None:
+def test_a_text_of_a_lost_attempt_is_sent_as_failed_and_another_text_follows() -> None:
     events = log(
         *message(0, "Half", status="incomplete"),
         ev.TaskAttempt(task_id="r", attempt=2, reason="worker_lost", superseded=["msg_0"]),
@@ -458,7 +458,7 @@ def test_a_childs_text_never_mixes_into_the_runs(trace: Trace) -> None:
     assert {one["data"]["messageId"] for one in found if "messageId" in one["data"]} <= own
 
 
-def test_what_a_child_said_is_the_summary_of_its_call() -> None:
+def test_the_message_of_a_child_is_the_summary_of_its_call() -> None:
     trace = next(trace for trace in LOGGED if trace.name == "s0_subagent")
     output = only(events_of(trace), "tool.result")["toolAgentOutput"]
     assert output["result_summary"] == (
@@ -487,7 +487,7 @@ def foreign(*events: Event) -> list[str]:
     return types([recorded(event, number) for number, event in enumerate(events, 1)])
 
 
-def test_what_came_only_with_an_items_end_is_told_then() -> None:
+def test_what_came_only_with_an_items_end_is_sent_then() -> None:
     _, _, done = message(0, "All at once.")
     assert foreign(done) == ["run.started", "text.start", "text.delta"]
     added, _, done = message(0, "At the end.")
@@ -508,7 +508,7 @@ def test_what_the_end_of_a_run_cuts_is_ended_with_it() -> None:
     ]
 
 
-def test_what_does_not_fit_is_not_told() -> None:
+def test_what_does_not_fit_is_not_sent() -> None:
     assert foreign(ev.StepFinished(task_id="r", step_index=4)) == ["run.started"]
     stranger = ev.TaskInProgress(task_id="stranger")
     assert foreign(ev.TaskCreated(task_id="r"), stranger) == ["run.started"]

@@ -70,7 +70,7 @@ def silent(end: type[ev.Event], **fields: Any) -> list[ev.AnyEvent]:
 
 
 @pytest.mark.parametrize("name", TELLING)
-def test_usage_is_told_where_there_is_no_text(name: str) -> None:
+def test_usage_is_sent_where_there_is_no_text(name: str) -> None:
     assert tokens(name, told(name, silent(ev.TaskCompleted))) == (13, 2)
 
 
@@ -115,7 +115,7 @@ def test_a_run_without_usage_has_none() -> None:
 @pytest.mark.parametrize(
     ("hints", "shown"), [({"ui_mode": "table"}, {"ui_mode": "table"}), ("no object", None)]
 )
-def test_a_tools_hints_on_how_to_show_its_result_are_told(hints: Any, shown: Any) -> None:
+def test_a_tools_hints_on_how_to_show_its_result_are_sent(hints: Any, shown: Any) -> None:
     script = Script().begin().call(0, "look", "{}")
     script.result(1, 0, Data(data=[1, 2]), Data(data=hints, name="ui_hints"))
     (output,) = (

@@ -146,7 +146,7 @@ def test_a_replay_says_each_text_in_one_delta_and_goes_on_live() -> None:
     ]
 
 
-def test_nothing_is_said_of_no_run() -> None:
+def test_an_empty_state_sends_nothing() -> None:
     assert FORMAT.open(State())[1] == []
     assert FORMAT.reopen(State())[1] == []
 
@@ -527,7 +527,7 @@ def test_arguments_that_are_no_json_are_an_error_and_may_have_a_result(arguments
         ({"status": "incomplete"}, "The tool was interrupted."),
     ],
 )
-def test_a_result_that_is_none_is_an_error(end: Json, text: str) -> None:
+def test_an_invalid_result_is_an_error(end: Json, text: str) -> None:
     story = Story()
     story.call("{}", call_id="c")
     story.result("c", text_block(0, "half"), **end)
@@ -932,7 +932,7 @@ def attempt(*superseded: str) -> ev.TaskAttempt:
     return ev.TaskAttempt(task_id=RUN, attempt=2, reason="lost", superseded=list(superseded))
 
 
-def test_what_an_attempt_unmakes_is_taken_back_and_the_rest_is_said_again() -> None:
+def test_what_an_attempt_unmakes_is_taken_back_and_the_rest_is_sent_again() -> None:
     story = Story()
     story.think("Hmm.")
     cut_message(story)
@@ -1234,7 +1234,7 @@ def test_a_stream_that_never_created_its_task_begins_all_the_same() -> None:
     assert encoder.encode(Recorded(ev.TextAdded(**at, item=Text(text="")), b"")) == []
 
 
-def test_an_event_that_comes_twice_is_said_once() -> None:
+def test_an_event_that_comes_twice_is_sent_once() -> None:
     story = full_story()
     encoder = FORMAT.at(State())
     for one in as_recorded(story.events):
