@@ -15,8 +15,8 @@ import pytest
 
 from tests.serving import ROOT, Served
 
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-assert NGINX, "install nginx (scripts/services)"
+PATHS = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"
+NGINX = shutil.which("nginx", path=PATHS) or "nginx"
 
 
 @pytest.fixture
