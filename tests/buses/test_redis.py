@@ -421,6 +421,7 @@ async def test_a_process_that_starts_while_redis_is_away_connects_later(
     assert await heard(ear, 2) == notices(2, 2)
     other = later.subscribe(RUN)
     await until_heard(early, other)
+    assert (getattr(early, "outages", 0), getattr(later, "outages", 0)) == (1, 0)
     await early.close()
     await later.close()
     said = [one.getMessage() for one in caplog.records if one.name == "tailrace"]

@@ -349,6 +349,7 @@ async def test_how_many_workers_may_lose_a_run_is_a_setting(tmp_path: Path) -> N
         assert await store.take_over(run_id, "the dead", 0.0) is not None
         runs.open()
         assert await ended(runs, run_id) == (outcome, 2)
+        assert (runs.metrics.claims, runs.metrics.takeovers) == (1, 1)
         await runs.close()
     with pytest.raises(CallerError, match="max_attempts"):
         Tailrace(agents, max_attempts=0)

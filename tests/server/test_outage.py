@@ -137,6 +137,7 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
         "The store is away",
         "The store is back",
     ]
+    assert "tailrace_store_outages_total 1.0" in (await client.get("/metrics")).text
 
 
 async def test_a_server_that_stops_is_not_ready(app: Tailrace, client: httpx.AsyncClient) -> None:

@@ -26,7 +26,7 @@ class Metrics:
         self.flush_seconds = 0.0
         self.claims = 0
         self.takeovers = 0
-        """Claims of runs that another worker lost."""
+        """Claims of runs that a worker has lost before."""
         self.lost_runs = 0
         """Runs that another worker has taken from this one."""
         self.requests: Counter[tuple[str, str, int]] = Counter()

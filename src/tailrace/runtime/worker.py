@@ -212,6 +212,7 @@ class Worker:
         agents, held = list(self._agents), list(self._live)
         claims = await self._store.claim(self.name, agents, self._lease, limit, held, free)
         self._metrics.claims += len(claims)
+        self._metrics.takeovers += sum(claim.attempt > 1 for claim in claims)
         if claims:
             crash_points.point("claim.after")
             self._idle.clear()
@@ -408,7 +409,6 @@ class Worker:
             return
         agent = self._agents[claim.agent]
         if not live.is_new:
-            self._metrics.takeovers += claim.attempt > 1
             logger.warning("worker %s took over %s, attempt %d", self.name, live, claim.attempt)
         if is_last:
             live.task.fail(recovery.TOO_MANY_ATTEMPTS)

@@ -93,7 +93,7 @@ class _Numbers:
             sum_value=found.flush_seconds,
         )
         yield _counter("tailrace_claims", "Runs that this worker claimed.", found.claims)
-        about = "Claims of runs that another worker lost."
+        about = "Claims of runs that a worker has lost before."
         yield _counter("tailrace_takeovers", about, found.takeovers)
         about = "Runs that another worker has taken from this worker."
         yield _counter("tailrace_lost_runs", about, found.lost_runs)
