@@ -128,7 +128,7 @@ def _row(first: int, last: int, epoch: int, public: bytes, unpacked: int | None)
 
 @dataclass
 class Stage:
-    """Two servers, two workers, and all that is known of the runs that they had."""
+    """Two servers, two or three workers, and all that is known of the runs that they had."""
 
     place: Place
     seed: int
@@ -137,8 +137,8 @@ class Stage:
     lease: float = LEASE
     servers_work: bool = False
     """Whether the servers have workers of their own; where there is a bus, one of them."""
-    cast: tuple[str, ...] = ("server 1", "server 2", "worker 1", "worker 2")
-    """Who is there from the start."""
+    cast: tuple[str, ...] = ()
+    """Who is there from the start: by default all, with PostgreSQL a third worker too."""
 
     findings: list[str] = field(default_factory=list)
     events: int = 0
@@ -172,9 +172,11 @@ class Stage:
             "worker 1": ["worker", name],
             "worker 2": ["worker", name],
         }
+        if self.place.postgres is not None:
+            commands["worker 3"] = ["worker", name]
         self.actors = [Actor(who, argv, env, self.log) for who, argv in commands.items()]
         try:
-            for who in self.cast:
+            for who in self.cast or commands:
                 self.actor(who).start()
         except BaseException:
             self._end()
