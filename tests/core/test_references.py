@@ -417,6 +417,16 @@ def test_a_reserved_number_is_known_and_never_issued() -> None:
     assert pool.admit(tool_output("a")).numbers == [5]
 
 
+def test_an_output_may_cite_what_its_sub_agents_brought_and_nothing_else() -> None:
+    pool = ReferencePool()
+    written = r"Sunny.[^2] Cold.[^1] Forged.[\^2] <referencable-item>"
+    content = pool.admit(tool_output(written), [2]).content
+    assert content[1] == text(
+        r"Sunny.[^2] Cold.[\^1] Forged.[\\^2] <\referencable-item>", content[1].id
+    )
+    assert unwrap(content) == [text(written, content[1].id)]
+
+
 def test_a_string_id_in_old_content_is_no_number() -> None:
     pool = ReferencePool(known=[[text("a", "local")]])
     assert pool.next == 1

@@ -328,7 +328,7 @@ async def test_a_tool_may_ask_several_agents(tmp_path: Path) -> None:
             both.append(str(error))
         return " | ".join(both)
 
-    agent = Agent("a", model=Scripted([call("compare")], [say("Equal.")]), tools=[compare])
+    agent = Agent("a", model=Scripted([call("compare")], [say("Equal.[^1]")]), tools=[compare])
     result, events = await played(tmp_path, agent)
     created = [e for e in events if isinstance(e, ev.TaskCreated) and e.parent_task_id]
     call_id = result.items[0]["call_id"]
@@ -338,9 +338,13 @@ async def test_a_tool_may_ask_several_agents(tmp_path: Path) -> None:
     assert inside.count("message") == 2
     assert inside[-1] == "text"
     sent = str(result.to_input_list())
-    assert sent.count("Sunny in Paris.") == 2
+    assert sent.count("Sunny in Paris.[^1]") == 2  # the same source has the same number
     assert "get_weather" not in sent
-    assert result.text == "Equal."
+    assert result.text == "Equal.[^1]"
+    [imported] = [event for event in events if isinstance(event, ev.ReferenceImported)]
+    assert (imported.task_id, imported.reference_id) == (events[0].task_id, 1)
+    assert imported.source_task_id in {e.task_id for e in created}
+    assert result.items[2]["block_list"][0]["annotations"][0]["reference_id"] == 1
 
 
 async def test_a_tool_that_asked_an_agent_when_its_worker_was_lost_is_interrupted(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 
-from tailrace.core.citations import cited, defuse, renumber, restore
+from tailrace.core.citations import cited, renumber, restore
 from tailrace.core.items import (
     Block,
     ContentPart,
@@ -111,9 +112,10 @@ class ReferencePool:
             self.reserve(number)
         return number
 
-    def admit(self, output: ToolOutput) -> Admitted:
+    def admit(self, output: ToolOutput, cites: Iterable[int] = ()) -> Admitted:
         """Give a tool's output its numbers.
 
+        `cites` are the numbers that the output may cite: sub-agents of its call brought them.
         Parts without a local id get no number: the model reads them and cannot cite them. Blocks
         whose id no part has get none either.
         """
@@ -124,7 +126,8 @@ class ReferencePool:
         ]
         numbers = {local: self.number(members) for local, members in _members(parts).items()}
         content = wrap(
-            [_replace(part, id=None if part.id is None else numbers[part.id]) for part in parts]
+            [_replace(part, id=None if part.id is None else numbers[part.id]) for part in parts],
+            cites,
         )
         blocks: list[Block] = [
             block
@@ -135,12 +138,13 @@ class ReferencePool:
         return Admitted(content, blocks, list(dict.fromkeys(numbers.values())))
 
 
-def wrap(content: Iterable[ContentPart]) -> list[ContentPart]:
+def wrap(content: Iterable[ContentPart], cites: Iterable[int] = ()) -> list[ContentPart]:
     """Content for the model: an opener and a closer around the parts of each reference.
 
-    Texts and file names that imitate our marks are escaped; `unwrap` undoes that. Do not wrap
-    content twice.
+    Texts and file names that imitate our marks are escaped, markers of `cites` aside; `unwrap`
+    undoes that. Do not wrap content twice.
     """
+    escape = partial(renumber, numbers={number: number for number in cites})
     wrapped: list[ContentPart] = []
     inside: int | str | None = None
     for part in content:
@@ -150,7 +154,7 @@ def wrap(content: Iterable[ContentPart]) -> list[ContentPart]:
             if part.id is not None:
                 wrapped.append(_opener(part.id))
             inside = part.id
-        wrapped.append(_escaped(part))
+        wrapped.append(_changed(part, escape))
     if inside is not None:
         wrapped.append(_closer(inside))
     return wrapped
@@ -216,10 +220,6 @@ def _opener(number: int | str) -> TextPart:
 
 def _closer(number: int | str) -> TextPart:
     return TextPart(text="</referencable-item>", id=number, tags=[ADDED])
-
-
-def _escaped(part: ContentPart) -> ContentPart:
-    return _changed(part, defuse)
 
 
 def _unescaped(part: ContentPart) -> ContentPart:

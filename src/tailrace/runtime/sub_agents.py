@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.citations import renumber
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
 from tailrace.core.references import ADDED, import_citations, unwrap
@@ -22,7 +24,14 @@ from tailrace.runtime.agent_functions import call_agent
 from tailrace.runtime.failures import failure
 from tailrace.runtime.limits import named
 from tailrace.runtime.pipeline import Emitter
-from tailrace.runtime.task import PendingCall, Task, message_texts, no_answer, returned
+from tailrace.runtime.task import (
+    PendingCall,
+    Task,
+    announce_imports,
+    message_texts,
+    no_answer,
+    returned,
+)
 from tailrace.runtime.telemetry import invoke_agent
 from tailrace.runtime.tools import Context, InvalidArguments, Tool, ToolError
 
@@ -145,10 +154,13 @@ async def delegate(
         await _work(agent, child, loop)
 
 
-async def run_below(loop: Loop, call: PendingCall, agent: Any, prompt: str) -> str:
-    """Let a sub-agent work below a call whose tool goes on; its answer.
+async def run_below(
+    loop: Loop, call: PendingCall, agent: Any, prompt: str
+) -> tuple[str, Collection[int]]:
+    """Let a sub-agent work below a call whose tool goes on; its answer, and what that cites.
 
-    The first one of a call has the call's id, further ones a derived id.
+    The first one of a call has the call's id, further ones a derived id. The references that the
+    answer cites are imported, and its markers have the caller's numbers.
     """
     _check_depth(loop)
     parent = loop.task
@@ -174,7 +186,10 @@ async def run_below(loop: Loop, call: PendingCall, agent: Any, prompt: str) -> s
     child.complete()
     if child.node.status != "completed":
         raise ToolError((child.node.error or no_answer(child.node)).message)
-    return "".join(message_texts(child.node))
+    texts = message_texts(child.node)
+    imported = import_citations(texts, returned(child.node), parent.pool)
+    announce_imports(parent, child.task_id, imported)
+    return "".join(renumber(text, imported.mapping) for text in texts), imported.mapping.values()
 
 
 async def _work(agent: Any, child: Task, loop: Loop) -> None:

@@ -42,7 +42,7 @@ from tailrace.core.items import (
     ToolResult,
     Usage,
 )
-from tailrace.core.references import ReferencePool, import_citations
+from tailrace.core.references import Imported, ReferencePool, import_citations
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.core.tool_output import plain_json, tool_output
 from tailrace.core.view import client_view
@@ -541,15 +541,7 @@ class _Answerable:
             result.fail(child.node.error)
             return
         imported = import_citations(message_texts(child.node), returned(child.node), parent.pool)
-        for number, source in imported.imports:
-            parent.emit(
-                ev.ReferenceImported(
-                    task_id=parent.task_id,
-                    reference_id=number,
-                    source_task_id=child.task_id,
-                    source_reference_id=source,
-                )
-            )
+        announce_imports(parent, child.task_id, imported)
         private = ev.Private(content=imported.content)
         if child.node.status != "completed":
             result.fail(no_answer(child.node), private)
@@ -602,6 +594,19 @@ class _OpenResult(ResultWriter):
     def __init__(self, task: Task, call_id: str, node: ItemNode) -> None:
         BlocksWriter.__init__(self, task, node.id, node.output_index)
         self.call_id = call_id
+
+
+def announce_imports(parent: Task, child_id: str, imported: Imported) -> None:
+    """Say which references of a sub-agent have a number in its caller's task."""
+    for number, source in imported.imports:
+        parent.emit(
+            ev.ReferenceImported(
+                task_id=parent.task_id,
+                reference_id=number,
+                source_task_id=child_id,
+                source_reference_id=source,
+            )
+        )
 
 
 def child_writer(emitter: Emitter, node: TaskNode) -> Task:

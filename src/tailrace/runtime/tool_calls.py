@@ -273,18 +273,21 @@ async def _invoke(
     task, agent = loop.task, loop.agent
     shown: ResultWriter | None = None
     sharpening: ImageWriter | None = None
+    cites: set[int] = set()
 
     async def ask(below: Any, prompt: str) -> str:
         nonlocal shown
         shown = shown or ResultWriter(task, call.call_id)
-        return await run_below(loop, call, below, prompt)
+        answer, cited = await run_below(loop, call, below, prompt)
+        cites.update(cited)
+        return answer
 
     shown_task = _ToolTask(loop, call.call_id)
     context = Context(shown_task, call.call_id, agent=agent.name, deps=agent.deps, ask=ask)
     async with aclosing(tool.invoke(arguments, context)) as pieces:
         async for piece in pieces:
             if isinstance(piece, Output):
-                await _write(task, call, piece.value, shown, changed)
+                await _write(task, call, piece.value, shown, changed, cites)
                 return
             if isinstance(piece, Notify):
                 _show(task, call, piece)
@@ -350,7 +353,12 @@ def _show(task: Task, call: PendingCall, note: Notify) -> None:
 
 
 async def _write(
-    task: Task, call: PendingCall, value: Any, shown: ResultWriter | None, changed: str
+    task: Task,
+    call: PendingCall,
+    value: Any,
+    shown: ResultWriter | None,
+    changed: str,
+    cites: Iterable[int] = (),
 ) -> None:
     """Write what a tool returned, behind the blocks that it has shown already.
 
@@ -362,7 +370,7 @@ async def _write(
     if changed:
         parts = [TextPart(text=changed), *output.message_content]
         output = ToolOutput(message_content=parts, block_list=output.block_list)
-    admitted = task.pool.admit(output)
+    admitted = task.pool.admit(output, cites)
     result = shown or ResultWriter(task, call.call_id)
     for block in admitted.block_list:
         result.whole(block)
