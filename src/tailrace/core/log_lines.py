@@ -46,7 +46,7 @@ class Lines(msgspec.Struct, frozen=True, gc=False):
         return self.raw[self.raw.rindex(b"\n", 0, -2) + 7 : -2]
 
     def after(self, seq: int) -> Lines:
-        """The events after `seq`. There must be at least one."""
+        """The events after `seq`; there must be an event after it."""
         if seq < self.first_seq:
             return self
         if self.framed:

@@ -104,7 +104,7 @@ class Growing:
         """Refuse a piece after which no event could repeat the text; change nothing."""
         if not isinstance(piece, str):
             raise InvalidValue(
-                f"The text is a {type(piece).__name__}. Pass a string; for JSON use"
+                f"The text is of type {type(piece).__name__}. Pass a string; for JSON use"
                 " json.dumps(value)."
             )
         self._room.check(self._length + len(piece), self._beside, lambda: self.text + piece)
@@ -323,7 +323,7 @@ class ImageWriter:
         sink.emit(ev.ImageAdded(**place, item=self.block))
 
     def partial(self, url: str) -> None:
-        """Replace the image by a better one."""
+        """Replace the image by a better image."""
         block = Image(image_url=ImageUrl(url=url), id=self._id)
         place = {**self._place, "partial_image_index": self._count}
         self._sink.emit(ev.ImageDelta(**place, item=block))
@@ -440,7 +440,7 @@ class MessageWriter(BlocksWriter):
 
     @property
     def _open_text(self) -> TextWriter | None:
-        """The text that is being written, if the last block is one."""
+        """The text that is being written, if the last block is a text."""
         last = self._blocks[-1] if self._blocks else None
         return last if isinstance(last, TextWriter) and last.is_open else None
 

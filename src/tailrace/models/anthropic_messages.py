@@ -26,7 +26,7 @@ BUDGETS = {
 32,000, the output limit of the smallest thinking model."""
 
 MOST_TOKENS = 8192
-"""The output limit of a request without one: Anthropic demands a limit."""
+"""The output limit of a request that has no limit: Anthropic demands one."""
 
 _BY_BUDGET = re.compile(
     r"claude-(?:instant|[1-4]\b|(?:opus|sonnet|haiku)-4(?:[-.@](?:[0-5]|20[0-9]{6})\b|$))"

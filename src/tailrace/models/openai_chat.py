@@ -46,7 +46,7 @@ def request_body(model: str, request: Request, *, host: str | None = None) -> Js
         form = {"name": output.name, "schema": output.schema, "strict": output.strict}
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     body["reasoning_effort"] = request.effort
-    # OpenAI's newer models refuse the old name, and few other servers know the new one.
+    # OpenAI's newer models refuse the old name, and few other servers know the new name.
     limit = "max_completion_tokens" if host == OPENAI else "max_tokens"
     body[limit] = request.max_output_tokens
     if host == OPENAI:

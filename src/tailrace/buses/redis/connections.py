@@ -135,7 +135,7 @@ class Line:
         await self._connection.connect()  # type: ignore[no-untyped-call]
 
     async def hang_up(self) -> None:
-        """Close the connection; the next `ask` opens a new one."""
+        """Close the connection; the next `ask` opens another connection."""
         with suppress(Exception):
             await self._connection.disconnect(nowait=True)
 

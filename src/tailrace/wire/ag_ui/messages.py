@@ -86,7 +86,7 @@ class _Messages:
             self._add({"id": event["messageId"], "role": "activity", **about, **tag})
 
     def _add(self, message: Json) -> None:
-        """Add a message; one with a known id takes its place, as progress does."""
+        """Add a message; it replaces a message with the same id, as progress does."""
         known = self._by_id.get(message["id"])
         if known is None:
             self.all.append(message)
