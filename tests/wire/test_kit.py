@@ -22,11 +22,20 @@ from tailrace.core.items import Message, Text, UrlCitation
 from tailrace.core.snapshot import fork
 from tailrace.core.sse import Parser
 from tailrace.core.view import client_view
-from tailrace.testing.cursors import check_cursors
+from tailrace.testing.cursors import check_cursors, cursor_of
 from tailrace.testing.strategies import Run, legal_runs
 from tailrace.testing.wire_kit import check_wire, encoded, is_log
 from tailrace.wire import run, task
-from tailrace.wire.base import Cursor, Encoder, Format, Frame, spread_retry, whole_number
+from tailrace.wire.base import (
+    Cursor,
+    Encoder,
+    Format,
+    Frame,
+    InsideEvents,
+    opened,
+    spread_retry,
+    whole_number,
+)
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.openai_responses import ResponsesFormat
 from tailrace.wire.openai_responses import cursors as numbers
@@ -184,6 +193,40 @@ def test_a_stream_with_more_frames_than_numbers_ends_with_an_error(
     assert (
         encoder.encode(Recorded(ev.TaskCompleted(task_id="run_7", sequence_number=99), b"")) == []
     )
+
+
+def test_a_cursor_belongs_to_the_epoch_of_its_event() -> None:
+    """In `openai-responses` a number of another epoch is refused; other cursors name theirs."""
+    events = events_of(next(trace for trace in LOGGED if trace.name == "hello"))
+    log = [Recorded(event, encode_event(event), 7) for event in events]
+    for name in RESUMABLE:
+        wire, state = FORMATS[name], State()
+        encoder = wire.at(state)
+        for one in log:
+            frames = encoder.encode(one)
+            after = fork(state)
+            after.absorb(one.event)
+            for frame in [*frames, *opened(wire, after, one.epoch)[1]]:
+                if (text := cursor_of(frame)) is None:
+                    continue
+                cursor = wire.cursor(text)
+                assert cursor.seq == one.event.sequence_number
+                if cursor.epoch is None:
+                    assert isinstance(wire, InsideEvents)
+                    wire.resume(state, one, cursor)
+                    with pytest.raises(InvalidCursor):
+                        wire.resume(state, Recorded(one.event, one.public, 8), cursor)
+                else:
+                    assert cursor.epoch == 7
+            state = after
+
+
+def test_a_format_without_cursors_opens_without_an_epoch() -> None:
+    state = State()
+    for event in events_of(LOGGED[0]):
+        state.absorb(event)
+    wire = FORMATS["openai-chat"]
+    assert opened(wire, state, 7)[1] == wire.open(state)[1]
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
