@@ -184,6 +184,7 @@ def test_what_has_no_name_or_no_sense_is_kept_raw() -> None:
         event("tool.result", toolAgentOutput={"status": "success"}),
         event("step.start"),
         event("step.finish", stepName="never begun"),
+        event("agent.switched", reason="no name"),
         {"type": "step.start", "data": None},
     ]
     assert raw_of(*odd) == [one["type"] for one in odd]
@@ -191,6 +192,15 @@ def test_what_has_no_name_or_no_sense_is_kept_raw() -> None:
     for broken in ("{never", "7", "[]"):
         with pytest.raises(MalformedEvent):
             ended(broken)
+
+
+def test_the_agent_that_speaks_is_read_and_a_repeated_switch_is_not() -> None:
+    switch = event("agent.switched", agent="billing", reason="An invoice.")
+    shown = view(START, switch, switch, event("agent.switched", agent="refunds"), FINISHED)
+    assert [(one["agent"], one.get("reason")) for one in shown["switches"]] == [
+        ("billing", "An invoice."),
+        ("refunds", None),
+    ]
 
 
 def test_a_step_ends_with_those_inside_of_it() -> None:

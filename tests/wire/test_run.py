@@ -556,3 +556,24 @@ def test_a_gap_is_a_cursor_only_where_no_state_follows() -> None:
     (frame,) = Parser().feed(FORMAT.in_thread(2).gap(State(), 1, "deleted"))
     assert (frame.id, json.loads(frame.data)["runId"]) == ("2:0", "")
     assert FORMAT.at(state).close("enough") == []
+
+
+def test_a_switch_of_the_agent_is_sent_and_a_late_client_gets_the_last() -> None:
+    state, events = (
+        State(),
+        [
+            ev.TaskCreated(task_id="r", agent="triage"),
+            ev.AgentSwitched(task_id="r", agent="billing", reason="An invoice."),
+            ev.AgentSwitched(task_id="r", agent="refunds"),
+        ],
+    )
+    encoder = FORMAT.at(state)
+    sent = []
+    for found in as_recorded(events):
+        sent += encoder.changes(found)
+        state.absorb(found.event)
+    assert [(one.type, one.data) for one in sent[1:]] == [
+        ("agent.switched", {"agent": "billing", "reason": "An invoice."}),
+        ("agent.switched", {"agent": "refunds", "reason": None}),
+    ]
+    assert [one.data for one in FORMAT.at(state).replayed()] == [{}, sent[-1].data]

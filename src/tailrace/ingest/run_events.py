@@ -4,6 +4,7 @@
     step.start   step.finish
     text.start   text.delta    text.end       correlated by `messageId`
     tool.start   tool.args     tool.end  tool.result     by `toolCallId`
+    agent.switched
 
 The arguments of a call come whole in `tool.args`. A call without arguments is incomplete, unless it
 has a result. The usage in `text.end` is the sum so far, as we write it; if a count falls, each
@@ -58,6 +59,7 @@ class RunEvents:
         self._calls: dict[str, _Call] = {}
         self._steps: list[tuple[int, str]] = []
         self._step_count = 0
+        self._speaker: str | None = None
         self._attempt = 1
         self._used: dict[str, float] = {}
         self._has_output = False
@@ -141,6 +143,17 @@ class RunEvents:
         while ended != name:
             index, ended = self._steps.pop()
             self._sink.emit(ev.StepFinished(task_id=self._sink.task_id, step_index=index))
+        return True
+
+    def _switched(self, data: Json) -> bool:
+        agent = data.get("agent")
+        if not isinstance(agent, str):
+            return False
+        if agent != self._speaker:  # sent again after a gap
+            self._speaker = agent
+            reason = text_of(data.get("reason")) or None
+            task_id = self._sink.task_id
+            self._sink.emit(ev.AgentSwitched(task_id=task_id, agent=agent, reason=reason))
         return True
 
     # --- messages --------------------------------------------------------------------------------
@@ -275,6 +288,7 @@ class RunEvents:
         "run.error": _error,
         "step.start": _step_start,
         "step.finish": _step_finish,
+        "agent.switched": _switched,
         "text.start": _text_start,
         "text.delta": _text_delta,
         "text.end": _text_end,

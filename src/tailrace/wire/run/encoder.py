@@ -4,6 +4,7 @@
     step.start   step.finish                        nested
     text.start   text.delta    text.end             a message of the root task
     tool.start   tool.args     tool.end  tool.result
+    agent.switched                                  another agent speaks from here on
     run.gap                                         the log no longer has the events before it
 
 The frames show the root task. A sub-agent's text is not in `text.*`: its last message is the
@@ -113,6 +114,8 @@ class RunEncoder(RootEncoder[RunEvent]):
         elif isinstance(event, ev.StepStarted | ev.StepFinished):
             name = "step.start" if isinstance(event, ev.StepStarted) else "step.finish"
             sent.append(RunEvent(name, {"stepName": root.steps[event.step_index].name}))
+        elif isinstance(event, ev.AgentSwitched):
+            sent += _speaker(root)
         return sent
 
     def opening(self, epoch: int) -> list[Frame]:
@@ -124,7 +127,7 @@ class RunEncoder(RootEncoder[RunEvent]):
         root = self._state.root
         if root is None:
             return []
-        sent = [RunEvent("run.started", {})]
+        sent = [RunEvent("run.started", {}), *_speaker(root)]
         stage, waiting = _stage(root), _waiting(root)
         open_steps = [step for _, step in sorted(root.steps.items()) if step.is_open]
         nodes = sorted(root.output(), key=lambda node: node.at)
@@ -176,6 +179,14 @@ def _waiting(root: TaskNode | None) -> ItemNode | None:
 
 def _open_nodes(root: TaskNode | None) -> list[ItemNode]:
     return [node for _, node in sorted(root.items.items()) if node.is_open] if root else []
+
+
+def _speaker(root: TaskNode) -> list[RunEvent]:
+    """The last switch of the agent, if there was one."""
+    return [
+        RunEvent("agent.switched", {"agent": last["agent"], "reason": last.get("reason")})
+        for last in root.switches[-1:]
+    ]
 
 
 def _added(node: ItemNode, stage: str) -> list[RunEvent]:
