@@ -1136,6 +1136,19 @@ def test_an_answer_that_is_wrong_is_refused(answer: Any) -> None:
         answers_of({"parts": [part]})
 
 
+def test_the_answers_of_a_message_are_its_approvals_with_their_reasons() -> None:
+    answers = [{"id": "a", "approved": True}, {"id": "b", "approved": False, "reason": "Why?"}]
+    parts = [
+        {"type": "text", "text": "Yes."},
+        *({"state": "approval-responded", "approval": answer} for answer in answers),
+    ]
+    assert answers_of({"parts": parts}) == [
+        {"request_id": "a", "approved": True},
+        {"request_id": "b", "approved": False, "reason": "Why?"},
+    ]
+    assert answers_of({}) == []
+
+
 # --- endings -------------------------------------------------------------------------------------
 
 
