@@ -50,7 +50,7 @@ that more events share a transaction, a wake-up and a socket write. A model at h
 rests, and `drain()` ends the rest."""
 
 CROWDED_RUNS = 3
-WINDOW_SECONDS = 0.002
+WINDOW_SECONDS = 0.001
 """After a flush of so many runs, the next flush begins this long after it began. Many runs that
 each write at human pace then share transactions and wake-ups. A single run, and the first event
 after a silence, do not wait."""
