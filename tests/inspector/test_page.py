@@ -361,20 +361,26 @@ async def test_the_scrubber_moves_all_panes_to_any_event(page: Page) -> None:
 async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page) -> None:
     await ask(page, "hostile", "Is it sunny?")
     await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await page.fill("#message", "And tomorrow?")
+    await page.press("#message", "Enter")
+    await expect(page.locator(".asked")).to_have_count(2)
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.locator("#seq").fill("4")
-    await page.get_by_role("button", name="Fork here").click()
+    await page.get_by_role("button", name="Fork here").last.click()
     await expect(page.locator("#stream-text")).to_have_text("fork · seq 4 · 0 missed")
-    await expect(page.locator(".message")).to_have_count(0)
+    forked = page.locator(".run").nth(1)
+    await expect(forked.locator(".message")).to_have_count(0)
     await page.select_option("#agent", "failing")
     await page.fill("#message", "Another way")
     await page.press("#message", "Enter")
     await expect(page.locator("#stream-text")).to_contain_text("failed")
-    await expect(page.locator(".asked")).to_have_text(["Is it sunny?", "Another way"])
+    asked = ["Is it sunny?", "And tomorrow?", "Another way"]
     for _ in range(2):
-        await expect(page.locator(".run").first).to_contain_text("after event 4")
-        await expect(page.locator(".run").first.locator(".message")).to_have_count(0)
+        await expect(page.locator(".asked")).to_have_text(asked)  # also from the other thread
+        await expect(forked).to_contain_text("after event 4")
+        await expect(forked.locator(".message")).to_have_count(0)
         await page.reload()
-    await page.locator(".asked").first.click()  # the right shows the run that was clicked
+    await page.locator(".asked").nth(1).click()  # the right shows the run that was clicked
     await expect(page.locator("#stream-text")).to_have_text("fork · seq 4 · 0 missed")
 
 
