@@ -287,11 +287,14 @@ class RedisCluster:
                     raise ServiceError("The Redis Cluster did not come together.")
                 time.sleep(0.02)
 
-    def move(self, slot: int, to: Redis) -> None:
+    def move(self, slot: int, owner: Redis, to: Redis) -> None:
         """Give a slot to another node; what is in it is thrown away."""
-        name = to.ask("CLUSTER MYID").split()[1].decode()
+        name, old = (node.ask("CLUSTER MYID").split()[1].decode() for node in (to, owner))
         for node in self.nodes:
             node.command("FLUSHALL")
+        # A node that imports the slot announces it with a new epoch, which the others believe.
+        to.command(f"CLUSTER SETSLOT {slot} IMPORTING {old}")
+        owner.command(f"CLUSTER SETSLOT {slot} MIGRATING {name}")
         for node in sorted(self.nodes, key=lambda one: one is not to):
             node.command(f"CLUSTER SETSLOT {slot} NODE {name}")
 

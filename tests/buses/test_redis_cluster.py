@@ -43,7 +43,7 @@ async def test_a_shard_that_moves_to_another_node_is_heard_again(
     slot = key_slot(key)
     owner = redis_cluster.nodes[slot * 3 // 16384]
     to = next(node for node in redis_cluster.nodes if node is not owner)
-    await asyncio.to_thread(redis_cluster.move, slot, to)
+    await asyncio.to_thread(redis_cluster.move, slot, owner, to)
     await until_heard(bus, ear, "run_1")
     assert to.command(f"EXISTS {key.decode()}") == b":1"
 
