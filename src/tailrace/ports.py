@@ -265,6 +265,13 @@ class EventLog(Protocol):
         A store may compress them if the run has ended, and delete snapshots except the newest.
         """
 
+    async def unjoined(self, ended_for: float) -> list[str]:
+        """Runs that ended so many seconds ago and were not repacked since; oldest first.
+
+        A worker that is killed soon after a run's end leaves such a run. Returns some of them; call
+        again when these are repacked. Runs that are deleted soon (`forget`) are not among them.
+        """
+
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Delete the events of an ended run and keep this final snapshot."""
 

@@ -120,6 +120,17 @@ async def test_what_only_deleted_runs_used_is_collected(
     assert await store.blob(digest) is None
 
 
+async def test_a_run_whose_worker_was_killed_after_its_end_is_joined_later(
+    app: Tailrace, store: Store
+) -> None:
+    run_id = await finished(app)  # its own worker joins its rows two seconds later
+    assert await store.unjoined(-1) == [run_id]
+    await Retention(store).sweep()
+    assert await store.unjoined(-1) == [run_id]
+    assert not await Retention(store, join_after=-1).sweep()
+    assert await store.unjoined(-1) == []
+
+
 async def test_one_pass_does_a_bounded_amount_of_work(
     app: Tailrace, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

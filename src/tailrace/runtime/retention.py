@@ -1,4 +1,4 @@
-"""Trims ended runs to their final state after a time, and later deletes them.
+"""Trims ended runs to their final state after a time, and later deletes them; joins rows.
 
 Every process with a worker does this. Two processes may work on the same run: trimming it twice
 changes nothing, and a deleted run is skipped. So no process has to be elected.
@@ -30,7 +30,10 @@ BUSY_SECONDS = 1.0
 """How long it waits if a pass left work over: other processes use the database too."""
 
 AT_ONCE = 100
-"""How many runs a pass trims, and how many runs and blobs it deletes, at most."""
+"""How many runs a pass trims or joins, and how many runs and blobs it deletes, at most."""
+
+UNJOINED_SECONDS = 60.0
+"""After this time an ended run is joined here: its worker does it at once, unless it is killed."""
 
 SET_ASIDE_SECONDS = 600.0
 """How long a run that could not be trimmed or deleted is skipped: it may be damaged, and other runs
@@ -42,7 +45,8 @@ logger = logging.getLogger("tailrace")
 class Retention:
     """Trims runs that ended `keep_events` seconds ago, and deletes them after `keep_runs`.
 
-    Blobs that only deleted runs used are deleted as well.
+    Blobs that only deleted runs used are deleted as well. The rows of runs whose worker was killed
+    after their end are joined.
     """
 
     def __init__(
@@ -52,12 +56,14 @@ class Retention:
         keep_events: float = FOREVER,
         keep_runs: float = FOREVER,
         forget_after: float = FORGET_SECONDS,
+        join_after: float = UNJOINED_SECONDS,
         every: float | None = None,
     ) -> None:
         self._store = store
         self._keep_events = keep_events
         self._keep_runs = keep_runs
         self._forget_after = forget_after
+        self._join_after = join_after
         self._every = SWEEP_SECONDS if every is None else every
         self._aside: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
@@ -98,8 +104,10 @@ class Retention:
         )
         deleted_all = await self._each(to_delete, self._store.delete)
         trimmed_all = await self._each(to_trim, self._trim)
+        unjoined = await self._store.unjoined(self._join_after)
+        joined_all = await self._each(unjoined, self._store.repack)
         collected = await self._store.collect_blobs(UNUSED_BLOB_SECONDS, AT_ONCE)
-        return not (deleted_all and trimmed_all and collected < AT_ONCE)
+        return not (deleted_all and trimmed_all and joined_all and collected < AT_ONCE)
 
     async def _each(self, run_ids: list[str], work: Callable[[str], Awaitable[object]]) -> bool:
         """Do this work on the first of these runs; whether these were all."""

@@ -369,6 +369,11 @@ class PostgresLog(Statements):
 
         await self._transaction(work)
 
+    async def unjoined(self, ended_for: float) -> list[str]:
+        """Ended runs whose rows were not joined since; oldest first."""
+        found = await self._fetch(sql.UNJOINED, ended_for, EXPIRED_AT_ONCE)
+        return [run_id for (run_id,) in found]
+
     async def _make_partition(self, day: date) -> None:
         """Make the partition of a day, if there is none. Of several processes one makes it."""
         if day in self._days:

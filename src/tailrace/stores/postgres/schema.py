@@ -191,7 +191,17 @@ alter table @batches attach partition @batches_live for values in (null);
 alter table @runs add column archived date;
 """
 
-MIGRATIONS = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH)
+# Ended runs whose rows are not joined yet.
+TWELFTH = """
+create index runs_unjoined on @runs (ended_at)
+    where ended_at is not null and archived is null and trimmed_to = 0 and not forget;
+"""
+
+MIGRATIONS = (
+    *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
+    ELEVENTH,
+    TWELFTH,
+)
 
 
 def in_schema(statement: str, schema: str) -> str:

@@ -265,6 +265,14 @@ where ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
 order by ended_at limit $2
 """
 
+# $1 seconds, $2 limit. The rows of a run move into a partition when they are joined.
+UNJOINED = """
+select run_id from @runs
+where ended_at is not null and archived is null and trimmed_to = 0 and not forget
+    and ended_at <= statement_timestamp() - make_interval(secs => least($1, 3e9))
+order by ended_at limit $2
+"""
+
 # $1 seconds, $2 limit
 TO_FORGET = """
 select run_id from @runs

@@ -266,10 +266,11 @@ def plan(db: apsw.Connection, run_id: str) -> list[tuple[int, int]]:
         " from batches where run_id = ? order by first_seq",
         (run_id,),
     )
-    return packs(sizes, ended=_has_ended(db, run_id))
+    return packs(sizes, ended=has_ended(db, run_id))
 
 
-def _has_ended(db: apsw.Connection, run_id: str) -> bool:
+def has_ended(db: apsw.Connection, run_id: str) -> bool:
+    """Whether the run has ended."""
     query = "select 1 from runs where run_id = ? and ended_at is not null"
     return db.execute(query, (run_id,)).fetchone() is not None
 
@@ -285,7 +286,12 @@ def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int) -> Row | N
     ).fetchall()
     if not found:
         return None
-    return joined([Row(*row) for row in found], ended=_has_ended(db, run_id))
+    return joined([Row(*row) for row in found], ended=has_ended(db, run_id))
+
+
+def mark_joined(db: apsw.Connection, run_id: str) -> None:
+    """Note that the rows of an ended run are joined."""
+    db.execute("update runs set joined = 1 where run_id = ?", (run_id,))
 
 
 def put_pack(db: apsw.Connection, row: Row) -> None:

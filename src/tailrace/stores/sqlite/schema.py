@@ -201,10 +201,18 @@ create index runs_lost on runs (lease_boot, look_at)
     where ended_at is null and parked <> 1 and worker is not null;
 """
 
+# `joined` is 1 when the rows of a run were joined after its end.
+THIRTEENTH = """
+alter table runs add column joined integer not null default 0;
+create index runs_unjoined on runs (ended_at)
+    where ended_at is not null and joined = 0 and trimmed_to = 0 and forget = 0;
+"""
+
 MIGRATIONS = (
     *(FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH),
     ELEVENTH,
     TWELFTH,
+    THIRTEENTH,
 )
 VERSION = len(MIGRATIONS)
 

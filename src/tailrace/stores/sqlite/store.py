@@ -258,6 +258,7 @@ class SqliteLog:
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait."""
+        has_ended = await self._reader.call(partial(batches_of.has_ended, run_id=run_id))
         await self._writer.call(batches_of.sweep)
         await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
@@ -266,6 +267,18 @@ class SqliteLog:
             if row is not None:
                 await self._writer.call(partial(batches_of.put_pack, row=row))
             await asyncio.sleep(PACK_PAUSE)
+        if has_ended:
+            await self._writer.call(partial(batches_of.mark_joined, run_id=run_id))
+
+    async def unjoined(self, ended_for: float) -> list[str]:
+        """Ended runs whose rows were not joined since; oldest first."""
+        rows = await self._select(
+            "select run_id from runs where ended_at is not null and joined = 0"
+            " and trimmed_to = 0 and forget = 0 and ended_at <= ? order by ended_at limit ?",
+            self._now() - ended_for,
+            EXPIRED_AT_ONCE,
+        )
+        return [run_id for (run_id,) in rows]
 
     async def trim(self, run_id: str, snapshot: bytes) -> None:
         """Replace the events of an ended run by its final snapshot."""

@@ -194,6 +194,19 @@ class KeepingTests(StoreTests):
         forever = float("inf")
         assert await store.expired(full_for=forever, snapshot_for=forever) == ([], [])
 
+    async def test_ended_runs_are_named_until_they_are_repacked(self, store: Store) -> None:
+        await created(store, "live")
+        await store.repack("live")
+        await written(store, batch("live", 2, ended=True))
+        await ended(store, "other")
+        await ended(store, "trimmed")
+        await store.trim("trimmed", b"final")
+        await ended(store, "gone", forget=True)
+        assert await store.unjoined(3600.0) == []
+        assert sorted(await store.unjoined(-1)) == ["live", "other"]
+        await store.repack("live")
+        assert await store.unjoined(-1) == ["other"]
+
     async def test_a_run_to_forget_is_named_after_its_end_however_long_others_are_kept(
         self, store: Store
     ) -> None:
