@@ -332,11 +332,14 @@ class Queue(Protocol):
     async def release(self, run_id: str, epoch: int) -> None:
         """Give up a claim, so that another worker can claim at once. A parked run stays parked."""
 
-    async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
+    async def park(
+        self, worker: str, claims: list[tuple[str, int, int]], first_go: float
+    ) -> set[str]:
         """Let runs wait for a letter without a lease; returns the run_ids that are parked now.
 
-        Runs with a letter that is not acknowledged, or whose claim is lost, are not parked. `claim`
-        skips a parked run until a letter comes. Then its worker has the lease for `first_go`
+        A claim is (run_id, epoch, number of the last letter that the worker has read). Runs with a
+        later letter that is not acknowledged, or whose claim is lost, are not parked. `claim` skips
+        a parked run until the next letter comes. Then its worker has the lease for `first_go`
         seconds, and any worker may claim the run after that. A run that was released while parked
         may be claimed as soon as a letter comes. The epoch stays. `extend` ends the parking.
         """

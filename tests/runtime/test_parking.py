@@ -45,6 +45,19 @@ async def asking(task: Task) -> None:
         message.text(str(answer["value"]))
 
 
+async def both(task: Task) -> None:
+    """Waits for its answer, then reads the other input."""
+    answer = await task.ask(InputRequest(id="r1", kind="input", message="Which city?"))
+    task.say(f"{answer.value}, {(await receive(task))['value']}")
+
+
+async def side_by_side(task: Task) -> None:
+    """Waits for its answer and for other input at the same time."""
+    request = InputRequest(id="r1", kind="input", message="Which city?")
+    answer, other = await asyncio.gather(task.ask(request), receive(task))
+    task.say(f"{answer.value}, {other['value']}")
+
+
 async def impatient(task: Task) -> None:
     """Waits only for a while."""
     ask(task)
@@ -63,6 +76,8 @@ async def quick(task: Task) -> None:
 AGENTS: dict[str, AgentFunction] = {
     "asking": asking,
     "again": restartable(asking),
+    "both": restartable(both),
+    "side by side": side_by_side,
     "impatient": impatient,
     "quick": quick,
 }
@@ -92,6 +107,16 @@ def worker_of(runs: Runs) -> Worker:
     return runs.worker
 
 
+async def parked_again(worker: Worker, run_ids: list[str], letter: int) -> None:
+    """Wait until these runs are parked and have read the letter with this number."""
+    await until(
+        lambda: (
+            sorted(worker.parked) == sorted(run_ids)
+            and all(live.last_letter == letter for live in worker._parked.values())
+        )
+    )
+
+
 async def outcome(runs: Runs, run_id: str) -> tuple[str, int]:
     assert await runs.reader.ended(run_id, 120)
     shown: dict[str, Any] = client_view(await runs.state(run_id))
@@ -115,6 +140,51 @@ async def test_runs_that_wait_for_people_hold_no_slot(tmp_path: Path) -> None:
         for run_id in waiting:
             assert await outcome(runs, run_id) == ("Paris", 1)
         await until(lambda: worker.parked == worker.runs == [])
+
+
+async def test_runs_with_a_letter_that_does_not_answer_them_hold_no_slot_and_lose_no_letter(
+    tmp_path: Path,
+) -> None:
+    async with process(tmp_path / "log.db") as runs:
+        worker = worker_of(runs)
+        worker._max_runs = 3
+        waiting = [await runs.start("both", n) for n in range(6)]
+        await parked_again(worker, waiting, 0)
+        for run_id in waiting:
+            await runs.send(run_id, {"value": "by train"})
+        await parked_again(worker, waiting, 1)
+        assert await outcome(runs, await runs.start("quick", "?")) == ("Done.", 1)
+        for run_id in waiting:
+            await runs.send(run_id, ANSWER)
+        for run_id in waiting:
+            assert await outcome(runs, run_id) == ("Paris, by train", 1)
+            assert await runs.store.letters([run_id]) == {}
+
+
+async def test_a_run_whose_letter_is_taken_is_not_parked_until_the_letter_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, acknowledged = asyncio.Event(), asyncio.Event()
+    async with process(tmp_path / "log.db") as runs:
+        acknowledge = runs.store.acknowledge
+
+        async def held_back(run_id: str, number: int) -> None:
+            taken.set()
+            await acknowledged.wait()
+            await acknowledge(run_id, number)
+
+        monkeypatch.setattr(runs.store, "acknowledge", held_back)
+        worker = worker_of(runs)
+        run_id = await runs.start("side by side", "?")
+        await until(lambda: worker.parked == [run_id])
+        await runs.send(run_id, {"value": "by train"})
+        await taken.wait()
+        assert await outcome(runs, await runs.start("quick", "?")) == ("Done.", 1)
+        assert (worker.parked, run_id in worker.runs) == ([], True)
+        acknowledged.set()
+        await parked_again(worker, [run_id], 1)
+        await runs.send(run_id, ANSWER)
+        assert await outcome(runs, run_id) == ("Paris, by train", 1)
 
 
 async def test_the_worker_that_has_the_agent_goes_on_although_others_look_for_runs(
@@ -150,7 +220,8 @@ async def test_an_agent_that_stops_waiting_has_its_lease_again(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("agent", "said"), [("again", ("Paris", 2)), ("asking", ("interrupted", 2))]
+    ("agent", "said"),
+    [("again", ("Paris", 2)), ("asking", ("interrupted", 2)), ("both", ("Paris, by train", 2))],
 )
 async def test_when_the_worker_of_a_parked_run_is_lost_the_answer_wakes_it_elsewhere(
     tmp_path: Path, agent: str, said: tuple[str, int], monkeypatch: pytest.MonkeyPatch
@@ -167,7 +238,10 @@ async def test_when_the_worker_of_a_parked_run_is_lost_the_answer_wakes_it_elsew
     lost.open()
     run_id = await lost.start(agent, "?")
     worker = worker_of(lost)
-    await until(lambda: worker.parked == [run_id])
+    await parked_again(worker, [run_id], 0)
+    if agent == "both":
+        await lost.send(run_id, {"value": "by train"})
+        await parked_again(worker, [run_id], 1)
     for task in (*worker._loops, *worker._working):
         task.cancel()  # as a kill does: nothing is released, nothing is closed
     async with process(tmp_path / "log.db") as runs:

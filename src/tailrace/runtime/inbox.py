@@ -44,11 +44,12 @@ class Inputs:
     ) -> None:
         self._letters: list[Letter] = []
         self._in_hand: set[int] = set()
-        self._news = asyncio.Event()
         self._acknowledge = acknowledge
+        self._acknowledging = 0
         self._handed = 0
         self._changed = changed
         self._receivers = 0
+        self._resting: set[asyncio.Event] = set()  # of receivers that have looked at every letter
         self._awaited: list[str] = []
         self._works: list[_Work] = []
         self._settling: asyncio.Future[None] | None = None
@@ -59,9 +60,14 @@ class Inputs:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the agent waits for a letter; `changed` is called when that changes."""
+        """Whether the agent waits for a letter; `changed` is called when that changes.
+
+        Letters that no receiver takes may lie here. A letter that was taken must be acknowledged
+        first: if the process dies, the next worker has to read it again.
+        """
         at_work = any(work.waiting == 0 for work in self._works)
-        return self._receivers > 0 and not self._letters and not at_work
+        is_settled = not self._in_hand and not self._acknowledging
+        return 0 < self._receivers == len(self._resting) and is_settled and not at_work
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -85,11 +91,13 @@ class Inputs:
         if letter.number > self._handed:
             self._handed = letter.number
             if letter.kind == "cancel":  # of a sub-agent, which is done at once
+                self._in_hand.add(letter.number)
                 self._settling = asyncio.ensure_future(self._settle(letter))
                 return
             self._letters.append(letter)
-            self._news.set()
-            self._news = asyncio.Event()
+            for news in self._resting:
+                news.set()
+            self._resting.clear()
 
     async def receive(self, task: Task, request_id: str | None = None) -> Any:
         """Wait for the next answer, or for the answer to this request.
@@ -104,7 +112,6 @@ class Inputs:
             await task.drain()
             self._receivers += 1
             work.waiting += 1
-            self._changed()
             try:
                 letter, value, asking = await self._next(task, request_id)
             finally:
@@ -133,13 +140,22 @@ class Inputs:
                 if asked is not None and asking is None:
                     self._take(letter)
                     await self._settle(letter)
-                    self._changed()
                     break
                 if self._is_for(task, request_id, asked, asking):
                     self._take(letter)
                     return letter, value, asking
             else:
-                await self._news.wait()
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for the next letter."""
+        news = asyncio.Event()
+        self._resting.add(news)
+        self._changed()
+        try:
+            await news.wait()
+        finally:
+            self._resting.discard(news)
 
     def _is_for(
         self, task: Task, request_id: str | None, asked: Any, asking: TaskNode | None
@@ -158,7 +174,12 @@ class Inputs:
         """Acknowledge the letters before the first that was not acted upon."""
         self._in_hand.discard(letter.number)
         left = [*self._in_hand, *(other.number for other in self._letters)]
-        await self._acknowledge(min(left, default=self._handed + 1) - 1)
+        self._acknowledging += 1
+        try:
+            await self._acknowledge(min(left, default=self._handed + 1) - 1)
+        finally:
+            self._acknowledging -= 1
+            self._changed()
 
 
 def _asking(task: Task, request_id: Any) -> TaskNode | None:

@@ -264,9 +264,9 @@ class Worker:
         waiting = [live for live in self._live.values() if live.waits_for_people]
         if not waiting:
             return
-        pairs = [(live.claim.run_id, live.claim.epoch) for live in waiting]
+        claims = [(live.claim.run_id, live.claim.epoch, live.last_letter) for live in waiting]
         first_go = max(self._lease, FIRST_GO_SECONDS)
-        parked = await self._store.park(self.name, pairs, first_go)
+        parked = await self._store.park(self.name, claims, first_go)
         crash_points.point("park.after")
         for live in waiting:
             run_id = live.claim.run_id

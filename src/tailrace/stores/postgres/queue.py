@@ -59,10 +59,12 @@ class PostgresQueue(Statements):
         """Give up a claim."""
         await self._fetch(sql.RELEASE, run_id, epoch)
 
-    async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
+    async def park(
+        self, worker: str, claims: list[tuple[str, int, int]], first_go: float
+    ) -> set[str]:
         """Let runs wait for a letter without a lease."""
-        run_ids, epochs = [run_id for run_id, _ in claims], [epoch for _, epoch in claims]
-        rows = await self._fetch(sql.PARK, worker, run_ids, epochs, first_go)
+        columns = [[claim[n] for claim in claims] for n in range(3)]
+        rows = await self._fetch(sql.PARK, worker, *columns, first_go)
         return {row["run_id"] for row in rows}
 
     async def woken(self, worker: str) -> set[str]:

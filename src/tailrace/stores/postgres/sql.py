@@ -423,15 +423,17 @@ update @runs set worker = null, lease_until = null
 where run_id = $1 and epoch = $2 and ended_at is null
 """
 
-# $1 worker, $2 run_ids, $3 epochs, $4 first go: the runs that are parked now.
+# $1 worker, $2 run_ids, $3 epochs, $4 last letters read, $5 first go: the runs that are parked now.
 PARK = """
 with held as materialized (
-    select run_id from @runs
-    where (run_id, epoch) in (select * from unnest($2::text[], $3::bigint[]))
-        and worker = $1 and ended_at is null and last_letter = read_letter
-    order by run_id for no key update
+    select r.run_id from @runs as r
+    join unnest($2::text[], $3::bigint[], $4::bigint[]) as c (run_id, epoch, letter)
+        on c.run_id = r.run_id and c.epoch = r.epoch
+    where r.worker = $1 and r.ended_at is null
+        and r.last_letter <= greatest(c.letter, r.read_letter)
+    order by r.run_id for no key update of r
 )
-update @runs as r set parked = 1, first_go = $4, lease_until = null
+update @runs as r set parked = 1, first_go = $5, lease_until = null
 from held where r.run_id = held.run_id
 returning r.run_id
 """

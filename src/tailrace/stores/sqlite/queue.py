@@ -176,16 +176,17 @@ def release(db: apsw.Connection, run_id: str, epoch: int) -> None:
 
 
 def park(
-    db: apsw.Connection, worker: str, claims: list[tuple[str, int]], first_go: float
+    db: apsw.Connection, worker: str, claims: list[tuple[str, int, int]], first_go: float
 ) -> set[str]:
-    """Park runs that have no letter; returns the parked runs."""
+    """Park runs that have no new letter; returns the parked runs."""
     parked: set[str] = set()
-    for run_id, epoch in claims:
+    for run_id, epoch, letter in claims:
         db.execute(
             "update runs set parked = 1, first_go = ?, lease_boot = null, lease_until = null"
             " where run_id = ? and epoch = ? and worker = ? and ended_at is null"
-            " and not exists (select 1 from letters where letters.run_id = runs.run_id)",
-            (first_go, run_id, epoch, worker),
+            " and not exists (select 1 from letters as l where l.run_id = runs.run_id"
+            " and l.number > ?)",
+            (first_go, run_id, epoch, worker, letter),
         )
         if db.changes():
             parked.add(run_id)

@@ -362,7 +362,9 @@ class SqliteLog:
         """Give up a claim."""
         await self._writer.call(lambda db: queue_of.release(db, run_id, epoch))
 
-    async def park(self, worker: str, claims: list[tuple[str, int]], first_go: float) -> set[str]:
+    async def park(
+        self, worker: str, claims: list[tuple[str, int, int]], first_go: float
+    ) -> set[str]:
         """Let runs wait for a letter without a lease."""
         return await self._writer.call(lambda db: queue_of.park(db, worker, claims, first_go))
 

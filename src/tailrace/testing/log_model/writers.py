@@ -273,13 +273,14 @@ class Writers(Processes):
             kept = self.writer.store.extend(worker, [(run.run_id, run.epoch)], lease)
             assert self._do(kept) == set(), "the claim of another worker was released"
 
-    @rule(worker=WORKER, first_go=LEASE, late=st.integers(0, 1))
-    def park(self, worker: str, first_go: float, late: int) -> None:
-        """Only who holds a run parks it, and only while no letter lies there."""
-        claims = [(one.run_id, one.epoch - late) for one in self.runs]
+    @rule(worker=WORKER, first_go=LEASE, late=st.integers(0, 1), unread=st.integers(0, 2))
+    def park(self, worker: str, first_go: float, late: int, unread: int) -> None:
+        """Only who holds a run parks it, and only if the worker has read its letters."""
+        claims = [(one.run_id, one.epoch - late, one.last_letter - unread) for one in self.runs]
         parked: set[str] = set()
-        for run, (run_id, epoch) in zip(self.runs, claims, strict=True):
-            if run.live and run.holder == (worker, epoch) and not run.letters:
+        for run, (run_id, epoch, read) in zip(self.runs, claims, strict=True):
+            is_read = all(letter.number <= read for letter in run.letters)
+            if run.live and run.holder == (worker, epoch) and is_read:
                 run.parked, run.woken, run.leased, run.first_go = True, False, False, first_go
                 parked.add(run_id)
         assert self._do(self.writer.store.park(worker, claims, first_go)) == parked

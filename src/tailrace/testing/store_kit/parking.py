@@ -8,6 +8,11 @@ from tailrace.testing.store_kit.queue import LEASE
 from tailrace.testing.store_kit.setup import StoreTests, batch, created, written
 
 
+def unread(epochs: dict[str, int]) -> list[tuple[str, int, int]]:
+    """Claims of a worker that has read no letter."""
+    return [(run_id, epoch, 0) for run_id, epoch in epochs.items()]
+
+
 class ParkTests(StoreTests):
     """Runs that wait for people hold no lease."""
 
@@ -16,9 +21,9 @@ class ParkTests(StoreTests):
         for run_id in run_ids:
             await created(store, run_id)
         claims = await store.claim("w", ["a"], 60, len(run_ids))
-        pairs = [(claim.run_id, claim.epoch) for claim in claims]
-        assert await store.park("w", pairs, first_go) == set(run_ids)
-        return dict(pairs)
+        epochs = {claim.run_id: claim.epoch for claim in claims}
+        assert await store.park("w", unread(epochs), first_go) == set(run_ids)
+        return epochs
 
     async def test_a_parked_run_is_claimed_by_no_worker_until_a_letter_comes(
         self, store: Store
@@ -47,7 +52,7 @@ class ParkTests(StoreTests):
         assert await store.claim("other", ["a"], 60) == []
         await written(store, batch("r", 3, epoch=epochs["r"]))
         await store.acknowledge("r", 1)
-        assert await store.park("w", [("r", epochs["r"])], 60) == {"r"}
+        assert await store.park("w", unread(epochs), 60) == {"r"}
         assert await store.woken("w") == set()
         await store.post("r", "cancel", b"")
         await written(store, batch("r", 4, epoch=epochs["r"], ended=True))
@@ -73,11 +78,31 @@ class ParkTests(StoreTests):
         await store.post("letter", "input", b"x")
         await store.take_over("taken", "other", 60)
         await written(store, batch("over", 2, epoch=epochs["over"], ended=True))
-        pairs = [*epochs.items(), ("unclaimed", 1), ("missing", 1)]
-        assert await store.park("w", pairs, 60) == set()
-        assert await store.park("other", list(epochs.items()), 60) == set()
+        claims = unread(epochs | {"unclaimed": 1, "missing": 1})
+        assert await store.park("w", claims, 60) == set()
+        assert await store.park("other", unread(epochs), 60) == set()
         await store.acknowledge("letter", 1)
-        assert await store.park("w", pairs, 60) == {"letter"}
+        assert await store.park("w", claims, 60) == {"letter"}
+
+    async def test_a_run_is_parked_with_letters_that_its_worker_has_read_and_not_acknowledged(
+        self, store: Store
+    ) -> None:
+        await created(store, "r")
+        (claim,) = await store.claim("w", ["a"], 60)
+        for body in (b"1", b"2", b"3"):
+            await store.post("r", "input", body)
+        await store.acknowledge("r", 1)
+        assert await store.park("w", [("r", claim.epoch, 2)], LEASE) == set()
+        assert await store.park("w", [("r", claim.epoch, 3)], LEASE) == {"r"}
+        await self.wait(LEASE + 0.1)
+        assert await store.claim("other", ["a"], 60) == []
+        assert await store.woken("w") == set()
+        await store.post("r", "input", b"4")
+        assert await store.woken("w") == {"r"}
+        await self.wait(LEASE + 0.1)
+        assert [claim.run_id for claim in await store.claim("other", ["a"], 60)] == ["r"]
+        letters = (await store.letters(["r"]))["r"]
+        assert [(one.number, one.body) for one in letters] == [(2, b"2"), (3, b"3"), (4, b"4")]
 
     async def test_a_parked_run_is_taken_over_and_its_worker_may_end_the_parking(
         self, store: Store

@@ -278,7 +278,7 @@ class ClaimTests(StoreTests):
         assert [await store.open_runs("a", limit) for limit in (2, 3, 9)] == [2, 3, 3]
         await ended(store, "over", owner="a")
         claims = await store.claim("w", ["a"], 60, 1)
-        await store.park("w", [(claims[0].run_id, claims[0].epoch)], 5.0)
+        await store.park("w", [(claims[0].run_id, claims[0].epoch, 0)], 5.0)
         assert await store.open_runs("a", 9) == 3
         assert await store.open_runs("unknown", 9) == 0
 
