@@ -23,6 +23,15 @@ from tests.effort import CUTS, sample
 FOUND = (AssertionError, TimeoutError, TailraceError, BaseExceptionGroup, Flaky)
 """How a mistake shows; one that depends on the moment is found once and not again."""
 
+ROWS = ("fresh", "batches")
+"""The tables of SQLite that hold events."""
+
+
+def forget(db: Any, run_id: str, first: int) -> None:
+    """Delete the rows of a run that begin at this event or later."""
+    for table in ROWS:
+        db.execute(f"delete from {table} where run_id = ? and first_seq >= ?", (run_id, first))
+
 
 class Broken:
     """A good store; each heir does one thing wrong."""
@@ -103,13 +112,13 @@ class AnswersBeforeItIsDurable(Broken):
 
     async def crash(self) -> None:
         def job(db: Any) -> None:
-            newest = "select run_id, first_seq from batches order by rowid desc limit 1"
-            run_id, first = db.execute(newest).fetchone()
-            if first > 1:
-                db.execute(
-                    "delete from batches where run_id = ? and first_seq = ?", (run_id, first)
-                )
-                db.execute("update runs set last_seq = ? where run_id = ?", (first - 1, run_id))
+            for table in ROWS:  # small rows are in the first table until they are swept
+                newest = f"select run_id, first_seq from {table} order by rowid desc limit 1"
+                run_id, first = db.execute(newest).fetchone() or ("", 0)
+                if first > 1:
+                    forget(db, run_id, first)
+                    db.execute("update runs set last_seq = ? where run_id = ?", (first - 1, run_id))
+                    return
 
         await self.good._writer.call(job)
 
@@ -249,7 +258,7 @@ class LosesEventsInRepack(Broken):
         def job(db: Any) -> None:
             ended = "select 1 from runs where run_id = ? and ended_at is not null"
             if db.execute(ended, (run_id,)).fetchone():
-                db.execute("delete from batches where run_id = ? and first_seq > 1", (run_id,))
+                forget(db, run_id, 2)
 
         await self.good._writer.call(job)
 
