@@ -31,6 +31,7 @@ from tailrace.wire.base import (
     ReportsGaps,
     frames_lines,
     is_over,
+    opens_in_pieces,
 )
 
 LINE_TYPES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
@@ -92,6 +93,10 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
             )
         opener, opening = wire.open(state)
         _check_frames(wire, opening, f"open after event {place}")
+        if opens_in_pieces(wire):
+            assert b"".join(wire.opening(state)) == b"".join(opening), (
+                f"{wire.name}: opening after event {place} differs from open"
+            )
         assert opening or not shown, (
             f"{wire.name}: open after event {place} gives a new client nothing, "
             "though others were sent frames"
