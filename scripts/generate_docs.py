@@ -78,6 +78,7 @@ def events() -> str:
     lines = [
         "# Events\n",
         "Every event has `type`, `task_id` and `sequence_number`.",
+        "Its time is `at`, in Unix seconds; only `sequence_number` orders events.",
         "[PROTOCOL.md](../../PROTOCOL.md) has their order and rules.",
         "`conformance/schema.json` is the JSON Schema.\n",
     ]

@@ -175,6 +175,19 @@ def test_an_event_that_no_reader_could_decode_is_refused(event: ev.Event, field:
         encode_event(event)
 
 
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), -0.001, "now", True])
+def test_a_time_that_is_none_is_refused(at: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"^task\.completed .*`at`|\$\.at"):
+        encode_event(ev.TaskCompleted(task_id="t", at=at))
+
+
+def test_an_event_gets_its_time_once() -> None:
+    event = ev.timed(ev.TaskCompleted(task_id="t"), 1700000000.12345)
+    assert encode_event(event) == b'{"type":"task.completed","task_id":"t","at":1700000000.123}'
+    assert ev.timed(event, 5.0) == event
+    assert ev.timed(notice(None), 5.0) == notice(None)
+
+
 def test_fifty_megabytes_in_one_event_are_refused_both_ways() -> None:
     delta = ev.TextDelta(
         task_id="t", item_id="i", output_index=0, block_index=0, delta="x" * 50_000_000
@@ -202,6 +215,8 @@ def test_fifty_megabytes_in_one_event_are_refused_both_ways() -> None:
         b'{"type":"task.hologram","task_id":"t","sequence_number":-1}',
         b'{"type":"task.hologram","task_id":"t","sequence_number":"1"}',
         b'{"type":"task.hologram","task_id":"t","sequence_number":true}',
+        b'{"type":"task.completed","task_id":"t","at":"now"}',
+        b'{"type":"task.completed","task_id":"t","at":1e999}',
         b'{"type":5,"task_id":"t"}',
         b'{"type":"task.output_item.added","task_id":"t","output_index":"0","item":{"type":"x"}}',
         b'{"type":"task.output_item.added","task_id":"t","item":{"type":"x"}}',

@@ -11,7 +11,8 @@ import pytest
 from tailrace.core import event_schema as schema
 from tailrace.core import rules
 from tailrace.core.codec import decode_event
-from tailrace.core.events import KNOWN, Unknown
+from tailrace.core.events import KNOWN, TIMED, Unknown
+from tailrace.core.parts import DELTAS
 from tailrace.server.server import APIS
 from tailrace.server.sse_response import Connections
 
@@ -43,6 +44,15 @@ def test_every_field_of_every_event_is_named() -> None:
     for cls in KNOWN:
         for field in cls.__struct_fields__:
             assert f"`{field}" in TEXT, f"{cls.__name__}.{field}"
+
+
+def test_the_events_without_a_time_are_named() -> None:
+    named = TEXT.split("These are all events\nbut ")[1].split("The clocks")[0]
+    others = {str(cls.__struct_config__.tag) for cls in KNOWN if cls not in TIMED}
+    assert {tag for tag in others if not tag.endswith(".delta")} == set(
+        re.findall(r"`(task\.[a-z._]+)`", named)
+    )
+    assert {cls.__struct_config__.tag for cls in DELTAS} <= others
 
 
 def test_the_rules_in_the_code_are_those_of_the_table() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -273,10 +274,12 @@ async def test_a_store_that_is_away_for_a_moment_gets_the_same_batches_again(
     bus = LocalBus()
     ear = bus.subscribe(RUN)
     shaky: Any = Shaky()
-    emitter = writer(Pipeline(shaky, bus, patience=10))
+    ticks = count(1700000000)
+    emitter = writer(Pipeline(shaky, bus, patience=10, now=lambda: float(next(ticks))))
     emitter.emit(TaskInProgress(task_id=RUN))
     await emitter.drain()
     assert sent[0] == sent[1] == sent[2]
+    assert b'"at":1700000000.0' in sent[0][0].publics[0]
     assert [one.event.sequence_number for one in await ear.get(1)] == [2]
     assert [one.event.sequence_number for one in await log.read(RUN, 0)] == [1, 2]
 

@@ -37,6 +37,7 @@ export interface TaskInProgress {
   readonly type: "task.in_progress";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly reference_start?: number;
 }
 
@@ -50,6 +51,7 @@ export interface TaskAttempt {
   readonly type: "task.attempt";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly attempt: number;
   readonly reason: string;
   readonly superseded?: readonly string[];
@@ -60,6 +62,7 @@ export interface TaskInputRequired {
   readonly type: "task.input_required";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly requests: readonly InputRequest[];
 }
 
@@ -68,6 +71,7 @@ export interface TaskInputReceived {
   readonly type: "task.input_received";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly request_id: string;
   readonly approved?: boolean;
   readonly value?: unknown;
@@ -79,6 +83,7 @@ export interface TaskCompleted {
   readonly type: "task.completed";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
 }
 
 /** The task ended without a full answer, e.g. `max_output_tokens`. No event of it follows. */
@@ -86,6 +91,7 @@ export interface TaskIncomplete {
   readonly type: "task.incomplete";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly reason: string;
 }
 
@@ -94,6 +100,7 @@ export interface TaskFailed {
   readonly type: "task.failed";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly error: ErrorInfo;
 }
 
@@ -102,6 +109,7 @@ export interface TaskCancelled {
   readonly type: "task.cancelled";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly reason?: string;
 }
 
@@ -110,6 +118,7 @@ export interface TaskUsage {
   readonly type: "task.usage";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly usage: Usage;
   readonly item_id?: string;
 }
@@ -119,6 +128,7 @@ export interface StructuredOutputDone {
   readonly type: "task.structured_output.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly value: unknown;
   readonly name?: string;
 }
@@ -128,6 +138,7 @@ export interface AgentSwitched {
   readonly type: "task.agent.switched";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly agent: string;
   readonly reason?: string;
 }
@@ -137,6 +148,7 @@ export interface HistoryCompacted {
   readonly type: "task.history.compacted";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly summary: string;
   readonly run_id: string;
 }
@@ -146,6 +158,7 @@ export interface StepStarted {
   readonly type: "task.step.started";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly step_index: number;
   readonly name: string;
 }
@@ -155,6 +168,7 @@ export interface StepFinished {
   readonly type: "task.step.finished";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly step_index: number;
 }
 
@@ -185,6 +199,7 @@ export interface ToolCallStarted {
   readonly type: "task.tool_call.started";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
 }
@@ -213,6 +228,7 @@ export interface OutputItemAdded {
   readonly type: "task.output_item.added";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly output_index: number;
   readonly item: Item;
 }
@@ -222,6 +238,7 @@ export interface OutputItemDone {
   readonly type: "task.output_item.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly output_index: number;
   readonly item: Item;
 }
@@ -231,6 +248,7 @@ export interface SummaryItemAdded {
   readonly type: "task.reasoning_summary_item.added";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly summary_index: number;
@@ -253,6 +271,7 @@ export interface SummaryItemDone {
   readonly type: "task.reasoning_summary_item.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly summary_index: number;
@@ -264,6 +283,7 @@ export interface ReasoningTextAdded {
   readonly type: "task.reasoning_text.added";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly text_index: number;
@@ -286,6 +306,7 @@ export interface ReasoningTextDone {
   readonly type: "task.reasoning_text.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly text_index: number;
@@ -307,6 +328,7 @@ export interface ArgumentsDone {
   readonly type: "task.tool_call_arguments.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly arguments: string;
@@ -317,6 +339,7 @@ export interface TextAdded {
   readonly type: "task.text.added";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;
@@ -355,6 +378,7 @@ export interface TextDone {
   readonly type: "task.text.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;
@@ -366,6 +390,7 @@ export interface ImageAdded {
   readonly type: "task.image.added";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;
@@ -389,6 +414,7 @@ export interface ImageDone {
   readonly type: "task.image.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;
@@ -400,6 +426,7 @@ export interface RefusalAdded {
   readonly type: "task.refusal.added";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;
@@ -422,6 +449,7 @@ export interface RefusalDone {
   readonly type: "task.refusal.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;
@@ -433,6 +461,7 @@ export interface DataDone {
   readonly type: "task.data.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;
@@ -444,6 +473,7 @@ export interface FileDone {
   readonly type: "task.file.done";
   readonly task_id: string;
   readonly sequence_number?: number;
+  readonly at?: number;
   readonly item_id: string;
   readonly output_index: number;
   readonly block_index: number;

@@ -149,7 +149,7 @@ def encode_event(event: AnyEvent) -> bytes:
 
 
 def _check_types(event: AnyEvent, raw: bytes) -> None:
-    """Refuse a field of the wrong type: no reader could decode the event."""
+    """Refuse a field of the wrong type: no reader could decode the event. `at` must be a time."""
     try:
         decode_known(raw)
     except msgspec.ValidationError as error:
@@ -160,6 +160,12 @@ def _check_types(event: AnyEvent, raw: bytes) -> None:
             raise InvalidValue(
                 f"{tag} has a field of the wrong type: {_why(error)}. Correct it."
             ) from error
+    at = getattr(event, "at", None)
+    if at is not None and not 0 <= at < math.inf:
+        tag = event.__struct_config__.tag
+        raise InvalidValue(
+            f"{tag} has the time {at} as `at`. Set `at` to Unix seconds: finite, and not negative."
+        )
 
 
 def _needs_status(item: Item) -> bool:

@@ -35,6 +35,16 @@ class Event(Fact, frozen=True, kw_only=True, tag_field="type"):
     sequence_number: int = 0
 
 
+class Timed(Event, frozen=True, kw_only=True):
+    """Base of the events that begin or end something: `at` is when, in Unix seconds.
+
+    Clocks differ, so the order of events is their `sequence_number` and never `at`. The fold
+    ignores it.
+    """
+
+    at: float | None = None
+
+
 # --- the life of a task ------------------------------------------------------------------------
 
 
@@ -60,7 +70,7 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task.created"):
     reference_start: int = 1
 
 
-class TaskInProgress(Event, frozen=True, kw_only=True, tag="task.in_progress"):
+class TaskInProgress(Timed, frozen=True, kw_only=True, tag="task.in_progress"):
     """A worker has begun the task.
 
     `reference_start` replaces that of `task.created`, if the run that this run continues had not
@@ -70,7 +80,7 @@ class TaskInProgress(Event, frozen=True, kw_only=True, tag="task.in_progress"):
     reference_start: int | None = None
 
 
-class TaskAttempt(Event, frozen=True, kw_only=True, tag="task.attempt"):
+class TaskAttempt(Timed, frozen=True, kw_only=True, tag="task.attempt"):
     """The task continues after a lost worker or a cut provider stream.
 
     The items in `superseded` are made again: they stay in the log, and leave the object and the
@@ -82,13 +92,13 @@ class TaskAttempt(Event, frozen=True, kw_only=True, tag="task.attempt"):
     superseded: list[str] = []
 
 
-class TaskInputRequired(Event, frozen=True, kw_only=True, tag="task.input_required"):
+class TaskInputRequired(Timed, frozen=True, kw_only=True, tag="task.input_required"):
     """The task waits for people: approvals of calls, or values."""
 
     requests: list[InputRequest]
 
 
-class TaskInputReceived(Event, frozen=True, kw_only=True, tag="task.input_received"):
+class TaskInputReceived(Timed, frozen=True, kw_only=True, tag="task.input_received"):
     """A request is answered. After the last answer the task is in progress again."""
 
     request_id: str
@@ -97,64 +107,64 @@ class TaskInputReceived(Event, frozen=True, kw_only=True, tag="task.input_receiv
     reason: str | None = None
 
 
-class TaskCompleted(Event, frozen=True, kw_only=True, tag="task.completed"):
+class TaskCompleted(Timed, frozen=True, kw_only=True, tag="task.completed"):
     """The task has its answer. No event of this task follows."""
 
 
-class TaskIncomplete(Event, frozen=True, kw_only=True, tag="task.incomplete"):
+class TaskIncomplete(Timed, frozen=True, kw_only=True, tag="task.incomplete"):
     """The task ended without a full answer, e.g. `max_output_tokens`. No event of it follows."""
 
     reason: str
 
 
-class TaskFailed(Event, frozen=True, kw_only=True, tag="task.failed"):
+class TaskFailed(Timed, frozen=True, kw_only=True, tag="task.failed"):
     """The task ended with an error. No event of it follows."""
 
     error: ErrorInfo
 
 
-class TaskCancelled(Event, frozen=True, kw_only=True, tag="task.cancelled"):
+class TaskCancelled(Timed, frozen=True, kw_only=True, tag="task.cancelled"):
     """The task was cancelled; its output stays. No event of it follows."""
 
     reason: str | None = None
 
 
-class TaskUsage(Event, frozen=True, kw_only=True, tag="task.usage"):
+class TaskUsage(Timed, frozen=True, kw_only=True, tag="task.usage"):
     """The usage of a model call of this task; the object shows the sum."""
 
     usage: Usage
     item_id: str | None = None
 
 
-class StructuredOutputDone(Event, frozen=True, kw_only=True, tag="task.structured_output.done"):
+class StructuredOutputDone(Timed, frozen=True, kw_only=True, tag="task.structured_output.done"):
     """The task's answer as a JSON value, if its agent declares an output type."""
 
     value: Any
     name: str | None = None
 
 
-class AgentSwitched(Event, frozen=True, kw_only=True, tag="task.agent.switched"):
+class AgentSwitched(Timed, frozen=True, kw_only=True, tag="task.agent.switched"):
     """Another agent speaks from here on, in the same task and the same conversation."""
 
     agent: str
     reason: str | None = None
 
 
-class HistoryCompacted(Event, frozen=True, kw_only=True, tag="task.history.compacted"):
+class HistoryCompacted(Timed, frozen=True, kw_only=True, tag="task.history.compacted"):
     """The model reads `summary` in place of the conversation up to the end of the run `run_id`."""
 
     summary: str
     run_id: str
 
 
-class StepStarted(Event, frozen=True, kw_only=True, tag="task.step.started"):
+class StepStarted(Timed, frozen=True, kw_only=True, tag="task.step.started"):
     """A named stage of the agent begins; steps nest."""
 
     step_index: int
     name: str
 
 
-class StepFinished(Event, frozen=True, kw_only=True, tag="task.step.finished"):
+class StepFinished(Timed, frozen=True, kw_only=True, tag="task.step.finished"):
     """The innermost open step ends."""
 
     step_index: int
@@ -178,7 +188,7 @@ class Progress(Event, frozen=True, kw_only=True, tag="task.progress"):
     total: float | None = None
 
 
-class ToolCallStarted(Event, frozen=True, kw_only=True, tag="task.tool_call.started"):
+class ToolCallStarted(Timed, frozen=True, kw_only=True, tag="task.tool_call.started"):
     """The tool of a finished call is about to run. The event is durable before the tool starts."""
 
     item_id: str
@@ -203,14 +213,14 @@ class RawEvent(Event, frozen=True, kw_only=True, tag="task.raw"):
 # --- items -------------------------------------------------------------------------------------
 
 
-class OutputItemAdded(Event, frozen=True, kw_only=True, tag="task.output_item.added"):
+class OutputItemAdded(Timed, frozen=True, kw_only=True, tag="task.output_item.added"):
     """An item begins, empty; `output_index` counts from 0 per task, without holes."""
 
     output_index: int
     item: Item
 
 
-class OutputItemDone(Event, frozen=True, kw_only=True, tag="task.output_item.done"):
+class OutputItemDone(Timed, frozen=True, kw_only=True, tag="task.output_item.done"):
     """The item is final. An absent list is the list that the events before it made."""
 
     output_index: int
@@ -222,7 +232,14 @@ class _OfItem(Event, frozen=True, kw_only=True):
     output_index: int
 
 
-class SummaryItemAdded(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_summary_item.added"):
+class _TimedOfItem(Timed, frozen=True, kw_only=True):
+    item_id: str
+    output_index: int
+
+
+class SummaryItemAdded(
+    _TimedOfItem, frozen=True, kw_only=True, tag="task.reasoning_summary_item.added"
+):
     """A part of a reasoning summary begins."""
 
     summary_index: int
@@ -236,14 +253,16 @@ class SummaryTextDelta(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_s
     delta: str
 
 
-class SummaryItemDone(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_summary_item.done"):
+class SummaryItemDone(
+    _TimedOfItem, frozen=True, kw_only=True, tag="task.reasoning_summary_item.done"
+):
     """A part of a reasoning summary is final."""
 
     summary_index: int
     item: Text
 
 
-class ReasoningTextAdded(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_text.added"):
+class ReasoningTextAdded(_TimedOfItem, frozen=True, kw_only=True, tag="task.reasoning_text.added"):
     """A part of the raw reasoning begins."""
 
     text_index: int
@@ -257,7 +276,7 @@ class ReasoningTextDelta(_OfItem, frozen=True, kw_only=True, tag="task.reasoning
     delta: str
 
 
-class ReasoningTextDone(_OfItem, frozen=True, kw_only=True, tag="task.reasoning_text.done"):
+class ReasoningTextDone(_TimedOfItem, frozen=True, kw_only=True, tag="task.reasoning_text.done"):
     """A part of the raw reasoning is final."""
 
     text_index: int
@@ -270,7 +289,7 @@ class ArgumentsDelta(_OfItem, frozen=True, kw_only=True, tag="task.tool_call_arg
     delta: str
 
 
-class ArgumentsDone(_OfItem, frozen=True, kw_only=True, tag="task.tool_call_arguments.done"):
+class ArgumentsDone(_TimedOfItem, frozen=True, kw_only=True, tag="task.tool_call_arguments.done"):
     """A call's arguments are complete."""
 
     arguments: str
@@ -280,7 +299,11 @@ class _OfBlock(_OfItem, frozen=True, kw_only=True):
     block_index: int
 
 
-class TextAdded(_OfBlock, frozen=True, kw_only=True, tag="task.text.added"):
+class _TimedOfBlock(_TimedOfItem, frozen=True, kw_only=True):
+    block_index: int
+
+
+class TextAdded(_TimedOfBlock, frozen=True, kw_only=True, tag="task.text.added"):
     """A text block begins to stream."""
 
     item: Text
@@ -302,13 +325,13 @@ class AnnotationAdded(_OfBlock, frozen=True, kw_only=True, tag="task.text.annota
     annotation: Annotation
 
 
-class TextDone(_OfBlock, frozen=True, kw_only=True, tag="task.text.done"):
+class TextDone(_TimedOfBlock, frozen=True, kw_only=True, tag="task.text.done"):
     """A text block is final; without `added`, it is a whole block."""
 
     item: Text
 
 
-class ImageAdded(_OfBlock, frozen=True, kw_only=True, tag="task.image.added"):
+class ImageAdded(_TimedOfBlock, frozen=True, kw_only=True, tag="task.image.added"):
     """An image block begins; its URL may still be empty."""
 
     item: Image
@@ -321,13 +344,13 @@ class ImageDelta(_OfBlock, frozen=True, kw_only=True, tag="task.image.delta"):
     item: Image
 
 
-class ImageDone(_OfBlock, frozen=True, kw_only=True, tag="task.image.done"):
+class ImageDone(_TimedOfBlock, frozen=True, kw_only=True, tag="task.image.done"):
     """The image is final; without `added`, it is a whole block."""
 
     item: Image
 
 
-class RefusalAdded(_OfBlock, frozen=True, kw_only=True, tag="task.refusal.added"):
+class RefusalAdded(_TimedOfBlock, frozen=True, kw_only=True, tag="task.refusal.added"):
     """A refusal begins to stream."""
 
     item: Refusal
@@ -339,19 +362,19 @@ class RefusalDelta(_OfBlock, frozen=True, kw_only=True, tag="task.refusal.delta"
     delta: str
 
 
-class RefusalDone(_OfBlock, frozen=True, kw_only=True, tag="task.refusal.done"):
+class RefusalDone(_TimedOfBlock, frozen=True, kw_only=True, tag="task.refusal.done"):
     """A refusal is final; without `added`, it is a whole block."""
 
     item: Refusal
 
 
-class DataDone(_OfBlock, frozen=True, kw_only=True, tag="task.data.done"):
+class DataDone(_TimedOfBlock, frozen=True, kw_only=True, tag="task.data.done"):
     """A block of JSON, whole."""
 
     item: Data
 
 
-class FileDone(_OfBlock, frozen=True, kw_only=True, tag="task.file.done"):
+class FileDone(_TimedOfBlock, frozen=True, kw_only=True, tag="task.file.done"):
     """A file block, whole."""
 
     item: File
@@ -418,6 +441,9 @@ KNOWN: tuple[type[Event], ...] = (
 
 AnyEvent: TypeAlias = Event | Unknown
 
+TIMED = frozenset(cls for cls in KNOWN if issubclass(cls, Timed))
+"""The events that may have `at`."""
+
 TERMINAL = (TaskCompleted, TaskIncomplete, TaskFailed, TaskCancelled)
 
 
@@ -442,6 +468,13 @@ class Private(Fact, frozen=True, kw_only=True):
 def recorded(event: Event, sequence_number: int) -> Event:
     """The same event with its place in the log."""
     return msgspec.structs.replace(event, sequence_number=sequence_number)
+
+
+def timed(event: Event, now: float) -> Event:
+    """The same event with the time at which it is emitted, unless it has a time already."""
+    if not isinstance(event, Timed) or event.at is not None:
+        return event
+    return msgspec.structs.replace(event, at=round(now, 3))
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):

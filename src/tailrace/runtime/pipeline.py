@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.core import snapshot
 from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.errors import NotDrained
-from tailrace.core.events import Event, Private, Recorded, is_end, recorded
+from tailrace.core.events import TIMED, Event, Private, Recorded, is_end, recorded, timed
 from tailrace.core.fold import State
 from tailrace.ports import Batch, Blobs, Bus, EventLog, Mirror
 from tailrace.runtime import crash_points
@@ -76,7 +76,7 @@ class Emitter:
         self.run_id = run_id
         self.epoch = epoch
         self.state = state
-        self.clock = WorkClock(state)
+        self.clock = WorkClock(state, pipeline.now or time.time)
         self.inputs: Inputs | None = None
         self.earlier: Callable[[], Awaitable[list[State]]] = _nothing_earlier
         """Reads the runs that this run continues; see `Chain.earlier`."""
@@ -122,8 +122,11 @@ class Emitter:
                 f"The run has more than {MAX_WAITING_BYTES} bytes that are not stored yet. "
                 "Await `task.drain()` between writes, so that the log keeps up."
             )
-        if type(event) in NOTED:
-            private = self.clock.noted(event, private)
+        if type(event) in TIMED:
+            if self._pipeline.now is not None:
+                event = timed(event, self._pipeline.now())
+            if type(event) in NOTED:
+                private = self.clock.noted(event, private)
         event = recorded(event, self.state.sequence_number + 1)
         public = encode_event(event)
         hidden = encode_private(private) if private is not None else b""
@@ -243,6 +246,7 @@ class Pipeline:
 
     While the store is away, the same batches are sent again for `patience` seconds. The store takes
     each batch once. A batch that the store refuses is not sent again: all other runs would wait.
+    The clock `now` gives events their `at`; without a clock they have none.
     """
 
     def __init__(
@@ -252,7 +256,9 @@ class Pipeline:
         patience: float = 0.0,
         mirror: Mirror | None = None,
         metrics: Metrics | None = None,
+        now: Callable[[], float] | None = None,
     ) -> None:
+        self.now = now
         self._log = log
         self._bus = bus
         self._mirror = mirror

@@ -101,7 +101,9 @@ class Runs:
         self.name = f"tailrace_{new_id()}"
         self.reader = Reader(store, bus)
         self.streams = Streams(self.reader)
-        self._pipeline = Pipeline(store, bus, patience=AWAY_SECONDS, mirror=mirror, metrics=metrics)
+        self._pipeline = Pipeline(
+            store, bus, patience=AWAY_SECONDS, mirror=mirror, metrics=metrics, now=now
+        )
         self._lease = lease
         self.worker: Worker | None = None
         self.retention = Retention(store, keep_events=keep_events, keep_runs=keep_runs)

@@ -13,8 +13,12 @@ const TaskCreated = event("task.created", {
     metadata: optional(json),
     reference_start: defaulted(integer, 1),
 });
-const TaskInProgress = event("task.in_progress", { reference_start: optional(integer) });
+const TaskInProgress = event("task.in_progress", {
+    at: optional(number),
+    reference_start: optional(integer),
+});
 const TaskAttempt = event("task.attempt", {
+    at: optional(number),
     attempt: required(integer),
     reason: required(string),
     superseded: defaulted(list(string), []),
@@ -26,23 +30,27 @@ const InputRequest = struct(null, {
     message: optional(string),
     schema: optional(json),
 });
-const TaskInputRequired = event("task.input_required", { requests: required(list(InputRequest)) });
+const TaskInputRequired = event("task.input_required", {
+    at: optional(number),
+    requests: required(list(InputRequest)),
+});
 const TaskInputReceived = event("task.input_received", {
+    at: optional(number),
     request_id: required(string),
     approved: optional(boolean),
     value: optional(json),
     reason: optional(string),
 });
-const TaskCompleted = event("task.completed", {});
-const TaskIncomplete = event("task.incomplete", { reason: required(string) });
+const TaskCompleted = event("task.completed", { at: optional(number) });
+const TaskIncomplete = event("task.incomplete", { at: optional(number), reason: required(string) });
 const ErrorInfo = struct(null, {
     code: required(string),
     message: required(string),
     param: optional(string),
     retry_after: optional(number),
 });
-const TaskFailed = event("task.failed", { error: required(ErrorInfo) });
-const TaskCancelled = event("task.cancelled", { reason: optional(string) });
+const TaskFailed = event("task.failed", { at: optional(number), error: required(ErrorInfo) });
+const TaskCancelled = event("task.cancelled", { at: optional(number), reason: optional(string) });
 const Usage = struct(null, {
     model: optional(string),
     input_tokens: defaulted(integer, 0),
@@ -55,18 +63,32 @@ const Usage = struct(null, {
     time_to_first_token_ms: optional(number),
     service_tier: optional(string),
 });
-const TaskUsage = event("task.usage", { usage: required(Usage), item_id: optional(string) });
+const TaskUsage = event("task.usage", {
+    at: optional(number),
+    usage: required(Usage),
+    item_id: optional(string),
+});
 const StructuredOutputDone = event("task.structured_output.done", {
+    at: optional(number),
     value: required(json),
     name: optional(string),
 });
-const AgentSwitched = event("task.agent.switched", { agent: required(string), reason: optional(string) });
+const AgentSwitched = event("task.agent.switched", {
+    at: optional(number),
+    agent: required(string),
+    reason: optional(string),
+});
 const HistoryCompacted = event("task.history.compacted", {
+    at: optional(number),
     summary: required(string),
     run_id: required(string),
 });
-const StepStarted = event("task.step.started", { step_index: required(integer), name: required(string) });
-const StepFinished = event("task.step.finished", { step_index: required(integer) });
+const StepStarted = event("task.step.started", {
+    at: optional(number),
+    step_index: required(integer),
+    name: required(string),
+});
+const StepFinished = event("task.step.finished", { at: optional(number), step_index: required(integer) });
 const Notice = event("task.notice", {
     message: required(string),
     level: defaulted(string, "info"),
@@ -80,6 +102,7 @@ const Progress = event("task.progress", {
     total: optional(number),
 });
 const ToolCallStarted = event("task.tool_call.started", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
 });
@@ -168,14 +191,17 @@ const RawItem = struct("raw", {
 });
 const Item = tagged(Reasoning, ToolCall, ToolResult, Message, RawItem);
 const OutputItemAdded = event("task.output_item.added", {
+    at: optional(number),
     output_index: required(integer),
     item: required(Item),
 });
 const OutputItemDone = event("task.output_item.done", {
+    at: optional(number),
     output_index: required(integer),
     item: required(Item),
 });
 const SummaryItemAdded = event("task.reasoning_summary_item.added", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     summary_index: required(integer),
@@ -188,12 +214,14 @@ const SummaryTextDelta = event("task.reasoning_summary_text.delta", {
     delta: required(string),
 });
 const SummaryItemDone = event("task.reasoning_summary_item.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     summary_index: required(integer),
     item: required(Text),
 });
 const ReasoningTextAdded = event("task.reasoning_text.added", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     text_index: required(integer),
@@ -206,6 +234,7 @@ const ReasoningTextDelta = event("task.reasoning_text.delta", {
     delta: required(string),
 });
 const ReasoningTextDone = event("task.reasoning_text.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     text_index: required(integer),
@@ -217,11 +246,13 @@ const ArgumentsDelta = event("task.tool_call_arguments.delta", {
     delta: required(string),
 });
 const ArgumentsDone = event("task.tool_call_arguments.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     arguments: required(string),
 });
 const TextAdded = event("task.text.added", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),
@@ -241,12 +272,14 @@ const AnnotationAdded = event("task.text.annotation.added", {
     annotation: required(Annotation),
 });
 const TextDone = event("task.text.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),
     item: required(Text),
 });
 const ImageAdded = event("task.image.added", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),
@@ -260,12 +293,14 @@ const ImageDelta = event("task.image.delta", {
     item: required(Image),
 });
 const ImageDone = event("task.image.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),
     item: required(Image),
 });
 const RefusalAdded = event("task.refusal.added", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),
@@ -278,18 +313,21 @@ const RefusalDelta = event("task.refusal.delta", {
     delta: required(string),
 });
 const RefusalDone = event("task.refusal.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),
     item: required(Refusal),
 });
 const DataDone = event("task.data.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),
     item: required(Data),
 });
 const FileDone = event("task.file.done", {
+    at: optional(number),
     item_id: required(string),
     output_index: required(integer),
     block_index: required(integer),

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from tailrace.core.events import Event, Private, recorded
+from tailrace.core.events import Event, Private, recorded, timed
 from tailrace.core.items import Block, Item, Status
 from tailrace.testing.strategies import values
 
@@ -106,6 +106,7 @@ class OpenItems:
         self.calls = 0
         self.requests = 0
         self.used_ids: set[str] = set()
+        self.has_times = self.flag()
 
     # --- drawing --------------------------------------------------------------------------------
 
@@ -131,6 +132,8 @@ class OpenItems:
     def emit(self, event: Event, private: Private | None = None) -> None:
         if private == Private():
             private = None
+        if self.has_times:
+            event = timed(event, 1700000000.0 + len(self.run) / 8)
         self.run.append((recorded(event, len(self.run) + 1), private))
 
     def room(self) -> int:
