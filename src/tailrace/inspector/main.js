@@ -654,9 +654,6 @@ function wire() {
   addEventListener("online", () => {
     for (const { session } of sessions.values()) if (session.status.kind === "waiting") session.follower.resume();
   });
-  addEventListener("pagehide", () => {
-    for (const { session } of sessions.values()) session.remember();
-  });
   addEventListener("hashchange", () => {
     const id = idOfHash();
     if (id !== "" && id !== threadId) openThread(id);
@@ -665,7 +662,7 @@ function wire() {
     countDown();
     const entry = current();
     if (entry === undefined || scrub !== undefined || document.hidden || entry.session.ended || entry.session.status.kind !== "live") return;
-    entry.view.tick();
+    entry.view.tick(entry.session.now());
     if (tab === "timeline") showPanes();
   }, 250);
 }

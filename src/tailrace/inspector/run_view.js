@@ -5,7 +5,6 @@
  * again while a run streams; `rebuild` is for time travel.
  */
 
-import { clock } from "./arrival_times.js";
 import { copyText, dollars, el, inputText, seconds, setText } from "./dom.js";
 import { fieldsOf, readPartial } from "./fields.js";
 import { icon } from "./icons.js";
@@ -53,7 +52,7 @@ export class RunView {
     if (event.output_index !== undefined) {
       const key = `${event.task_id}:${event.output_index}`;
       this.dirty.add(key);
-      // Events from before this page joined have no times.
+      // Old logs have no times.
       if (at !== undefined) {
         const time = this.times.get(key) ?? { from: at, to: at };
         time.to = at;
@@ -111,11 +110,11 @@ export class RunView {
     this.#foot(root);
   }
 
-  /** A second has passed: calls that run show for how long. */
-  tick() {
+  /** A second has passed: calls that run show for how long. `now` is the time of the run's worker. */
+  tick(now) {
     for (const call of this.calls.values()) {
       if (!call.isRunning) continue;
-      call.isLive = true;
+      call.now = now;
       call.status();
     }
   }
@@ -474,7 +473,7 @@ class CallView {
   status() {
     const done = this.result !== undefined && this.result.status !== "in_progress";
     const failed = this.result?.status === "failed" || this.result?.error !== undefined || this.item?.status === "failed" || this.item?.status === "incomplete";
-    const to = this.isRunning && this.item?.started && this.isLive ? clock() : this.time?.to;
+    const to = this.isRunning && this.item?.started && this.now !== undefined ? this.now : this.time?.to;
     const length = this.time === undefined ? 0 : to - this.time.from;
     const mark = failed
       ? el("span", { class: "bad" }, "failed")

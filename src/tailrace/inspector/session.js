@@ -1,9 +1,10 @@
 /** One run as this page knows it: its events, its state now, and its state at any earlier event. */
 
-import { clock, loadTimes, saveTimes } from "./arrival_times.js";
 import { RunState } from "./client/index.js";
 
 const CHECKPOINT = 1000;
+
+const clock = () => performance.timeOrigin + performance.now();
 
 export class RunSession {
   /**
@@ -25,8 +26,9 @@ export class RunSession {
     this.repeated = 0;
     this.waiting = 0; // events behind a cut
     this.resumed = undefined; // how many events the last resume brought
-    this.joined = clock();
-    this.stored = loadTimes(runId);
+    this.timed = false; // whether the log has times
+    this.latest = undefined; // the time of the last event
+    this.skew = undefined; // how far this browser's clock is ahead of the worker's clock
     this.follower = client.follow(runId, {
       onFrame: (frame, cursor) => this.#take(frame, cursor),
       onStatus: (status) => this.#changedTo(status),
@@ -62,8 +64,7 @@ export class RunSession {
     }
     this.missed += seq - this.seq - 1;
     this.state.receive(frame);
-    const at = this.stored[seq - 1] ?? (seq > this.known ? clock() : undefined);
-    this.events.push({ event: frame, seq, cursor, at });
+    this.events.push({ event: frame, seq, cursor, at: this.#timeOf(frame, seq) });
     if (this.events.length % CHECKPOINT === 0) {
       this.checkpoints.push({ count: this.events.length, saved: this.state.save() });
     }
@@ -75,6 +76,28 @@ export class RunSession {
     }
   }
 
+  /** The time now in milliseconds, by the clock of the run's worker. */
+  now() {
+    return clock() - (this.skew ?? 0);
+  }
+
+  /**
+   * When an event happened, in milliseconds.
+   *
+   * Events that begin or end something have a time. A delta has the time of its arrival, or that of
+   * the event before it if it was stored when this page joined.
+   */
+  #timeOf(frame, seq) {
+    this.timed ||= frame.at !== undefined;
+    const own = frame.at ?? frame.created_at;
+    if (own !== undefined) {
+      this.latest = own * 1000;
+      // The least: a resumed stream brings old events late.
+      if (seq > this.known) this.skew = Math.min(this.skew ?? Infinity, clock() - this.latest);
+    } else if (seq > this.known) this.latest = Math.max(this.latest ?? 0, this.now());
+    return this.timed || own !== undefined ? this.latest : undefined;
+  }
+
   #changedTo(status) {
     if (this.status.kind === "forked") return;
     // The last request of a run that has ended is not a resume.
@@ -82,13 +105,7 @@ export class RunSession {
     if (status.kind === "connecting" && broken) this.#resume();
     this.status = status;
     if (status.kind === "cut") this.#count();
-    if (status.kind === "ended") this.remember();
     this.changed(this, {});
-  }
-
-  /** Store the times of the events for a reload. */
-  remember() {
-    if (this.events.length > 0 && this.events.at(-1).seq === this.events.length) saveTimes(this.runId, this.events.map((each) => each.at));
   }
 
   async #lastSeq() {
@@ -129,7 +146,6 @@ export class RunSession {
   }
 
   stop() {
-    this.remember();
     this.follower.stop();
   }
 }

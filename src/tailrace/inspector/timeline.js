@@ -42,8 +42,9 @@ class Spans {
 
   /** Read one event. `at` is its place on the axis; `unit` is 1 if places are milliseconds, else 0. */
   take(event, at, unit) {
-    this.first ??= at;
-    this.last = at;
+    // Workers have clocks of their own: a later event may have an earlier time.
+    this.first = Math.min(this.first ?? at, at);
+    this.last = Math.max(this.last ?? at, at);
     if (event.type === "task.created") {
       const task = this.#task(event.task_id, event.parent_task_id);
       task.ready = at;
@@ -216,7 +217,7 @@ export class Timeline {
     }
     const live = !session.ended && session.status.kind === "live" && this.byTime && scrub === undefined;
     const from = spans.first;
-    const to = Math.max(from + 1, live ? performance.timeOrigin + performance.now() : spans.last);
+    const to = Math.max(from + 1, spans.last, live ? session.now() : 0);
     const at = (value) => `${(((value - from) / (to - from)) * 100).toFixed(3)}%`;
     const head = scrub === undefined ? undefined : scrub === 0 ? from : place(events[scrub - 1]);
     this.#lanes(spans.inOrder().slice(0, LANES), { at, from, to, head, live });
@@ -224,11 +225,12 @@ export class Timeline {
     this.#facts(session, row);
   }
 
-  /** Where an event stands on the axis: its time, or its number where no time is known. */
+  /** Where an event stands on the axis: its time, or its number if the log has no times. */
   #places(session) {
     const { events } = session;
     const key = `${session.runId} ${session.until ?? ""}`;
-    const timed = events.at(-1).at !== undefined;
+    // A run that waits for a worker has one event, and its time is `created_at`.
+    const timed = session.timed || (events.length === 1 && events[0].at !== undefined);
     if (this.key !== key || this.byTime !== timed || this.spans.seen > events.length || this.origin !== events[0]) {
       this.key = key;
       this.byTime = timed;
@@ -238,11 +240,9 @@ export class Timeline {
       this.body.replaceChildren();
     }
     if (!timed) return (each) => each.seq;
-    // Events from before this page joined have an order, but no times of their own.
-    const first = events.find((each) => each.at !== undefined);
-    const begun = Math.min((session.root?.created_at ?? 0) * 1000 || first.at, first.at);
-    this.untimed = first === events[0] ? undefined : first.at;
-    return (each) => each.at ?? begun + ((first.at - begun) * (each.seq - 1)) / Math.max(1, first.seq - 1);
+    // After a snapshot the first events may be deltas without a time before them.
+    const begun = events.find((each) => each.at !== undefined).at;
+    return (each) => each.at ?? begun;
   }
 
   #lanes(spans, { at, from, to, head, live }) {
@@ -258,8 +258,7 @@ export class Timeline {
       if (this.body.children[n] !== row.node) this.body.insertBefore(row.node, this.body.children[n] ?? null);
       const end = span.open ? (live ? to : this.spans.last) : span.to;
       const length = Math.max(end - span.from, 0);
-      const known = this.untimed === undefined || span.from >= this.untimed;
-      const words = this.byTime ? (known ? seconds(length) : "") : `${Math.round(length) + 1} ev`;
+      const words = this.byTime ? seconds(length) : `${Math.round(length) + 1} ev`;
       setText(row.who, span.label);
       setText(row.time, words);
       row.node.dataset.kind = span.kind;
@@ -290,7 +289,7 @@ export class Timeline {
   }
 
   #words(span, length, from) {
-    const words = [this.byTime ? `${span.label}: ${length || "before this page joined"}, from ${seconds(span.from - from)} on` : `${span.label}: events ${span.from} to ${span.to}`];
+    const words = [this.byTime ? `${span.label}: ${length}, from ${seconds(span.from - from)} on` : `${span.label}: events ${span.from} to ${span.to}`];
     const { usage } = span;
     if (usage?.time_to_first_token_ms !== undefined) words.push(`first token after ${seconds(usage.time_to_first_token_ms)}`);
     if (usage !== undefined) words.push(`${usage.input_tokens ?? 0} tokens in, ${usage.output_tokens ?? 0} out`);
@@ -316,11 +315,6 @@ export class Timeline {
       node.style.left = at(from + value);
       return node;
     });
-    if (this.byTime && this.untimed !== undefined) {
-      const node = el("span", { class: "before" });
-      node.style.width = at(this.untimed);
-      lines.unshift(node);
-    }
     const attempts = this.spans.attempts;
     attempts.forEach((each, n) => {
       const node = el("span", { class: "band" }, el("span", {}, `attempt ${each.attempt}`));
@@ -335,9 +329,7 @@ export class Timeline {
     }
     this.under.replaceChildren(...lines);
     const model = session.root?.usage?.model;
-    setText(this.note, (model === undefined ? "" : `Model: ${model}. `) + (this.byTime
-      ? this.untimed === undefined ? "Times are those of arrival in this browser." : "The hatched part was over when this page joined: it has an order, but no times."
-      : "This run was over when this page joined: the axis counts its events."));
+    setText(this.note, (model === undefined ? "" : `Model: ${model}. `) + (this.byTime ? "" : "The log of this run has no times: the axis counts its events."));
   }
 
   #facts(session, row) {
