@@ -12,11 +12,11 @@ from tailrace.core import json_pieces
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.events import TaskCreated
 from tailrace.core.fold import State
-from tailrace.core.json_pieces import PIECE_BYTES, cut, encoded
+from tailrace.core.json_pieces import PIECE_BYTES, cut, encoded, shared
 from tailrace.core.snapshot import restore, restored, save, save_pieces, saved
 from tailrace.core.sse import Parser
-from tailrace.wire import task
-from tailrace.wire.base import OpensInPieces
+from tailrace.wire import openai_responses, task
+from tailrace.wire.base import OpensInPieces, opens_in_pieces
 from tests.traces import TRACES, Trace
 
 
@@ -44,6 +44,26 @@ def test_pieces_of_an_object_join_to_its_json(
 ) -> None:
     monkeypatch.setattr(json_pieces, "PIECE_BYTES", size)
     assert b"".join(encoded(value)) == msgspec.json.encode(value)
+    monkeypatch.setattr(json_pieces, "SHARED_BYTES", size)
+    assert b"".join(shared(value, {})) == msgspec.json.encode(value)
+
+
+def test_values_that_repeat_long_texts_take_the_memory_of_each_text_once() -> None:
+    text, cited = (
+        "é" * 100_000,
+        [{"url": "https://page.example", "start_index": n} for n in range(999)],
+    )
+    part = {"text": text, "annotations": cited}
+    values = [
+        {"delta": text},
+        {"part": part},
+        {"output": [{"content": [part, {"text": "short"}]}] * 5},
+    ]
+    known: dict[bytes, bytes] = {}
+    pieces = [piece for value in values for piece in shared(value, known)]
+    assert b"".join(pieces) == b"".join(map(msgspec.json.encode, values))
+    held = {id(piece): len(piece) for piece in pieces}
+    assert sum(held.values()) < len(msgspec.json.encode(part)) + 2_000
 
 
 def test_a_long_list_is_encoded_in_bounded_pieces() -> None:
@@ -90,6 +110,18 @@ def test_the_opening_of_a_large_state_is_one_frame_in_pieces() -> None:
     [event] = Parser().feed(frame)
     assert event.id == f"3-{state.sequence_number}"
     assert json.loads(event.data)["state"] == json.loads(msgspec.json.encode(saved(state)))
+
+
+@pytest.mark.parametrize("size", [1, 4096])
+@pytest.mark.parametrize("trace", TRACES, ids=[trace.name for trace in TRACES])
+def test_the_frames_of_a_response_are_the_same_in_pieces(
+    trace: Trace, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_pieces, "SHARED_BYTES", size)
+    wire, state = openai_responses.FORMAT, folded(trace)
+    assert opens_in_pieces(wire)
+    assert b"".join(wire.opening(state, 3)) == b"".join(wire.open(state, 3)[1])
+    assert b"".join(wire.opening(State())) == b""
 
 
 def test_a_snapshot_that_cannot_be_restored_means_to_fold_from_the_start() -> None:

@@ -17,6 +17,9 @@ PIECE_BYTES = 256 * 1024
 SEND_BYTES = 64 * 1024
 """Size of a piece that is sent: what servers buffer for a client anyway."""
 
+SHARED_BYTES = 4096
+"""Strings and lists of this size or more share their bytes with equal ones."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,6 +48,50 @@ def entries(values: Iterable[Any]) -> Iterator[bytes]:
         waiting.append(_encode(value))
         size += len(waiting[-1])
     yield b",".join(waiting)
+
+
+def shared(value: Any, known: dict[bytes, bytes]) -> Iterator[bytes]:
+    """The JSON of a value in pieces. A long string that is in `known` is that object, not a copy.
+
+    Values that repeat long texts, encoded with the same `known`, take the memory of each text once.
+    """
+    waiting: list[bytes] = []
+    for piece in _tokens(value):
+        if len(piece) < SHARED_BYTES:
+            waiting.append(piece)
+        else:
+            yield b"".join(waiting)
+            yield known.setdefault(piece, piece)
+            waiting = []
+    yield b"".join(waiting)
+
+
+def _tokens(value: Any) -> Iterator[bytes]:
+    """The JSON of a value, with each long string apart."""
+    if not isinstance(value, dict | list) or _is_plain(value):
+        yield _encode(value)
+    elif isinstance(value, dict):
+        before = b"{"
+        for key, field in value.items():
+            yield b"%b%b:" % (before, _encode(key))
+            yield from _tokens(field)
+            before = b","
+        yield b"}"
+    else:
+        before = b"["
+        for field in value:
+            yield before
+            yield from _tokens(field)
+            before = b","
+        yield b"]"
+
+
+def _is_plain(value: Any, depth: int = 2) -> bool:
+    """Whether a value has no long string and is not deep; a list of citations is plain."""
+    if isinstance(value, dict | list):
+        fields = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_is_plain(field, depth - 1) for field in fields)
+    return not isinstance(value, str) or len(value) < SHARED_BYTES
 
 
 def cut(parts: Iterable[bytes], size: int = SEND_BYTES) -> Iterator[bytes]:

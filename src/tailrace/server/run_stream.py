@@ -191,7 +191,9 @@ class RunStream:
         wire, state = self.wire, look.state
         if not opens_in_pieces(wire):
             return Parts(self._open(look, reason)[1])
-        gap = b"" if reason is None else wire.gap(state, look.epoch, reason)
+        gap = b""
+        if reason is not None and isinstance(wire, ReportsGaps):
+            gap = wire.gap(state, look.epoch, reason)
         return Parts((gap, *wire.opening(state, look.epoch)))
 
     async def _resume(self, point: ResumePoint) -> tuple[Parts, Stream]:

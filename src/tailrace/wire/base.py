@@ -171,11 +171,11 @@ def opened(wire: Format, state: State, epoch: int) -> tuple[Encoder, list[Frame]
 
 
 @runtime_checkable
-class OpensInPieces(ReportsGaps, Protocol):
+class OpensInPieces(Format, Protocol):
     """A format whose opening may be too large to encode at once."""
 
     def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
-        """The bytes of `open`, in pieces of any size."""
+        """The bytes of `open`, in pieces of any size. Equal pieces may be the same object."""
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ repeats the request after a `response.failed` without output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailrace.core.errors import InvalidCursor
@@ -75,9 +75,17 @@ class ResponsesFormat(DefaultFormat):
 
     def open(self, state: State, epoch: int = 1) -> tuple[ResponsesEncoder, list[Frame]]:
         """A replay with a single delta for each text, without superseded items."""
-        replay: list[ResponseEvent] = []
-        encoder = ResponsesEncoder(fork(state), joined=True, replay=replay)
+        encoder, replay = self._replay(state)
         return encoder, encoder.number(replay, OPENING, state.sequence_number, epoch)
+
+    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
+        """The frames of `open`. Several of them repeat the same text, whose bytes they share."""
+        encoder, replay = self._replay(state)
+        return encoder.number_in_pieces(replay, OPENING, state.sequence_number, epoch)
+
+    def _replay(self, state: State) -> tuple[ResponsesEncoder, list[ResponseEvent]]:
+        replay: list[ResponseEvent] = []
+        return ResponsesEncoder(fork(state), joined=True, replay=replay), replay
 
     def resume(
         self, before: State, recorded: Recorded, cursor: Cursor

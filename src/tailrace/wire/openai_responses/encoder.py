@@ -11,6 +11,7 @@ from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.fold import State
 from tailrace.core.items import Message, RawItem, Reasoning, ToolCall, ToolResult
+from tailrace.core.json_pieces import shared
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.wire.base import Frame
@@ -205,6 +206,24 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     def number(self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int = 1) -> list[Frame]:
         """The frames of an event, or of `open`, with their numbers."""
+        events = self._numbered(sent, mode, seq, epoch)
+        frames = [sse.frame(_json(event), event=event["type"]) for event in events]
+        return [*frames, DONE] if _is_whole(sent) else frames
+
+    def number_in_pieces(
+        self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int
+    ) -> Iterator[bytes]:
+        """The bytes of `number`. Frames that repeat a long text share the bytes of the text."""
+        known: dict[bytes, bytes] = {}
+        for event in self._numbered(sent, mode, seq, epoch):
+            yield b"event: %b\ndata: " % event["type"].encode()
+            yield from shared(event, known)
+            yield b"\n\n"
+        if _is_whole(sent):
+            yield DONE
+
+    def _numbered(self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int) -> list[Json]:
+        """Events with their type and number. If there are too many, the last is a failure."""
         if len(sent) > self._numbering.room(mode):
             self._use(WIDE)
         room = self._numbering.room(mode)
@@ -213,11 +232,10 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             sent[room - 1 :] = [
                 ("response.failed", {"response": failed_response(self._state, TOO_LONG)})
             ]
-        frames = [
-            sse.frame(_json({"type": name, **fields, "sequence_number": number}), event=name)
+        return [
+            {"type": name, **fields, "sequence_number": number}
             for number, (name, fields) in enumerate(sent, self._numbering.first(mode, epoch, seq))
         ]
-        return [*frames, DONE] if sent and sent[-1][0] in _LAST else frames
 
     def _use(self, numbering: Numbering) -> None:
         self._numbering = numbering
@@ -498,6 +516,10 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         ev.ImageDelta: _image_delta,
         ev.ImageDone: _image_done,
     }
+
+
+def _is_whole(sent: list[ResponseEvent]) -> bool:
+    return bool(sent) and sent[-1][0] in _LAST
 
 
 def _has_many_parts(node: ItemNode) -> bool:
