@@ -15,8 +15,8 @@ from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, cut, encoded, shared
 from tailrace.core.snapshot import restore, restored, save, save_pieces, saved
 from tailrace.core.sse import Parser
-from tailrace.wire import openai_responses, task
-from tailrace.wire.base import OpensInPieces, opens_in_pieces
+from tailrace.wire import agents, openai_responses, run, task
+from tailrace.wire.base import Format, OpensInPieces, opened, opens_in_pieces
 from tests.traces import TRACES, Trace
 
 
@@ -112,15 +112,15 @@ def test_the_opening_of_a_large_state_is_one_frame_in_pieces() -> None:
     assert json.loads(event.data)["state"] == json.loads(msgspec.json.encode(saved(state)))
 
 
-@pytest.mark.parametrize("size", [1, 4096])
+@pytest.mark.parametrize("wire", [openai_responses.FORMAT, agents.FORMAT, run.FORMAT])
 @pytest.mark.parametrize("trace", TRACES, ids=[trace.name for trace in TRACES])
-def test_the_frames_of_a_response_are_the_same_in_pieces(
-    trace: Trace, size: int, monkeypatch: pytest.MonkeyPatch
+def test_the_frames_of_a_state_are_the_same_in_pieces(
+    trace: Trace, wire: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_pieces, "SHARED_BYTES", size)
-    wire, state = openai_responses.FORMAT, folded(trace)
+    monkeypatch.setattr(json_pieces, "SHARED_BYTES", 1)  # every string is long
+    state = folded(trace)
     assert opens_in_pieces(wire)
-    assert b"".join(wire.opening(state, 3)) == b"".join(wire.open(state, 3)[1])
+    assert b"".join(wire.opening(state, 3)) == b"".join(opened(wire, state, 3)[1])
     assert b"".join(wire.opening(State())) == b""
 
 

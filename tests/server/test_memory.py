@@ -39,6 +39,7 @@ PAGE = "https://page.example"
         Crowd("readers", "/runs/{}/events", 20),
         Crowd("snapshots", "/runs/{}/events?snapshot=true", 20),
         Crowd("responses", "/runs/{}/events?snapshot=true&format=openai-responses", 20),
+        Crowd("agents", "/runs/{}/events?snapshot=true&format=agents", 20),
         Crowd("objects", "/runs/{}", 20),
     ],
     ids=lambda crowd: crowd.title,

@@ -20,6 +20,7 @@ from tailrace.core import sse
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
+from tailrace.core.json_pieces import shared
 from tailrace.core.log_lines import Lines
 
 Frame = bytes
@@ -203,6 +204,16 @@ class FramesLines(Format, Protocol):
 
     def frames(self, lines: Lines) -> bytes:
         """The frames that `at(State()).encode` returns for these events, joined."""
+
+
+def frame_pieces(
+    body: Any, known: dict[bytes, bytes], *, event: str | None = None, id: str | None = None
+) -> Iterator[bytes]:
+    """A frame in pieces. Frames with the same `known` share the bytes of long texts."""
+    head, _, end = sse.frame(b"null", event=event, id=id).rpartition(b"null")
+    yield head
+    yield from shared(body, known)
+    yield end
 
 
 def opens_in_pieces(wire: Format) -> TypeGuard[OpensInPieces]:

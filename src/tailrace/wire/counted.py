@@ -40,6 +40,9 @@ class CountedEncoder(Encoder, Protocol):
         `epoch` belongs to the writer of the state's last event.
         """
 
+    def opening_in_pieces(self, epoch: int) -> Iterator[bytes]:
+        """The bytes of `opening`. Frames that repeat a long text share the bytes of the text."""
+
     def gap(self, reason: str) -> Frame:
         """The frame for events that the log no longer has.
 
@@ -87,6 +90,10 @@ class CountedFormat(DefaultFormat, ABC, Generic[E]):
         """A replay in few frames."""
         encoder = self.at(state)
         return encoder, encoder.opening(epoch)
+
+    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
+        """The bytes of `open`."""
+        return self.at(state).opening_in_pieces(epoch)
 
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
         """The frame for a client whose cursor points before `state`."""

@@ -45,7 +45,7 @@ from tailrace.wire.agents.events import (
     StreamingToolStartEvent,
     ToolPlace,
 )
-from tailrace.wire.base import Frame
+from tailrace.wire.base import Frame, frame_pieces
 from tailrace.wire.counted import CountedFormat, frame_ids
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import OPENING
@@ -110,6 +110,14 @@ class AgentsEncoder:
         sent = list(self._replayed(root)) if root is not None else []
         return self._frames(sent, epoch, opening=True)
 
+    def opening_in_pieces(self, epoch: int) -> Iterator[bytes]:
+        """The bytes of `opening`. Frames that repeat a long text share the bytes of the text."""
+        root, known = self._run.root, dict[bytes, bytes]()
+        sent = list(self._replayed(root)) if root is not None else []
+        ids = frame_ids(self._ids, epoch, self._run.sequence_number, len(sent), opening=True)
+        for event, ident in zip(sent, ids, strict=False):
+            yield from frame_pieces(msgspec.to_builtins(event), known, id=ident)
+
     def gap(self, reason: str) -> Frame:
         """`stream_gap_event`, without an id where the state follows."""
         ident = None if self._run.root is not None else self._ids.decode() + "0"
@@ -140,7 +148,8 @@ class AgentsEncoder:
         """The response of a task so far. An encoder for this alone numbers the frames."""
         replay: list[ResponseEvent] = []
         encoder = self._response(self._views[task.task_id], replay)
-        return self._raw(task, encoder.number(replay, OPENING, self._run.sequence_number))
+        events = encoder.numbered(replay, OPENING, self._run.sequence_number)
+        return [self._within(task, RawResponsesStreamEvent(data=event)) for event in events]
 
     def _raw(self, task: TaskNode, frames: list[Frame]) -> list[AgentsEvent]:
         return [

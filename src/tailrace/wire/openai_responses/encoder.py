@@ -11,10 +11,9 @@ from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.fold import State
 from tailrace.core.items import Message, RawItem, Reasoning, ToolCall, ToolResult
-from tailrace.core.json_pieces import shared
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
-from tailrace.wire.base import Frame
+from tailrace.wire.base import Frame, frame_pieces
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import (
@@ -206,7 +205,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     def number(self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int = 1) -> list[Frame]:
         """The frames of an event, or of `open`, with their numbers."""
-        events = self._numbered(sent, mode, seq, epoch)
+        events = self.numbered(sent, mode, seq, epoch)
         frames = [sse.frame(_json(event), event=event["type"]) for event in events]
         return [*frames, DONE] if _is_whole(sent) else frames
 
@@ -215,14 +214,14 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
     ) -> Iterator[bytes]:
         """The bytes of `number`. Frames that repeat a long text share the bytes of the text."""
         known: dict[bytes, bytes] = {}
-        for event in self._numbered(sent, mode, seq, epoch):
-            yield b"event: %b\ndata: " % event["type"].encode()
-            yield from shared(event, known)
-            yield b"\n\n"
+        for event in self.numbered(sent, mode, seq, epoch):
+            yield from frame_pieces(event, known, event=event["type"])
         if _is_whole(sent):
             yield DONE
 
-    def _numbered(self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int) -> list[Json]:
+    def numbered(
+        self, sent: list[ResponseEvent], mode: int, seq: int, epoch: int = 1
+    ) -> list[Json]:
         """Events with their type and number. If there are too many, the last is a failure."""
         if len(sent) > self._numbering.room(mode):
             self._use(WIDE)

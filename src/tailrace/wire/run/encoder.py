@@ -18,6 +18,7 @@ follows. `tailrace.wire.counted` has the cursors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,7 +31,7 @@ from tailrace.core.items import Message, ToolCall, ToolResult
 from tailrace.core.parts import PARTS
 from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode, TextNode
-from tailrace.wire.base import Frame
+from tailrace.wire.base import Frame, frame_pieces
 from tailrace.wire.counted import CountedFormat, frame_ids
 from tailrace.wire.encoder import RootEncoder
 from tailrace.wire.projection import usage_of_run
@@ -122,6 +123,13 @@ class RunEncoder(RootEncoder[RunEvent]):
         """The frames that bring an empty client to the state."""
         return self._frames(self.replayed(), epoch, opening=True)
 
+    def opening_in_pieces(self, epoch: int) -> Iterator[bytes]:
+        """The bytes of `opening`. Frames that repeat a long text share the bytes of the text."""
+        sent, known = self.replayed(), dict[bytes, bytes]()
+        ids = frame_ids(self._ids, epoch, self._state.sequence_number, len(sent), opening=True)
+        for event, ident in zip(sent, ids, strict=False):
+            yield from frame_pieces(self._body(event), known, event=event.type, id=ident)
+
     def replayed(self) -> list[RunEvent]:
         """The state in few events, without superseded items and finished steps."""
         root = self._state.root
@@ -158,9 +166,11 @@ class RunEncoder(RootEncoder[RunEvent]):
         return [self._frame(event, ident) for event, ident in zip(sent, ids, strict=False)]
 
     def _frame(self, event: RunEvent, ident: str | None) -> Frame:
+        return sse.frame(_json(self._body(event)), event=event.type, id=ident)
+
+    def _body(self, event: RunEvent) -> dict[str, Any]:
         thread_id, run_id = self.names()
-        body = {"type": event.type, "threadId": thread_id, "runId": run_id, "data": event.data}
-        return sse.frame(_json(body), event=event.type, id=ident)
+        return {"type": event.type, "threadId": thread_id, "runId": run_id, "data": event.data}
 
 
 # --- items and steps ------------------------------------------------------------------------------
