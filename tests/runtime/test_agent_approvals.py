@@ -75,10 +75,12 @@ async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_
         assert worker is not None
         await until(lambda: worker.parked == [run.id])
         await run.send(Answer(request_id=request.id, approved=True))
-        await run.send(
-            Answer(request_id=request.id, approved=True)
-        )  # a second time changes nothing
+        # A second time changes nothing, also after the end.
+        await run.send(Answer(request_id=request.id, approved=True))
         result = await run.result()
+        await run.send(Answer(request_id=request.id, approved=True))
+        with pytest.raises(CallerError, match="has ended and takes no input"):
+            await run.send({"request_id": "another"})
     assert result.text == "Done."
     assert mail.sent == ["ada@example.org"]
 

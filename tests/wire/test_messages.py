@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from pydantic import TypeAdapter
 
 from tailrace.core import events as ev
+from tailrace.core import items
 from tailrace.core.fold import State
 from tailrace.testing.strategies import Run, legal_runs
 from tailrace.wire import ag_ui, openai_responses, vercel_ui
@@ -81,6 +82,13 @@ def test_a_ui_message_is_what_the_ai_sdk_holds_after_the_stream() -> None:
             assert without_partial(message) == without_partial(answer["message"])
 
 
+def is_unique(state: State) -> bool:
+    """Whether no message has the id of a call."""
+    nodes = [node for task in state.tasks.values() for node in task.items.values()]
+    calls = {node.item.call_id for node in nodes if isinstance(node.item, items.ToolCall)}
+    return calls.isdisjoint(node.id for node in nodes if isinstance(node.item, items.Message))
+
+
 def test_ag_ui_messages_are_what_its_client_holds_after_the_stream() -> None:
     found = states()
     streams = [read(ag_ui.FORMAT.open(state)[1]) for state in found]
@@ -89,8 +97,8 @@ def test_ag_ui_messages_are_what_its_client_holds_after_the_stream() -> None:
     for state, answer in zip(found, held, strict=True):
         messages = ag_ui.FORMAT.messages([state])
         _MESSAGES.validate_python(messages)
-        # The random runs use an id in two tasks, which our ids never do and the client refuses.
-        if not any("Cannot send" in error for error in answer["errors"]):
+        # The random runs use an id twice, which our ids never do: the client refuses or mixes them.
+        if is_unique(state) and not any("Cannot send" in error for error in answer["errors"]):
             assert answers(messages, state) == answer["messages"], answer["errors"]
             compared += 1
     assert compared > len(TRACES)

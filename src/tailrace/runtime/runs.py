@@ -365,7 +365,8 @@ class Runs:
                 raise CallerError(f"The answer has a wrong field: {error}.") from error
             await self._check_asked(run_id, value)
         if await self._post(run_id, "input", value) is None:
-            await self.info(run_id)
+            if await self._was_answered(run_id, value):
+                return
             raise CallerError(f"Run {run_id} has ended and takes no input; start a new run.")
 
     async def _check_asked(self, run_id: str, answer: dict[str, Any]) -> None:
@@ -393,6 +394,12 @@ class Runs:
             f"Run {run_id} has no request {request_id[:80]!r}. Its open requests: {shown}.",
             param="request_id",
         )
+
+    async def _was_answered(self, run_id: str, value: Any) -> bool:
+        """Whether this answers a request of an ended run again; `NotFound` if the run is gone."""
+        look = await self.reader.look(run_id)
+        request_id = value.get("request_id") if isinstance(value, dict) else None
+        return any(request_id in task.answers for task in look.state.tasks.values())
 
     async def cancel(self, run_id: str, reason: str = CANCELLED) -> None:
         """Cancel a run, and return when it has ended. A second cancel changes nothing.
