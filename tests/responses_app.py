@@ -48,6 +48,34 @@ async def look_up(location: str) -> str:
     return f"{location} is foggy."
 
 
+@tool(needs_approval=True, idempotent=True)
+async def pay(euros: int) -> str:
+    """Pays, a while after it was asked to."""
+    await asyncio.sleep(0.3)
+    return f"paid {euros}"
+
+
+class Payer(Scripted):
+    """Pays twice, then says what it read."""
+
+    def __init__(self) -> None:
+        super().__init__([say("-")], name="payer")
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        read = history(request.chain, "openai_chat", task_id=request.task_id).items
+        tools = [one["content"].splitlines() for one in read if one["role"] == "tool"]
+        results = [line for lines in tools for line in lines if line[:4] in ("paid", "Erro")]
+        if read[-1]["content"] == "pay both":
+            answer: list[Any] = [call("pay", euros=1), call("pay", euros=2)]
+        elif read[-1]["role"] == "user" and read[-1]["content"] != "pay":
+            answer = [say(json.dumps([one.get("content") for one in read]))]
+        elif len(results) < 2:
+            answer = [say("A moment."), call("pay", euros=len(results) + 5)]
+        else:
+            answer = [say(", ".join(results))]
+        return Scripted(answer, name=self.name).stream(request)
+
+
 async def hello(task: Task) -> str:
     return json.dumps(task.options)
 
@@ -85,6 +113,7 @@ agents: dict[str, AgentFunction] = {
         client_options=["temperature", "reasoning"],
     ),
     "tooled": Agent("tooled", model=Reader(), tools=[look_up]),
+    "payer": Agent("payer", model=Payer(), tools=[pay]),
     "failing": Agent("failing", model=Scripted([fail("bad_request", "No.")])),
     "hello": hello,
     "endless": endless,

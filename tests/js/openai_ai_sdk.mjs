@@ -2,6 +2,7 @@
 // arguments: JSON {baseURL, model, responseId, frames?, declare?, tool?, generate?, retries?}
 // With `models` instead of a model, they are asked one after the other, and all answers printed.
 // With `turns`, it has a conversation, and prints what it sent and the answers.
+// With `approvals`, it answers the approvals that it is asked for, then asks something else.
 // With `frames`, it is run again and again, the body cut after each frame but the last, and gone on
 // with by `starting_after`: every answer must be the same.
 import { createOpenAI } from '@ai-sdk/openai';
@@ -130,7 +131,35 @@ async function converse() {
   return { sent, answers };
 }
 
-if (options.turns) {
+async function approving() {
+  const openai = createOpenAI({ baseURL: options.baseURL, apiKey: 'test' });
+  const model = openai.responses(options.model);
+  const messages = [{ role: 'user', content: 'pay' }];
+  const errors = [];
+  const turns = [];
+  const onError = ({ error }) => errors.push(String(error));
+  for (const approved of [...options.approvals, undefined, undefined]) {
+    const result = streamText({ model, messages, maxRetries: 0, onError });
+    const content = await result.content;
+    const asked = content.filter(part => part.type === 'tool-approval-request');
+    turns.push({
+      text: await result.text,
+      approvals: asked.map(part => part.toolCall.toolName),
+      results: content.filter(part => part.type === 'tool-result').map(part => part.output.output),
+    });
+    messages.push(...(await result.response).messages);
+    const answers = asked.map(({ approvalId }) => (
+      { type: 'tool-approval-response', approvalId, approved, providerExecuted: true }
+    ));
+    if (answers.length > 0) messages.push({ role: 'tool', content: answers });
+    else messages.push({ role: 'user', content: 'And?' });
+  }
+  return { errors, turns };
+}
+
+if (options.approvals) {
+  console.log(JSON.stringify(await approving()));
+} else if (options.turns) {
   console.log(JSON.stringify(await converse()));
 } else if (options.frames) {
   const whole = JSON.stringify(await run(0));

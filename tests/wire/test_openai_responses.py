@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from tailrace.core import events as ev
-from tailrace.core.errors import InvalidCursor
+from tailrace.core.errors import CallerError, InvalidCursor
 from tailrace.core.fold import State
 from tailrace.core.items import (
     Data,
@@ -31,6 +31,7 @@ from tailrace.core.items import (
     ToolCall,
     ToolResult,
     UrlCitation,
+    Usage,
 )
 from tailrace.core.snapshot import fork
 from tailrace.testing.strategies import Run, legal_runs
@@ -39,17 +40,24 @@ from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import (
     DONE,
     FORMAT,
+    approvals_of,
     calls_of,
     compaction_object,
     compaction_run,
     input_items,
+    is_answered_inside,
     is_compaction,
+    open_approvals,
     outputs_of,
     own_id,
+    pause_of,
     references,
     resolved,
     response_id,
     response_object,
+    runs_of_approval,
+    stretch_of,
+    without_approvals,
 )
 from tests.wire import openai_scripts as scripts
 from tests.wire.frames import events_of
@@ -108,31 +116,46 @@ def test_an_item_with_many_parts_makes_the_numbers_wide(monkeypatch: pytest.Monk
 @given(legal_runs())
 def test_every_run_is_a_stream_that_the_strict_reader_takes(run: Run) -> None:
     events = [event for event, _ in run]
-    reader = Reader().read(flat(encoded(FORMAT, events)))
-    assert reader.final is not None
-    check_response(response_object(folded(events)))
+    state = folded(events)
+    for stretch in range(len(state.pauses) + 1):
+        reader = Reader().read(flat(encoded(FORMAT.after(stretch), events)))
+        assert reader.final is not None
+        assert state.root is not None
+        assert reader.final["id"] == response_id(state.root.task_id, stretch)
+        check_response(response_object(state, stretch))
 
 
 @given(legal_runs(max_events=40, complete=False))
 def test_a_stream_can_be_gone_on_with_after_every_event(run: Run) -> None:
-    check_wire(FORMAT, [event for event, _ in run])
+    events = [event for event, _ in run]
+    for stretch in range(len(folded(events).pauses) + 1):
+        check_wire(FORMAT.after(stretch), events)
 
 
 @given(legal_runs(max_events=25))
 def test_a_client_that_joins_anywhere_ends_with_the_same_response(run: Run) -> None:
     events = [event for event, _ in run]
-    recorded = as_recorded(events)
+    for stretch in range(len(folded(events).pauses) + 1):
+        joins_anywhere(events, stretch)
+
+
+def joins_anywhere(events: Sequence[ev.AnyEvent], stretch: int) -> None:
+    wire, recorded = FORMAT.after(stretch), as_recorded(events)
+    states = [folded(events[:count]) for count in range(len(events) + 1)]
+    paused = [count for count, one in enumerate(states) if len(one.pauses) > stretch]
     state = State()
     for place, one in enumerate(recorded):
         state.absorb(one.event)
-        encoder, frames = FORMAT.open(state)
+        encoder, frames = wire.open(state)
         reader = Reader().read(frames)
         assert reader.last < (place + 2) << 12
         for later in recorded[place + 1 :]:
             reader.read(encoder.encode(later))
         assert reader.final is not None
         if reader.final["error"] is None or reader.final["error"]["type"] != "interrupted":
-            assert reader.final == response_object(folded(events))
+            # What is superseded after the end of a response is left out for those who join then.
+            seen = max(place + 1, [*paused, len(events)][0])
+            assert reader.final == response_object(states[seen], stretch)
 
 
 @given(legal_runs(max_events=40))
@@ -802,11 +825,222 @@ def test_usage_is_that_of_the_whole_run_and_there_even_if_nothing_was_used() -> 
     assert response_object(Script().begin().state)["usage"] is None
 
 
-def test_a_run_that_waits_for_people_is_in_progress() -> None:
-    request = InputRequest(id="apr_1", kind="approval")
+def test_a_run_that_waits_for_a_value_is_in_progress() -> None:
+    request = InputRequest(id="req_1", kind="input")
     script = Script().begin().add(ev.TaskInputRequired, requests=[request])
     assert response_object(script.state)["status"] == "in_progress"
     assert types(script) == ["response.created", "response.in_progress"]
+
+
+# --- approvals -----------------------------------------------------------------------------------
+
+
+def asks(script: Script, *calls: int) -> Script:
+    requests = [
+        InputRequest(id=f"apr_{call}", kind="approval", call_id=f"call_{call}") for call in calls
+    ]
+    return script.add(ev.TaskInputRequired, requests=requests)
+
+
+def answered(script: Script, call: int, **answer: Any) -> Script:
+    return script.add(ev.TaskInputReceived, request_id=f"apr_{call}", **answer)
+
+
+def usage(script: Script, tokens: int) -> Script:
+    return script.add(ev.TaskUsage, usage=Usage(input_tokens=tokens, output_tokens=1))
+
+
+def approved_twice() -> Script:
+    """A run with two pauses: a message and a call, two calls at once, then the answer."""
+    script = usage(Script().begin().message(0, Text(text="One moment.")), 100)
+    asks(script.call(1, "send_mail", '{"to":"bob"}'), 1)
+    answered(script, 1, approved=True).result(2, 1, Text(text="sent"))
+    usage(asks(script.call(3, "pay", "{}").call(4, "book", "{}"), 3, 4), 20)
+    answered(answered(script, 4, approved=True), 3, approved=False, reason="Too much.")
+    script.result(5, 3, Text(text="denied"), status="failed").result(6, 4, Text(text="booked"))
+    return usage(script.message(7, Text(text="Done.")), 3).add(ev.TaskCompleted)
+
+
+def responses(script: Script) -> list[Any]:
+    """The responses of a run, as the last frames of their streams show them."""
+    found = []
+    for stretch in range(len(script.state.pauses) + 1):
+        frames = flat(check_wire(FORMAT.after(stretch), script.events))
+        assert frames[-1] == DONE
+        found.append(Reader().read(frames).final)
+        assert found[-1] == response_object(script.state, stretch)
+        joins_anywhere(script.events, stretch)
+    return found
+
+
+def kinds(response: Any) -> list[str]:
+    return [item["type"] for item in response["output"]]
+
+
+def test_a_response_ends_where_its_run_asks_for_approvals_and_the_next_goes_on() -> None:
+    first, second, third = responses(approved_twice())
+    assert [one["id"] for one in (first, second, third)] == [
+        "resp_run_7",
+        "resp_run_7~2",
+        "resp_run_7~3",
+    ]
+    assert third["previous_response_id"] == second["id"]
+    assert {one["status"] for one in (first, second, third)} == {"completed"}
+    assert kinds(first) == ["message", "mcp_approval_request"]
+    assert first["output"][1] == {
+        "type": "mcp_approval_request",
+        "id": "mcpr_run_7~apr_1",
+        "server_label": "tailrace",
+        "name": "send_mail",
+        "arguments": '{"to":"bob"}',
+    }
+    assert kinds(second) == ["mcp_call", "mcp_approval_request", "mcp_approval_request"]
+    sent = second["output"][0]
+    assert (sent["output"], sent["approval_request_id"]) == ("sent", "mcpr_run_7~apr_1")
+    assert kinds(third) == ["mcp_call", "mcp_call", "message"]
+    assert [call["status"] for call in third["output"][:2]] == ["failed", "completed"]
+    # A token is counted once. What is reported after a request belongs to the next response.
+    spent = [one["usage"]["input_tokens"] for one in (first, second, third)]
+    assert spent == [100, 0, 23]
+
+
+def test_the_answers_are_the_input_of_the_next_response() -> None:
+    state = approved_twice().state
+    assert [item["id"] for item in input_items(state, 2)] == [
+        "mcpa_run_7~apr_3",
+        "mcpa_run_7~apr_4",
+    ]
+    assert input_items(state, 2)[0] == {
+        "type": "mcp_approval_response",
+        "id": "mcpa_run_7~apr_3",
+        "approval_request_id": "mcpr_run_7~apr_3",
+        "approve": False,
+        "reason": "Too much.",
+    }
+    waiting = asks(Script().begin().call(0, "pay", "{}"), 0).state
+    assert input_items(waiting, 1) == []
+    assert [item["type"] for item in FORMAT.messages([waiting])] == [
+        "mcp_approval_request",
+        "mcp_call",
+    ]
+
+
+def test_a_run_that_ends_while_it_waits_ends_the_next_response() -> None:
+    script = Script().begin().call(0, "pay", "{}").call(1, "pay", "{", status="incomplete")
+    asks(script, 0).add(ev.TaskCancelled, reason="enough")
+    first, second = responses(script)
+    assert kinds(first) == ["mcp_call", "mcp_approval_request"]
+    assert (second["status"], kinds(second)) == ("cancelled", ["mcp_call"])
+    assert second["output"][0]["status"] == "incomplete"
+    assert input_items(script.state, 1) == []
+    assert open_approvals(script.state, 0) == {}
+
+
+def test_an_approval_of_a_sub_agents_call_or_of_no_call_is_asked_for_too() -> None:
+    script = Script().begin().call(0, "expert", "{}")
+    script.add(ev.ToolCallStarted, item_id="fc_7_0", output_index=0)
+    result = ToolResult(id="fco_7_1", call_id="call_0")
+    script.item(result, 1)
+    script.add(ev.TaskCreated, "call_0", parent_task_id=RUN, call_id="call_0").begin("call_0")
+    inner = ToolCall(id="fc_8", call_id="call_8", name="delete")
+    script.item(inner, 0, "call_0")
+    place: Any = {"item_id": inner.id, "output_index": 0}
+    script.add(ev.ArgumentsDone, "call_0", **place, arguments="{}").done(inner, 0, "call_0")
+    requests = [
+        InputRequest(id="apr_8", kind="approval", call_id="call_8"),
+        InputRequest(id="apr_9", kind="approval", message="Really?"),
+        InputRequest(id="req_1", kind="input"),
+    ]
+    script.add(ev.TaskInputRequired, "call_0", requests=requests)
+    script.add(ev.TaskInputReceived, "call_0", request_id="apr_8", approved=True)
+    script.add(ev.TaskInputReceived, "call_0", request_id="apr_9", approved=True)
+    script.add(ev.TaskInputReceived, "call_0", request_id="req_1", value=1)
+    script.add(ev.TaskCompleted, "call_0").done(result, 1).add(ev.TaskCompleted)
+    first, second = responses(script)
+    assert [(item["name"], item["arguments"]) for item in first["output"]] == [
+        ("delete", "{}"),
+        ("approval", '{"message":"Really?"}'),
+    ]
+    assert kinds(second) == ["mcp_call"]
+
+
+def test_what_is_made_or_lost_during_a_pause_is_the_next_responses_business() -> None:
+    where: Any = {"item_id": "fco_7_2", "output_index": 2, "block_index": 0}
+    script = Script().begin().message(0, Text(text="Hello.")).call(1, "paint", "{}")
+    script.item(ToolResult(id="fco_7_2", call_id="call_1"), 2)
+    script.add(ev.ImageAdded, **where, item=picture("")).call(3, "pay", "{}").call(4, "lose", "{}")
+    asks(script, 3).add(ev.ImageDone, **where, item=picture())
+    script.done(ToolResult(id="fco_7_2", call_id="call_1"), 2)
+    script.message(5, Text(text="Meanwhile.")).message(6, Text(text="Wrong."))
+    lost = ["fc_7_4", "msg_7_6"]
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=lost)
+    answered(script, 3, approved=True).result(7, 3, Text(text="paid")).add(ev.TaskCompleted)
+    first, second = responses(script)
+    assert kinds(first) == ["message", "mcp_approval_request"]
+    assert kinds(second) == ["mcp_call", "image_generation_call", "mcp_call", "message"]
+
+
+def test_a_request_during_a_pause_is_shown_by_the_next_response() -> None:
+    script = asks(asks(Script().begin().call(0, "pay", "{}").call(1, "book", "{}"), 0), 1)
+    answered(answered(script, 0, approved=True), 1, approved=True)
+    script.result(2, 0, Text(text="paid")).result(3, 1, Text(text="booked")).add(ev.TaskCompleted)
+    first, second, third = responses(script)
+    assert [item["name"] for item in (*first["output"], *second["output"])] == ["pay", "book"]
+    assert kinds(third) == ["mcp_call", "mcp_call"]
+
+
+def test_a_later_loss_does_not_touch_the_stream_of_an_earlier_response() -> None:
+    script = asks(Script().begin().message(0, Text(text="Hello.")).call(1, "pay", "{}"), 1)
+    answered(script, 1, approved=True).result(2, 1, Text(text="paid"))
+    script.message(3, Text(text="Wrong."))
+    before = flat(check_wire(FORMAT, script.events))
+    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["msg_7_3"])
+    assert flat(check_wire(FORMAT, script.events)) == before
+    last = events_of(flat(check_wire(FORMAT.after(1), script.events)))[-1]
+    assert last["type"] == "response.failed"
+    assert last["response"]["id"] == "resp_run_7~2"
+
+
+def test_many_parts_before_a_pause_make_the_numbers_after_it_wide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tailrace.wire.openai_responses.encoder.MANY_PARTS", 0)
+    [event, *_] = events_of(flat(check_wire(FORMAT.after(1), approved_twice().events)))
+    assert event["sequence_number"] > 1 << 52
+
+
+def test_the_ids_of_responses_and_approvals_name_their_run() -> None:
+    assert stretch_of("run_7~2") == ("run_7", 1)
+    assert [stretch_of(named) for named in ("run_7", "run_7~1", "run_7~0", "~2")] == [None] * 4
+    assert runs_of_approval("mcpr_run~7~apr_1") == ["run", "run~7"]
+    assert [runs_of_approval(ident) for ident in ("mcpr_68f", "fc_1~2")] == [[], []]
+    state = approved_twice().state
+    assert [pause_of(state, f"mcpr_run_7~apr_{call}") for call in (1, 4, 5)] == [0, 1, None]
+    asked = asks(Script().begin().call(0, "a", "{}").call(1, "b", "{}"), 0, 1)
+    assert open_approvals(answered(asked, 0, approved=True).state, 0) == {
+        "mcpr_run_7~apr_1": "apr_1"
+    }
+
+
+def test_the_answers_at_the_end_of_an_input_are_read() -> None:
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_r~1", "approve": True}
+    request = {"type": "mcp_approval_request", "id": "mcpr_r~1"}
+    word = {"role": "user", "content": "?"}
+    found = approvals_of([answer, word, {**answer, "reason": "ok"}, answer])
+    assert [(one.param, one.approve, one.reason) for one in found] == [
+        ("input[2]", True, "ok"),
+        ("input[3]", True, None),
+    ]
+    assert approvals_of("hello") == approvals_of([answer, word]) == []
+    assert is_answered_inside([answer, word])
+    assert not is_answered_inside([word, answer])
+    assert not is_answered_inside("hello")
+    with pytest.raises(CallerError, match="approve") as refused:
+        approvals_of([word, {**answer, "approve": "yes"}])
+    assert refused.value.param == "input[1]"
+    theirs = {"type": "mcp_approval_request", "id": "mcpr_68f"}
+    assert without_approvals([word, request, answer, theirs, "x"]) == [word, theirs, "x"]
+    assert without_approvals("hello") == "hello"
 
 
 def test_a_response_echoes_the_fields_of_its_request_and_nothing_else() -> None:

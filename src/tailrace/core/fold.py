@@ -24,6 +24,7 @@ from tailrace.core.codec import (
 )
 from tailrace.core.items import ToolResult
 from tailrace.core.parts import DELTAS
+from tailrace.core.pauses import Pause
 from tailrace.core.state import TaskNode, note_numbers
 from tailrace.core.transitions import FOLD, part_of_delta
 
@@ -34,7 +35,10 @@ class State:
     A new state is empty. `tailrace.core.view` shows it and `tailrace.core.snapshot` saves it.
     """
 
-    __slots__ = ("_latest", "_spare", "position", "root", "sequence_number", "tasks", "unknown")
+    __slots__ = (
+        *("_latest", "_spare", "pauses", "position", "root", "sequence_number", "tasks"),
+        "unknown",
+    )
 
     def __init__(self) -> None:
         """A state without events or tasks."""
@@ -43,6 +47,8 @@ class State:
         self.root: TaskNode | None = None
         self.tasks: dict[str, TaskNode] = {}
         self.unknown: list[ev.Unknown] = []
+        # When the run waited for approvals, for our own encoders. No view shows it.
+        self.pauses: list[Pause] = []
         # The task of the last event is mostly the task of the next. Comparing two ids is cheaper
         # than hashing an id.
         self._latest: TaskNode | None = None

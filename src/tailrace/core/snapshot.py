@@ -27,6 +27,7 @@ from tailrace.core.items import (
     ToolCall,
     ToolResult,
 )
+from tailrace.core.pauses import Pause
 from tailrace.core.state import (
     ENDED,
     ImageNode,
@@ -91,6 +92,8 @@ def saved(state: State, *, private: bool = False) -> Json:
     }
     if state.unknown:
         value["unknown"] = [msgspec.Raw(event.raw) for event in state.unknown]
+    if private and state.pauses:
+        value["pauses"] = list(state.pauses)
     return value
 
 
@@ -150,6 +153,8 @@ def fork(state: State) -> State:
     copy = restore(save(state))
     for task_id, task in state.tasks.items():
         copy.tasks[task_id].settling = task.settling
+        copy.tasks[task_id].answers = dict(task.answers)
+    copy.pauses = list(state.pauses)
     return copy
 
 
@@ -228,6 +233,7 @@ def _restore(value: Json) -> State:
     state.sequence_number = value["sequence_number"]
     for shown in value["tasks"]:
         _restore_task(state, shown)
+    state.pauses = msgspec.convert(value.get("pauses", []), list[Pause])
     for event in value.get("unknown", ()):
         state.unknown.append(
             Unknown(

@@ -14,6 +14,7 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core.items import Item, Reasoning, Text, ToolCall
 from tailrace.core.parts import PARTS
+from tailrace.core.pauses import note_answers, note_requests
 from tailrace.core.state import (
     ImageNode,
     ItemNode,
@@ -60,7 +61,7 @@ def _attempt(_state: State, task: TaskNode, event: ev.TaskAttempt) -> bool:
     return True
 
 
-def _input_required(_state: State, task: TaskNode, event: ev.TaskInputRequired) -> bool:
+def _input_required(state: State, task: TaskNode, event: ev.TaskInputRequired) -> bool:
     task.status = "input_required"
     task.settling = None
     pending = {request.id for request in task.requests}
@@ -68,10 +69,11 @@ def _input_required(_state: State, task: TaskNode, event: ev.TaskInputRequired) 
         if request.id not in pending:
             pending.add(request.id)
             task.requests.append(request)
+    note_requests(state)
     return True
 
 
-def _input_received(_state: State, task: TaskNode, event: ev.TaskInputReceived) -> bool:
+def _input_received(state: State, task: TaskNode, event: ev.TaskInputReceived) -> bool:
     left = [request for request in task.requests if request.id != event.request_id]
     if len(left) == len(task.requests):
         return False
@@ -86,29 +88,30 @@ def _input_received(_state: State, task: TaskNode, event: ev.TaskInputReceived) 
     task.requests = left
     if not left and task.status == "input_required":
         task.status = "in_progress"
+    note_answers(state)
     return True
 
 
-def _completed(_state: State, task: TaskNode, _event: ev.TaskCompleted) -> bool:
-    return _end(task, "completed")
+def _completed(state: State, task: TaskNode, _event: ev.TaskCompleted) -> bool:
+    return _end(state, task, "completed")
 
 
-def _incomplete(_state: State, task: TaskNode, event: ev.TaskIncomplete) -> bool:
+def _incomplete(state: State, task: TaskNode, event: ev.TaskIncomplete) -> bool:
     task.reason = event.reason
-    return _end(task, "incomplete")
+    return _end(state, task, "incomplete")
 
 
-def _failed(_state: State, task: TaskNode, event: ev.TaskFailed) -> bool:
+def _failed(state: State, task: TaskNode, event: ev.TaskFailed) -> bool:
     task.error = event.error
-    return _end(task, "failed")
+    return _end(state, task, "failed")
 
 
-def _cancelled(_state: State, task: TaskNode, event: ev.TaskCancelled) -> bool:
+def _cancelled(state: State, task: TaskNode, event: ev.TaskCancelled) -> bool:
     task.reason = event.reason
-    return _end(task, "cancelled")
+    return _end(state, task, "cancelled")
 
 
-def _end(task: TaskNode, status: str) -> bool:
+def _end(state: State, task: TaskNode, status: str) -> bool:
     for node in task.items.values():
         if node.is_open:
             _close(node)
@@ -117,6 +120,7 @@ def _end(task: TaskNode, status: str) -> bool:
     task.settling = None
     task.status = status
     task.ended = True
+    note_answers(state)
     return True
 
 

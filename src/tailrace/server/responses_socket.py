@@ -1,5 +1,7 @@
 """OpenAI's Responses API over a WebSocket: each `response.create` message is a run.
 
+A message with answers to approvals goes on with the run that waits for them.
+
 The events are those of the HTTP stream, a JSON text each. A connection has one response at a time;
 later messages wait. A client that closes the connection leaves its run as a client of the HTTP
 stream does: the run goes on, and can be retrieved by its id.
@@ -15,7 +17,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
@@ -55,8 +57,15 @@ class Window(msgspec.Struct, frozen=True):
     items: list[Json]
 
 
-Begin = Callable[[Json, Window | None], Awaitable[str]]
-"""Starts the run of a request, which may continue a window; returns the run's id."""
+class Stretch(NamedTuple):
+    """What a response shows of a run: what it does after this many pauses."""
+
+    run_id: str
+    number: int = 0
+
+
+Begin = Callable[[Json, Window | None], Awaitable[Stretch]]
+"""Starts the run of a request, which may continue a window, or goes on with a run that waits."""
 
 _CLOSE: dict[type[TailraceError], int] = {
     Stopping: 1012,  # service restart
@@ -111,10 +120,10 @@ class ResponsesSocket(Connection):
         try:
             body = _object(message)
             _check(body)
-            run_id = await self._start(body, window)
-            await self._stream(run_id, send)
+            found = await self._start(body, window)
+            await self._stream(found, send)
             if body.get("store") is False:
-                self._window = await _window(self._runs, run_id)
+                self._window = await _window(self._runs, found)
         except TailraceError as error:
             if window is not None and body.get("previous_response_id") == window.response_id:
                 self._window = None  # Open Responses: a failed turn evicts what it continues
@@ -126,7 +135,7 @@ class ResponsesSocket(Connection):
             about = {"type": "internal", "code": "internal", "message": INTERNAL, "param": None}
             await _send(send, {"type": "error", "status": 500, "error": about})
 
-    async def _start(self, body: Json, window: Window | None) -> str:
+    async def _start(self, body: Json, window: Window | None) -> Stretch:
         """Begin the run of a message. It counts as a request of its own."""
         sender = self._sender
         assert sender is not None
@@ -149,8 +158,9 @@ class ResponsesSocket(Connection):
     def _runs(self) -> Runs:
         return visit.get().runs
 
-    async def _stream(self, run_id: str, send: Send) -> None:
-        source = RunStream(self._runs, openai_responses.FORMAT, run_id)
+    async def _stream(self, found: Stretch, send: Send) -> None:
+        wire = openai_responses.FORMAT.after(found.number)
+        source = RunStream(self._runs, wire, found.run_id)
         rest = b""
         try:
             while (chunk := await source.next()) is not None:
@@ -203,14 +213,14 @@ def _check(body: Json) -> None:
         raise CallerError("`generate: false` is not supported; leave it out.", param="generate")
 
 
-async def _window(runs: Runs, run_id: str) -> Window | None:
-    """The conversation up to a run's end; None if it is too large to be kept."""
-    state = (await runs.look(run_id)).state
-    response = openai_responses.response_object(state)
-    items = [*openai_responses.input_items(state), *response["output"]]
+async def _window(runs: Runs, found: Stretch) -> Window | None:
+    """The conversation up to the end of a response; None if it is too large to be kept."""
+    state = (await runs.look(found.run_id)).state
+    items = [*openai_responses.input_items(state), *openai_responses.output_items(state)]
+    items = openai_responses.without_approvals(items)
     if len(msgspec.json.encode(items)) > MAX_BODY_BYTES:
         return None
-    return Window(response["id"], items)
+    return Window(openai_responses.response_id(found.run_id, found.number), items)
 
 
 def _error(error: TailraceError) -> Json:

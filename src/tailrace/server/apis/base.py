@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -61,13 +61,18 @@ class HttpApi:
         self.runs.check_agent(name, field)
         return name
 
-    async def object(self, run_id: str, view: Callable[[State], dict[str, Any]]) -> ASGIApp:
-        """The run as one object. Requests at the same time share the bytes of a large run."""
+    async def object(
+        self, run_id: str, view: Callable[..., dict[str, Any]], *which: int
+    ) -> ASGIApp:
+        """The run as one object. Requests at the same time share the bytes of a large run.
+
+        `which` names a part of the run, for a view that needs it.
+        """
         look = await self.runs.look(run_id)
         if look.weight <= LARGE_BYTES:
-            return json_response(view(look.state))
-        key = (run_id, view.__name__, look.state.sequence_number)
-        make = partial(build, look.weight, lambda: Parts(encoded(view(look.state))))
+            return json_response(view(look.state, *which))
+        key = (run_id, view.__name__, look.state.sequence_number, *which)
+        make = partial(build, look.weight, lambda: Parts(encoded(view(look.state, *which))))
         return LargeJsonResponse(await self.runs.streams.answers.get(key, make))
 
     def stream(
@@ -85,8 +90,12 @@ class HttpApi:
 
     async def ended(self, run_id: str) -> None:
         """Wait for the end of a run, however long it takes; `Stopping` if the server stops."""
+        await self.until(self._followed(run_id))
+
+    async def until(self, end: Awaitable[None]) -> None:
+        """Wait for this, however long it takes; `Stopping` if the server stops."""
         with within(None):
-            await WaitingRequest(self.connections).until(self._followed(run_id))
+            await WaitingRequest(self.connections).until(end)
 
     async def _followed(self, run_id: str) -> None:
         async for _ in self.runs.follow(run_id):

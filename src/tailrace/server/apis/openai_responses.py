@@ -1,4 +1,8 @@
-"""OpenAI's Responses API: one POST is one run, and `model` names the agent."""
+"""OpenAI's Responses API: one POST is one run, and `model` names the agent.
+
+A POST with answers to approvals starts no run: the run that waits for them goes on, and what it
+does then is a response of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.events import TaskInputReceived, TaskInputRequired
 from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.memory import COMPACT
@@ -21,9 +26,10 @@ from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.responses_socket import ResponsesSocket, Window
+from tailrace.server.responses_socket import ResponsesSocket, Stretch, Window
 from tailrace.server.resume_point import naming, resume_point
 from tailrace.wire import openai_responses
+from tailrace.wire.openai_responses import ApprovalResponse
 
 Json = dict[str, Any]
 
@@ -64,22 +70,42 @@ class ResponsesApi(HttpApi):
         errors=(423,),
     )
     async def create_response(self, request: Request) -> ASGIApp:
-        """Start a run of the agent that `model` names, and answer with it."""
+        """Start a run of the agent that `model` names, or answer the approvals a run waits for."""
         body = await read_json(request)
         stream = request_fields.optional(body, "stream", bool)
-        run_id = await self.begin(body)
+        run_id, stretch = found = await self.begin(body)
         if stream:
-            return self.stream(openai_responses.FORMAT, run_id)
+            return self.stream(openai_responses.FORMAT.after(stretch), run_id)
         if body.get("background") is not True:
-            await self.ended(run_id)
-        return await self.object(run_id, openai_responses.response_object)
+            await self.until(self._over(found))
+        return await self.object(run_id, openai_responses.response_object, stretch)
 
-    async def begin(self, body: Json, window: Window | None = None) -> str:
-        """Start the run of a request, which may continue the window of its connection."""
+    async def _over(self, response: Stretch) -> None:
+        """Wait for the end of a response: its run ends, or asks for approvals."""
+        async for batch in self.runs.follow(response.run_id):
+            if any(isinstance(one.event, TaskInputRequired | TaskInputReceived) for one in batch):
+                look = await self.runs.look(response.run_id)
+                if openai_responses.is_paused(look.state, response.number):
+                    return
+
+    async def begin(self, body: Json, window: Window | None = None) -> Stretch:
+        """Start the run of a request, which may continue the window of its connection.
+
+        Or send its answers to the run that waits for them.
+        """
         model = self.agent(body)
-        given = await self._resolved(request_fields.response_input(body))
-        options = request_fields.response_options(body)
+        given: Any = request_fields.response_input(body)
         previous = request_fields.optional_id(body, "previous_response_id")
+        answers = openai_responses.approvals_of(given)
+        if answers and (previous is not None or _is_ours(answers)):
+            return await self._answered(previous, answers)
+        if previous is not None and openai_responses.is_answered_inside(given):
+            raise CallerError(
+                "An `mcp_approval_response` is followed by other items; send the answers alone.",
+                param="input",
+            )
+        given = openai_responses.without_approvals(await self._resolved(given))
+        options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
             earlier, continued = window.items, None
@@ -90,7 +116,7 @@ class ResponsesApi(HttpApi):
         if earlier:
             new = given if isinstance(given, list) else [{"role": "user", "content": given}]
             given = [*earlier, *new]
-        return await self.runs.start(
+        run_id = await self.runs.start(
             model,
             given,
             previous_run_id=continued,
@@ -98,22 +124,80 @@ class ResponsesApi(HttpApi):
             metadata=request_fields.response_metadata(body),
             forget=body.get("store") is False,
         )
+        return Stretch(run_id)
+
+    async def _answered(self, previous: str | None, answers: list[ApprovalResponse]) -> Stretch:
+        """Send answers to the run that waits for them; the response that goes on with them.
+
+        Answers that are sent again, or to a run that has ended, change nothing.
+        """
+        run_id = await self._asking(previous, answers[0])
+        look = await self.runs.look(run_id)
+        found = [openai_responses.pause_of(look.state, one.approval_request_id) for one in answers]
+        pause = found[0]
+        for one, other in zip(answers, found, strict=True):
+            if other is None or other != pause:
+                raise NotFound(
+                    f"The response has no approval request {one.approval_request_id[:80]!r}.",
+                    param=f"{one.param}.approval_request_id",
+                )
+        assert pause is not None
+        waiting = openai_responses.open_approvals(look.state, pause)
+        missing = waiting.keys() - {one.approval_request_id for one in answers}
+        if missing:
+            raise CallerError(
+                f"The response asks for more approvals; answer {', '.join(sorted(missing))}, too.",
+                param="input",
+            )
+        for one in answers:
+            if one.approval_request_id in waiting:
+                answer = {
+                    "request_id": waiting[one.approval_request_id],
+                    "approved": one.approve,
+                    **({} if one.reason is None else {"reason": one.reason}),
+                }
+                await self.runs.send(run_id, answer)
+        return Stretch(run_id, pause + 1)
+
+    async def _asking(self, previous: str | None, answer: ApprovalResponse) -> str:
+        """The run that asked for an approval: of the previous response, or by the request's id."""
+        if previous is not None:
+            found = await self._stretch(previous)
+            if found is None:
+                raise _not_stored(previous)
+            return found.run_id
+        for run_id in openai_responses.runs_of_approval(answer.approval_request_id):
+            if await self.runs.exists(run_id):
+                return run_id
+        raise NotFound(
+            f"There is no approval request {answer.approval_request_id[:80]!r}.",
+            param=f"{answer.param}.approval_request_id",
+        )
 
     async def _previous(self, response_id: str | None) -> str | None:
         """The run that a request continues. A response with `store: false` is not stored."""
         if response_id is None:
             return None
-        run_id = _run_id_of(response_id)
-        found = await self.runs.find(run_id)
+        found = await self._stretch(response_id)
         if found is not None:
-            root = (await self.runs.look(run_id)).state.root
+            root = (await self.runs.look(found.run_id)).state.root
             options = root.facts.get("options") if root is not None else None
             if not isinstance(options, dict) or options.get("store") is not False:
-                return run_id
-        raise PreviousResponseNotFound(
-            f"Response {response_id} is not stored here. Send the whole conversation in `input`.",
-            param="previous_response_id",
-        )
+                return found.run_id
+        raise _not_stored(response_id)
+
+    async def _stretch(self, response_id: str) -> Stretch | None:
+        """The stretch of a run that a response shows; None if there is no such response."""
+        # Our run ids get the prefix that OpenAI's clients expect.
+        named = response_id.removeprefix("resp_")
+        if await self.runs.find(named) is not None:
+            return Stretch(named)
+        numbered = openai_responses.stretch_of(named)
+        if numbered is None or await self.runs.find(numbered[0]) is None:
+            return None
+        found = Stretch(*numbered)
+        pauses = (await self.runs.look(found.run_id)).state.pauses
+        return found if found.number <= len(pauses) else None
 
     async def _check_outputs(self, given: Any, earlier: list[Json], previous: str | None) -> None:
         """Refuse the output of a call that the conversation does not have."""
@@ -166,10 +250,13 @@ class ResponsesApi(HttpApi):
         items: dict[str, Any] = {}
         for ident in openai_responses.references(given):
             if ident not in items:
-                for run_id in runs_of_item(openai_responses.own_id(ident)):
+                for run_id in (
+                    *runs_of_item(openai_responses.own_id(ident)),
+                    *openai_responses.runs_of_approval(ident),
+                ):
                     if await self.runs.exists(run_id):
                         state = await self.runs.state(run_id)
-                        output = openai_responses.response_object(state)["output"]
+                        output = openai_responses.output_items(state)
                         items |= {item["id"]: item for item in output}
             if ident not in items:
                 message = f"Item {ident[:80]} is not stored here; send the item itself."
@@ -199,34 +286,34 @@ class ResponsesApi(HttpApi):
     )
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""
-        run_id = await self._asked_for(request)
+        run_id, stretch = await self._asked_for(request)
         if not request_fields.flag(request.query_params, "stream"):
-            return await self.object(run_id, openai_responses.response_object)
-        wire = openai_responses.FORMAT
+            return await self.object(run_id, openai_responses.response_object, stretch)
+        wire = openai_responses.FORMAT.after(stretch)
         text = request.query_params.get("starting_after")
         with naming("starting_after"):
             point = await resume_point(self.runs, wire, run_id, wire.cursor(text) if text else None)
         return self.stream(wire, run_id, point)
 
-    async def _asked_for(self, request: Request) -> str:
-        """The run behind the response that a path names."""
+    async def _asked_for(self, request: Request) -> Stretch:
+        """The response that a path names."""
         response_id = request.path_params["response_id"]
-        run_id = _run_id_of(response_id)
-        if await self.runs.find(run_id) is None:
+        found = await self._stretch(response_id)
+        if found is None:
             raise NotFound(f"There is no response {response_id[:80]}.", param="response_id")
-        return run_id
+        return found
 
     @operation(answers={200: schemas.RESPONSE})
     async def cancel_response(self, request: Request) -> ASGIApp:
         """Cancel a response. A second cancel changes nothing."""
-        run_id = await self._asked_for(request)
+        run_id, stretch = await self._asked_for(request)
         await self.runs.cancel(run_id)
-        return await self.object(run_id, openai_responses.response_object)
+        return await self.object(run_id, openai_responses.response_object, stretch)
 
     @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:
         """Delete a response. A response in progress is cancelled first."""
-        await self.runs.delete(await self._asked_for(request))
+        await self.runs.delete((await self._asked_for(request)).run_id)
         named = request.path_params["response_id"]
         return json_response({"id": named, "object": "response", "deleted": True})
 
@@ -240,8 +327,9 @@ class ResponsesApi(HttpApi):
     )
     async def list_input(self, request: Request) -> Response:
         """The input of a response as items, newest first."""
-        look = await self.runs.look(await self._asked_for(request))
-        items = openai_responses.input_items(look.state)
+        found = await self._asked_for(request)
+        look = await self.runs.look(found.run_id)
+        items = openai_responses.input_items(look.state, found.number)
         query = request.query_params
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):
@@ -285,6 +373,12 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "tailrace", **theirs}
 
 
-def _run_id_of(response_id: str) -> str:
-    """The run behind a response's id: our run ids get the prefix that OpenAI's clients expect."""
-    return response_id.removeprefix("resp_")
+def _is_ours(answers: list[ApprovalResponse]) -> bool:
+    return bool(openai_responses.runs_of_approval(answers[0].approval_request_id))
+
+
+def _not_stored(response_id: str) -> PreviousResponseNotFound:
+    return PreviousResponseNotFound(
+        f"Response {response_id} is not stored here. Send the whole conversation in `input`.",
+        param="previous_response_id",
+    )

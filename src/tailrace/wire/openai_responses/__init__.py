@@ -13,6 +13,9 @@ The stream ends with `response.failed` where the format cannot express what happ
 was sent and then superseded, or a client's call that was cut. A cancelled run ends with
 `response.incomplete` and the status `cancelled`: there is no event of that name, and the AI SDK
 repeats the request after a `response.failed` without output.
+
+A response also ends, as `completed`, where its run asks for approvals. The next response shows what
+follows the answers: `ResponsesFormat.after` is its format (`stretches.py`).
 """
 
 from __future__ import annotations
@@ -36,31 +39,53 @@ from tailrace.wire.openai_responses.object import (
     echoed,
     input_items,
     is_compaction,
+    output_items,
     outputs_of,
     references,
     resolved,
-    response_id,
     response_object,
+)
+from tailrace.wire.openai_responses.stretches import (
+    ApprovalResponse,
+    approvals_of,
+    is_answered_inside,
+    is_paused,
+    open_approvals,
+    pause_of,
+    response_id,
+    runs_of_approval,
+    stretch_of,
+    without_approvals,
 )
 
 __all__ = [
     "DONE",
     "ECHOED",
     "FORMAT",
+    "ApprovalResponse",
     "ResponsesEncoder",
     "ResponsesFormat",
+    "approvals_of",
     "calls_of",
     "compaction_object",
     "compaction_run",
     "echoed",
     "input_items",
+    "is_answered_inside",
     "is_compaction",
+    "is_paused",
+    "open_approvals",
+    "output_items",
     "outputs_of",
     "own_id",
+    "pause_of",
     "references",
     "resolved",
     "response_id",
     "response_object",
+    "runs_of_approval",
+    "stretch_of",
+    "without_approvals",
 ]
 
 
@@ -69,9 +94,19 @@ class ResponsesFormat(DefaultFormat):
 
     name = "openai-responses"
 
+    def __init__(self, stretch: int = 0) -> None:
+        """The format of the response after this many pauses."""
+        self._stretch = stretch
+        if stretch:
+            self.name = f"{self.name}~{stretch + 1}"
+
+    def after(self, pauses: int) -> ResponsesFormat:
+        """The format of the response after this many pauses."""
+        return ResponsesFormat(pauses) if pauses else self
+
     def at(self, state: State) -> ResponsesEncoder:
         """An encoder for a client that has seen everything up to this state."""
-        return ResponsesEncoder(fork(state))
+        return ResponsesEncoder(fork(state), stretch=self._stretch)
 
     def open(self, state: State, epoch: int = 1) -> tuple[ResponsesEncoder, list[Frame]]:
         """A replay with a single delta for each text, without superseded items."""
@@ -85,7 +120,8 @@ class ResponsesFormat(DefaultFormat):
 
     def _replay(self, state: State) -> tuple[ResponsesEncoder, list[ResponseEvent]]:
         replay: list[ResponseEvent] = []
-        return ResponsesEncoder(fork(state), joined=True, replay=replay), replay
+        encoder = ResponsesEncoder(fork(state), stretch=self._stretch, joined=True, replay=replay)
+        return encoder, replay
 
     def resume(
         self, before: State, recorded: Recorded, cursor: Cursor
@@ -98,7 +134,9 @@ class ResponsesFormat(DefaultFormat):
             encoder, frames = self.open(state, recorded.epoch)
         else:
             joined = place.mode == JOINED
-            encoder = ResponsesEncoder(fork(before), joined=joined, numbering=place.numbering)
+            encoder = ResponsesEncoder(
+                fork(before), stretch=self._stretch, joined=joined, numbering=place.numbering
+            )
             frames = encoder.encode(recorded)
         count = len(frames) - frames.count(DONE)
         if not 0 <= place.k < count and not place.is_last:
@@ -120,7 +158,7 @@ class ResponsesFormat(DefaultFormat):
         items: dict[str, dict[str, Any]] = {}
         for state in chain:
             # A client may send an item of an earlier run again: its first place counts.
-            for item in (*input_items(state), *response_object(state).get("output", ())):
+            for item in (*input_items(state), *output_items(state)):
                 items.setdefault(item["id"], item)
         return list(items.values())
 

@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.fold import State
-from tailrace.core.items import Message, RawItem, Reasoning, ToolCall, ToolResult
+from tailrace.core.items import ErrorInfo, Message, RawItem, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.wire.base import Frame, frame_pieces
@@ -32,6 +32,13 @@ from tailrace.wire.openai_responses.object import (
     begun_response,
     failed_response,
     response_object,
+)
+from tailrace.wire.openai_responses.stretches import (
+    approval_items,
+    entries,
+    has_begun,
+    is_paused,
+    is_within,
 )
 from tailrace.wire.projection import (
     Json,
@@ -117,6 +124,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     __slots__ = (
         "_base",
+        "_begun_at",
         "_cited",
         "_counts",
         "_epoch",
@@ -127,12 +135,14 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         "_mode",
         "_numbering",
         "_places",
+        "_stretch",
     )
 
     def __init__(
         self,
         state: State,
         *,
+        stretch: int = 0,
         joined: bool = False,
         numbering: Numbering = NARROW,
         replay: list[ResponseEvent] | None = None,
@@ -140,9 +150,12 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
     ) -> None:
         """Ready for the event after `state`, which it takes over.
 
-        `replay` receives the events of a replay. `sources` finds blocks outside of the state.
+        `stretch` is the number of pauses before the response that it encodes. `replay` receives the
+        events of a replay. `sources` finds blocks outside of the state.
         """
         super().__init__(state, sources)
+        self._stretch = stretch
+        self._begun_at = -1
         self._mode = JOINED if joined else WHOLE
         self._epoch = 1
         self._use(numbering)
@@ -154,14 +167,16 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         self._loose: dict[Key, list[tuple[PartKey, TextNode]]] = {}
         self._has_arguments = False
         root = self._state.root
-        if root is None:
+        if root is None or not has_begun(state, stretch):
             return
         if any(_is_long(node) for node in root.items.values()):
             self._use(WIDE)
-        sent = [*self._begin(), *self._replayed(root)]
+        sent = self._begin() if stretch else [*self._begin(), *self._replayed(root)]
+        if is_paused(state, stretch):
+            sent += self._paused()
         if replay is not None:
             replay += sent
-        self._over = not joined and self._has_shown_lost(root)
+        self._over = is_paused(state, stretch) or (not joined and self._has_shown_lost(root))
 
     def encode(self, recorded: ev.Recorded) -> list[Frame]:
         """The frames of the next event; none after the frame that ends the response."""
@@ -174,6 +189,10 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         part = _DELTAS.get(event.__class__)
         if part is None:
             sent = self._fold(event)
+            root = self._state.root
+            if root is not None and not self.over and is_paused(self._state, self._stretch):
+                self._over = True
+                sent += self._paused()
             seq = event.sequence_number
             return self.number(sent, self._mode, seq, self._epoch) if sent else []
         # Most events are deltas, and the deltas of a part differ only in their text.
@@ -228,9 +247,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         room = self._numbering.room(mode)
         if len(sent) > room:
             self._over = True
-            sent[room - 1 :] = [
-                ("response.failed", {"response": failed_response(self._state, TOO_LONG)})
-            ]
+            sent[room - 1 :] = [("response.failed", {"response": self._failed(TOO_LONG)})]
         return [
             {"type": name, **fields, "sequence_number": number}
             for number, (name, fields) in enumerate(sent, self._numbering.first(mode, epoch, seq))
@@ -259,16 +276,31 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         self._loose = self._left_open(event)
         self._has_arguments = self._are_arguments_sent(event)
 
+    def _begin(self) -> list[ResponseEvent]:
+        return super()._begin() if has_begun(self._state, self._stretch) else []
+
     def _started(self, root: TaskNode) -> list[ResponseEvent]:
-        return [("response.created", {"response": begun_response(self._state)})]
+        created = ("response.created", {"response": begun_response(self._state, self._stretch)})
+        if not self._stretch:
+            return [created]
+        # The event that ends a pause has no frames of its own: the state has what it changed.
+        self._begun_at = self._state.position
+        if any(_is_long(node) for node in root.items.values()):
+            self._use(WIDE)
+        return [created, *self._replayed(root)]
 
     def _is_shown(self, root: TaskNode, node: ItemNode) -> bool:
-        return not isinstance(node.item, RawItem)
+        return not isinstance(node.item, RawItem) and is_within(self._state, self._stretch, node)
 
     def _interrupted(self) -> list[ResponseEvent]:
-        return [("response.failed", {"response": failed_response(self._state, INTERRUPTED)})]
+        return [("response.failed", {"response": self._failed(INTERRUPTED)})]
+
+    def _failed(self, error: ErrorInfo) -> Json:
+        return failed_response(self._state, error, self._stretch)
 
     def _answered(self, root: TaskNode, event: Any) -> list[ResponseEvent]:
+        if self._begun_at == self._state.position:
+            return []
         self._note_length(root, event)
         encode = self._ENCODE.get(type(event))
         return list(encode(self, root, event)) if encode is not None else []
@@ -460,23 +492,32 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
     # --- the response --------------------------------------------------------------------------
 
     def _in_progress(self, _root: TaskNode, _event: Any) -> ResponseEvents:
-        yield "response.in_progress", {"response": begun_response(self._state)}
+        response = begun_response(self._state, self._stretch)
+        yield "response.in_progress", {"response": response}
 
     def _ended(self, root: TaskNode, _event: Any) -> ResponseEvents:
         for key in self._loose:
             if shown.is_closed(root, key):
                 yield from self._close(root, key)
-        response = response_object(self._state)
+        response = response_object(self._state, self._stretch)
         name = "completed" if response["status"] == "completed" else "incomplete"
         if response["error"] is not None:
             name = "failed"
         yield f"response.{name}", {"response": response}
 
+    def _paused(self) -> ResponseEvents:
+        """The end of a response whose run asks for approvals. Unfinished items have no end here."""
+        for index, item in enumerate(approval_items(self._state, self._stretch), len(self._index)):
+            yield "response.output_item.added", {"output_index": index, "item": item}
+            yield "response.output_item.done", {"output_index": index, "item": item}
+        response = response_object(self._state, self._stretch)
+        yield "response.completed", {"response": response}
+
     def _replayed(self, root: TaskNode) -> ResponseEvents:
         """Everything after `response.created`, with a single delta for each text."""
         if root.status != "queued":
             yield from self._in_progress(root, None)
-        for key in shown.keys(root):
+        for key in entries(self._state, root, self._stretch):
             yield from self._item_begun(root, key)
             if key[1] != ITEM:
                 yield from self._partial(root, key)
@@ -486,7 +527,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
                 yield from self._replayed_parts(root, root.items[key[0]])
             if shown.is_closed(root, key):
                 yield from self._close(root, key)
-        if root.ended:
+        if root.ended and not is_paused(self._state, self._stretch):
             yield from self._ended(root, None)
 
     def _replayed_parts(self, root: TaskNode, node: ItemNode) -> ResponseEvents:

@@ -11,6 +11,7 @@ which order, and what their JSON is.
 | tool_call of a provider's code interpreter | `code_interpreter_call`: its images are `outputs` |
 | any other tool_call with its result | `mcp_call`: the SDKs do not try to execute it |
 | image in a result or a message | `image_generation_call` |
+| approval of a server's call | `mcp_approval_request`; the response ends with it (`stretches.py`) |
 | raw item, a sub-agent's items | nothing: the sub-agent's last message is its call's `output` |
 """
 
@@ -139,7 +140,7 @@ def begun(task: TaskNode, key: Key) -> Json:
     if isinstance(item, Reasoning):
         return {"type": "reasoning", "id": item.id, "status": "in_progress", "summary": []}
     if isinstance(item, ToolCall):
-        return _begun_call(item)
+        return _begun_call(task, item)
     shown: Json = {
         "type": "message",
         "id": item.id,
@@ -153,14 +154,17 @@ def begun(task: TaskNode, key: Key) -> Json:
     return shown
 
 
-def _begun_call(item: ToolCall) -> Json:
+def _begun_call(task: TaskNode, item: ToolCall) -> Json:
     shown: Json = {"id": item.id, "status": "in_progress", "name": item.name}
     if is_code(item):
         about = {"id": item.id, "status": "in_progress", "container_id": CONTAINER}
         return {"type": "code_interpreter_call", **about, "code": "", "outputs": None}
     if not is_client(item):
         label = server_name(item)
-        extra = {"server_label": label, "arguments": "", "output": None, "error": None}
+        extra: Json = {"server_label": label, "arguments": "", "output": None, "error": None}
+        approval = approval_of(task, item.call_id)
+        if approval is not None:
+            extra["approval_request_id"] = approval
         return {"type": "mcp_call", **shown, **extra}
     shown["call_id"] = item.call_id
     if item.kind == "custom":
@@ -190,6 +194,23 @@ def item_json(sources: Sources, task: TaskNode, key: Key) -> Json:
     else:
         _fill_call(shown, task, node)
     return shown
+
+
+APPROVAL = "mcpr_"
+
+
+def approval_id(run_id: str, request_id: str) -> str:
+    """The id of a request for an approval, from which its run can be read."""
+    return f"{APPROVAL}{run_id}~{request_id}"
+
+
+def approval_of(task: TaskNode, call_id: str) -> str | None:
+    """The id of the request that people answered for a call of the root."""
+    answers = task.answers if task.parent is None else {}
+    for request_id, answer in answers.items():
+        if answer.get("call_id") == call_id and "approved" in answer:
+            return approval_id(task.task_id, request_id)
+    return None
 
 
 def sealed(kind: str, ident: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Mapping
+from operator import sub
 from typing import Any
 
 from tailrace.core.fold import State
@@ -13,11 +14,19 @@ from tailrace.core.state import TaskNode
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import ClientOutput, Given, Speech, Use, read_input
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import ITEM, item_json, keys, sealed
+from tailrace.wire.openai_responses.items import ITEM, item_json, sealed
+from tailrace.wire.openai_responses.stretches import (
+    answer_items,
+    approval_items,
+    entries,
+    is_paused,
+    response_id,
+)
 from tailrace.wire.projection import (
     INCOMPLETE_CALL,
     Json,
     Sources,
+    TokenCounts,
     is_cut,
     model_name,
     token_counts,
@@ -65,31 +74,35 @@ _FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
 _TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
-def response_id(run_id: str) -> str:
-    """The id of a run's response. The SDKs take any id; people expect the prefix."""
-    return run_id if run_id.startswith("resp_") else f"resp_{run_id}"
-
-
-def response_object(state: State) -> Json:
-    """The run as a `response`: for `GET /responses/{id}` and for the last frame."""
+def response_object(state: State, stretch: int = 0) -> Json:
+    """A stretch of the run as a `response`: for `GET /responses/{id}` and for the last frame."""
     root = state.root
     if root is None:
         return {}
     sources = Sources(state)
-    shown = begun_response(state)
+    shown = begun_response(state, stretch)
     shown["status"] = "in_progress" if root.status in (None, "input_required") else root.status
     shown["output"] = [
         item_json(sources, root, key)
-        for key in keys(root)
+        for key in entries(state, root, stretch)
         if key[1] != ITEM or not is_cut(root.items[key[0]])
     ]
+    shown["output"] += approval_items(state, stretch)
     tier = (usage_of_run(state) or {}).get("service_tier")
     if tier in _TIERS:  # clients refuse other values
         shown["service_tier"] = tier  # the tier that the provider used, not the requested tier
-    if root.ended:
-        shown["usage"] = usage_json(state)
+    if is_paused(state, stretch):
+        shown |= {"status": "completed", "usage": usage_json(state, stretch)}
+    elif root.ended:
+        shown["usage"] = usage_json(state, stretch)
         _end(shown, root)
     return shown
+
+
+def output_items(state: State) -> list[Json]:
+    """The output of all responses of a run."""
+    every = (response_object(state, stretch) for stretch in range(len(state.pauses) + 1))
+    return [item for response in every for item in response.get("output", ())]
 
 
 def compaction_object(state: State) -> Json:
@@ -153,8 +166,10 @@ def _call_id(item: Json) -> str:
     return str(item.get("call_id") or item.get("id"))
 
 
-def input_items(state: State) -> list[Json]:
-    """The input of a run as items, each with an id."""
+def input_items(state: State, stretch: int = 0) -> list[Json]:
+    """The input of a response as items, each with an id."""
+    if stretch:
+        return answer_items(state, stretch)
     root = state.root
     given = root.facts.get("input") if root is not None else None
     if root is None or given is None:
@@ -229,13 +244,13 @@ def _is_reference(item: Any) -> bool:
     return kind == "item_reference" or (kind is None and item.keys() - {"type"} == {"id"})
 
 
-def failed_response(state: State, error: ErrorInfo) -> Json:
+def failed_response(state: State, error: ErrorInfo, stretch: int = 0) -> Json:
     """The response of a stream that ends before its run does."""
     return {
-        **response_object(state),
+        **response_object(state, stretch),
         "status": "failed",
         "error": error_json(error),
-        "usage": usage_json(state),
+        "usage": usage_json(state, stretch),
     }
 
 
@@ -251,7 +266,7 @@ def _end(shown: Json, root: TaskNode) -> None:
             shown["status"] = "failed"
 
 
-def begun_response(state: State) -> Json:
+def begun_response(state: State, stretch: int = 0) -> Json:
     """The response before its first item."""
     root = state.root
     assert root is not None
@@ -259,7 +274,7 @@ def begun_response(state: State) -> Json:
     previous, metadata = facts.get("previous_run_id"), facts.get("metadata")
     plain = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
     shown: Json = {
-        "id": response_id(root.task_id),
+        "id": response_id(root.task_id, stretch),
         "object": "response",
         "created_at": int(facts.get("created_at", 0)),
         "status": "queued" if root.status == "queued" else "in_progress",
@@ -297,6 +312,8 @@ def begun_response(state: State) -> Json:
         shown |= _whole(echoed(options))
         if not previous and isinstance(options.get("previous_response_id"), str):
             shown["previous_response_id"] = options["previous_response_id"]
+    if stretch:
+        shown["previous_response_id"] = response_id(root.task_id, stretch - 1)
     return shown
 
 
@@ -328,9 +345,14 @@ def _is_echo(name: str, value: Any) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def usage_json(state: State) -> Json:
-    """The usage of the run with its sub-agents."""
+def usage_json(state: State, stretch: int = 0) -> Json:
+    """The usage of the run with its sub-agents, in a stretch."""
     counts = token_counts(state)
+    if is_paused(state, stretch):
+        counts = TokenCounts(**state.pauses[stretch].used)
+    if stretch:
+        before = TokenCounts(**state.pauses[stretch - 1].used)
+        counts = TokenCounts(*map(sub, counts, before))
     return {
         "input_tokens": counts.input_tokens,
         "input_tokens_details": {

@@ -1,0 +1,219 @@
+"""The stretches of a run: a response ends where the run asks for approvals, the next goes on.
+
+A client answers with `mcp_approval_response` items, and gets what follows as a response of its own.
+Its id is the run's with the number of the response: `resp_run_7`, `resp_run_7~2`, `resp_run_7~3`.
+Items that were unfinished at the pause belong to the response after it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from tailrace.core.errors import CallerError
+from tailrace.core.fold import State
+from tailrace.core.items import InputRequest, ToolCall
+from tailrace.core.state import ItemNode, TaskNode
+from tailrace.wire.openai_responses.items import (
+    APPROVAL,
+    ITEM,
+    Key,
+    approval_id,
+    arguments_json,
+    keys,
+)
+from tailrace.wire.projection import Json, server_name
+
+APPROVAL_RESPONSE = "mcp_approval_response"
+APPROVAL_REQUEST = "mcp_approval_request"
+
+_NUMBERED = re.compile(r"(.+)~([1-9][0-9]{0,6})", re.DOTALL)
+
+
+# --- ids -----------------------------------------------------------------------------------------
+
+
+def response_id(run_id: str, stretch: int = 0) -> str:
+    """The id of a run's response. The SDKs take any id; people expect the prefix."""
+    named = run_id if run_id.startswith("resp_") else f"resp_{run_id}"
+    return f"{named}~{stretch + 1}" if stretch else named
+
+
+def stretch_of(named: str) -> tuple[str, int] | None:
+    """The run and the stretch that a numbered response names; None without a number."""
+    found = _NUMBERED.fullmatch(named)
+    return (found[1], int(found[2]) - 1) if found is not None and found[2] != "1" else None
+
+
+def runs_of_approval(ident: str) -> list[str]:
+    """The ids that the run of a request may have: run ids may contain the separator, too."""
+    if not ident.startswith(APPROVAL):
+        return []
+    pieces = ident.removeprefix(APPROVAL).split("~")
+    return ["~".join(pieces[:count]) for count in range(1, len(pieces))]
+
+
+# --- what belongs to a stretch -------------------------------------------------------------------
+
+
+def has_begun(state: State, stretch: int) -> bool:
+    """Whether the pause before a stretch is over."""
+    return not stretch or (
+        len(state.pauses) >= stretch and state.pauses[stretch - 1].until is not None
+    )
+
+
+def is_paused(state: State, stretch: int) -> bool:
+    """Whether a stretch has ended with requests for approvals."""
+    return len(state.pauses) > stretch
+
+
+def is_within(state: State, stretch: int, node: ItemNode) -> bool:
+    """Whether an item was not finished, and not superseded, before this stretch began."""
+    if not stretch:
+        return True
+    pause = state.pauses[stretch - 1]
+    index = node.output_index
+    return index not in pause.lost and (node.at > pause.at or (index, ITEM) in pause.open)
+
+
+def entries(state: State, root: TaskNode, stretch: int) -> list[Key]:
+    """The entries of a response's `output`, in order of arrival."""
+    found = keys(root)
+    if stretch:
+        before = state.pauses[stretch - 1]
+        found = [key for key in found if _at(root, key) > before.at or key in before.open]
+    if is_paused(state, stretch):
+        pause = state.pauses[stretch]
+        found = [key for key in found if _at(root, key) <= pause.at and key not in pause.open]
+    return found
+
+
+def _at(root: TaskNode, key: Key) -> int:
+    node = root.items[key[0]]
+    return node.at if key[1] == ITEM else node.parts[key[1]].at
+
+
+# --- requests and answers ------------------------------------------------------------------------
+
+
+def approval_items(state: State, stretch: int) -> list[Json]:
+    """The requests at the end of a stretch, as items."""
+    if not is_paused(state, stretch):
+        return []
+    return [_approval_item(state, *one) for one in state.pauses[stretch].asked]
+
+
+def _approval_item(state: State, task_id: str, request: InputRequest) -> Json:
+    root = state.root
+    assert root is not None
+    node = state.tasks[task_id].calls.get(request.call_id or "")
+    label, name = "tailrace", "approval"
+    arguments = msgspec.json.encode({"message": request.message or ""}).decode()
+    if node is not None:
+        assert isinstance(node.item, ToolCall)
+        label, name, arguments = server_name(node.item), node.item.name, arguments_json(node)
+    return {
+        "type": APPROVAL_REQUEST,
+        "id": approval_id(root.task_id, request.id),
+        "server_label": label,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
+def answer_items(state: State, stretch: int) -> list[Json]:
+    """The input of a stretch after a pause: the answers, as far as there are any."""
+    root = state.root
+    assert root is not None
+    found: list[Json] = []
+    for task_id, request in state.pauses[stretch - 1].asked:
+        answer = state.tasks[task_id].answers.get(request.id)
+        if answer is not None:
+            found.append(
+                {
+                    "type": APPROVAL_RESPONSE,
+                    "id": f"mcpa_{root.task_id}~{request.id}",
+                    "approval_request_id": approval_id(root.task_id, request.id),
+                    "approve": answer.get("approved") is True,
+                    "reason": answer.get("reason"),
+                }
+            )
+    return found
+
+
+class ApprovalResponse(msgspec.Struct):
+    """An `mcp_approval_response` item of an `input`."""
+
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
+    param: str = ""
+    """The place of the item in the request."""
+
+
+def approvals_of(given: Any) -> list[ApprovalResponse]:
+    """The answers to approvals at the end of an `input`; earlier answers are history."""
+    items = given if isinstance(given, list) else []
+    found: list[ApprovalResponse] = []
+    for index, item in reversed(list(enumerate(items))):
+        if not _is_answer(item):
+            break
+        param = f"input[{index}]"
+        try:
+            found.append(msgspec.convert({**item, "param": param}, ApprovalResponse))
+        except msgspec.ValidationError as error:
+            message = f"An `mcp_approval_response` is wrong: {error}."
+            raise CallerError(message, param=param) from error
+    return found[::-1]
+
+
+def is_answered_inside(given: Any) -> bool:
+    """Whether an `input` has answers to approvals before other items."""
+    items = given if isinstance(given, list) else []
+    return any(map(_is_answer, items)) and not _is_answer(items[-1])
+
+
+def without_approvals(given: Any) -> Any:
+    """An `input` without our requests for approvals and their answers: the log has them."""
+    if not isinstance(given, list):
+        return given
+    return [item for item in given if not _is_ours(item)]
+
+
+def _is_ours(item: Any) -> bool:
+    kind = item.get("type") if isinstance(item, dict) else None
+    if kind not in (APPROVAL_REQUEST, APPROVAL_RESPONSE):
+        return False
+    ident = item.get("id" if kind == APPROVAL_REQUEST else "approval_request_id")
+    return isinstance(ident, str) and bool(runs_of_approval(ident))
+
+
+def _is_answer(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") == APPROVAL_RESPONSE
+
+
+def pause_of(state: State, ident: str) -> int | None:
+    """The newest pause with this request; None if the run never made the request."""
+    root = state.root
+    assert root is not None
+    for index, pause in reversed(list(enumerate(state.pauses))):
+        if ident in [approval_id(root.task_id, one.id) for _, one in pause.asked]:
+            return index
+    return None
+
+
+def open_approvals(state: State, stretch: int) -> dict[str, str]:
+    """The requests at the end of a stretch that wait for an answer: their ids, as items and here.
+
+    A task that has ended waits for nothing.
+    """
+    root = state.root
+    assert root is not None
+    return {
+        approval_id(root.task_id, request.id): request.id
+        for task_id, request in state.pauses[stretch].asked
+        if request in state.tasks[task_id].requests
+    }
