@@ -128,8 +128,6 @@ def test_the_raw_events_of_the_run_are_its_responses_stream(trace: Trace) -> Non
     events = events_of(trace)
     if any(isinstance(event, ev.TaskAttempt) and event.superseded for event in events):
         return
-    if any(isinstance(event, ev.TaskInputRequired) for event in events):
-        return  # a response ends with a request for approvals, and the raw events go on
     wire = FORMATS["openai-responses"]
     frames = [frame for each in encoded(wire, events) for frame in each]
     data = [frame.data for frame in Parser().feed(b"".join(frames))]

@@ -14,8 +14,9 @@ was sent and then superseded, or a client's call that was cut. A cancelled run e
 `response.incomplete` and the status `cancelled`: there is no event of that name, and the AI SDK
 repeats the request after a `response.failed` without output.
 
-A response also ends, as `completed`, where its run asks for approvals. The next response shows what
-follows the answers: `ResponsesFormat.after` is its format (`stretches.py`).
+In the Responses API a response also ends, as `completed`, where its run asks for approvals. The
+next response shows what follows the answers: `ResponsesFormat.after` is its format
+(`stretches.py`). Elsewhere the whole run is one response.
 """
 
 from __future__ import annotations
@@ -94,15 +95,15 @@ class ResponsesFormat(DefaultFormat):
 
     name = "openai-responses"
 
-    def __init__(self, stretch: int = 0) -> None:
-        """The format of the response after this many pauses."""
+    def __init__(self, stretch: int | None = None) -> None:
+        """The format of the response after this many pauses; None: the whole run is a response."""
         self._stretch = stretch
-        if stretch:
+        if stretch is not None:  # streams are shared by the name of their format
             self.name = f"{self.name}~{stretch + 1}"
 
     def after(self, pauses: int) -> ResponsesFormat:
         """The format of the response after this many pauses."""
-        return ResponsesFormat(pauses) if pauses else self
+        return ResponsesFormat(pauses)
 
     def at(self, state: State) -> ResponsesEncoder:
         """An encoder for a client that has seen everything up to this state."""

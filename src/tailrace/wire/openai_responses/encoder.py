@@ -142,7 +142,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         self,
         state: State,
         *,
-        stretch: int = 0,
+        stretch: int | None = None,
         joined: bool = False,
         numbering: Numbering = NARROW,
         replay: list[ResponseEvent] | None = None,

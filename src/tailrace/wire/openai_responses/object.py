@@ -74,7 +74,7 @@ _FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
 _TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
-def response_object(state: State, stretch: int = 0) -> Json:
+def response_object(state: State, stretch: int | None = None) -> Json:
     """A stretch of the run as a `response`: for `GET /responses/{id}` and for the last frame."""
     root = state.root
     if root is None:
@@ -166,7 +166,7 @@ def _call_id(item: Json) -> str:
     return str(item.get("call_id") or item.get("id"))
 
 
-def input_items(state: State, stretch: int = 0) -> list[Json]:
+def input_items(state: State, stretch: int | None = None) -> list[Json]:
     """The input of a response as items, each with an id."""
     if stretch:
         return answer_items(state, stretch)
@@ -244,7 +244,7 @@ def _is_reference(item: Any) -> bool:
     return kind == "item_reference" or (kind is None and item.keys() - {"type"} == {"id"})
 
 
-def failed_response(state: State, error: ErrorInfo, stretch: int = 0) -> Json:
+def failed_response(state: State, error: ErrorInfo, stretch: int | None = None) -> Json:
     """The response of a stream that ends before its run does."""
     return {
         **response_object(state, stretch),
@@ -266,7 +266,7 @@ def _end(shown: Json, root: TaskNode) -> None:
             shown["status"] = "failed"
 
 
-def begun_response(state: State, stretch: int = 0) -> Json:
+def begun_response(state: State, stretch: int | None = None) -> Json:
     """The response before its first item."""
     root = state.root
     assert root is not None
@@ -345,10 +345,10 @@ def _is_echo(name: str, value: Any) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def usage_json(state: State, stretch: int = 0) -> Json:
+def usage_json(state: State, stretch: int | None = None) -> Json:
     """The usage of the run with its sub-agents, in a stretch."""
     counts = token_counts(state)
-    if is_paused(state, stretch):
+    if stretch is not None and is_paused(state, stretch):
         counts = TokenCounts(**state.pauses[stretch].used)
     if stretch:
         before = TokenCounts(**state.pauses[stretch - 1].used)

@@ -35,7 +35,7 @@ _NUMBERED = re.compile(r"(.+)~([1-9][0-9]{0,6})", re.DOTALL)
 # --- ids -----------------------------------------------------------------------------------------
 
 
-def response_id(run_id: str, stretch: int = 0) -> str:
+def response_id(run_id: str, stretch: int | None = None) -> str:
     """The id of a run's response. The SDKs take any id; people expect the prefix."""
     named = run_id if run_id.startswith("resp_") else f"resp_{run_id}"
     return f"{named}~{stretch + 1}" if stretch else named
@@ -58,19 +58,19 @@ def runs_of_approval(ident: str) -> list[str]:
 # --- what belongs to a stretch -------------------------------------------------------------------
 
 
-def has_begun(state: State, stretch: int) -> bool:
+def has_begun(state: State, stretch: int | None) -> bool:
     """Whether the pause before a stretch is over."""
     return not stretch or (
         len(state.pauses) >= stretch and state.pauses[stretch - 1].until is not None
     )
 
 
-def is_paused(state: State, stretch: int) -> bool:
-    """Whether a stretch has ended with requests for approvals."""
-    return len(state.pauses) > stretch
+def is_paused(state: State, stretch: int | None) -> bool:
+    """Whether a stretch has ended with requests for approvals. The whole run (None) never does."""
+    return stretch is not None and len(state.pauses) > stretch
 
 
-def is_within(state: State, stretch: int, node: ItemNode) -> bool:
+def is_within(state: State, stretch: int | None, node: ItemNode) -> bool:
     """Whether an item was not finished, and not superseded, before this stretch began."""
     if not stretch:
         return True
@@ -79,13 +79,13 @@ def is_within(state: State, stretch: int, node: ItemNode) -> bool:
     return index not in pause.lost and (node.at > pause.at or (index, ITEM) in pause.open)
 
 
-def entries(state: State, root: TaskNode, stretch: int) -> list[Key]:
+def entries(state: State, root: TaskNode, stretch: int | None) -> list[Key]:
     """The entries of a response's `output`, in order of arrival."""
     found = keys(root)
     if stretch:
         before = state.pauses[stretch - 1]
         found = [key for key in found if _at(root, key) > before.at or key in before.open]
-    if is_paused(state, stretch):
+    if stretch is not None and is_paused(state, stretch):
         pause = state.pauses[stretch]
         found = [key for key in found if _at(root, key) <= pause.at and key not in pause.open]
     return found
@@ -99,9 +99,9 @@ def _at(root: TaskNode, key: Key) -> int:
 # --- requests and answers ------------------------------------------------------------------------
 
 
-def approval_items(state: State, stretch: int) -> list[Json]:
+def approval_items(state: State, stretch: int | None) -> list[Json]:
     """The requests at the end of a stretch, as items."""
-    if not is_paused(state, stretch):
+    if stretch is None or not is_paused(state, stretch):
         return []
     return [_approval_item(state, *one) for one in state.pauses[stretch].asked]
 
