@@ -525,7 +525,7 @@ async def test_on_a_phone_the_panes_are_tabs(browser: Browser, served: Served) -
     await phone.get_by_role("button", name="Inspect", exact=True).click()
     await expect(phone.locator("#message")).to_be_hidden()
     await phone.locator(".lane").last.click()  # leads to the answer
-    await expect(phone.locator(".message.flash")).to_be_in_viewport()
+    await expect(phone.locator(".message").first).to_be_in_viewport()
     assert await phone.evaluate("document.documentElement.scrollWidth") == 390
     await phone.close()
 

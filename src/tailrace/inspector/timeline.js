@@ -175,9 +175,9 @@ class Spans {
     }
   }
 
-  /** In the order of the tree: a sub-agent's spans under its call. */
+  /** In the order of the log and of the tree: a sub-agent's spans under its call. */
   inOrder(id = this.tasks.keys().next().value, out = []) {
-    for (const span of [...(this.tasks.get(id)?.spans ?? [])].sort((a, b) => a.from - b.from)) {
+    for (const span of this.tasks.get(id)?.spans ?? []) {
       out.push(span);
       if (span.child !== undefined) this.inOrder(span.child, out);
     }
