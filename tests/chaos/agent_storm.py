@@ -19,6 +19,9 @@ from tests.chaos.checker import Story, decode, unpack
 from tests.chaos.declared import ANSWER, NAME
 from tests.chaos.stage import Place, Stage, Watched
 
+MORE_KILLS = 30
+"""Most further kills, until a run has lost its worker."""
+
 RUNS_AT_ONCE = 20
 
 
@@ -97,10 +100,19 @@ async def storm(place: Place, kills: int, seed: int, say: Callable[[str], None] 
     """Let 20 runs at a time go on until so many processes were killed."""
     async with Stage(place, seed, say=say, servers_work=place.redis is None) as stage:
         begun = asyncio.Event()
-        killing = asyncio.ensure_future(kill(stage, kills, begun))
+        lost = 0
 
-        async def keep_running() -> int:
-            lost = 0
+        async def kill_workers() -> None:
+            await kill(stage, kills, begun)
+            for _ in range(MORE_KILLS):  # the killed processes may have had no run in the middle
+                if lost:
+                    return
+                await kill(stage, 1, begun)
+
+        killing = asyncio.ensure_future(kill_workers())
+
+        async def keep_running() -> None:
+            nonlocal lost
             while True:
                 run = await stage.begin(1, followers=1, agent=NAME)
                 await run.shown(8)
@@ -109,9 +121,9 @@ async def storm(place: Place, kills: int, seed: int, say: Callable[[str], None] 
                 await run.over()
                 lost += await check_log(stage, run.story)
                 if killing.done():
-                    return lost
+                    return
 
-        lost = sum(await asyncio.gather(*(keep_running() for _ in range(RUNS_AT_ONCE))))
+        await asyncio.gather(*(keep_running() for _ in range(RUNS_AT_ONCE)))
         await killing
         await stage.check_again()
     stage.say(f"{stage.endings.total()} runs ({dict(stage.endings)}), {lost} attempts")
