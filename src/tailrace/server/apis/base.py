@@ -56,7 +56,7 @@ class HttpApi:
         return {}
 
     def agent(self, body: dict[str, Any], field: str = "model") -> str:
-        """The name of the agent in a request; `NotFound` with the field if there is none."""
+        """The name of the agent in a request; `NotFound` with the field for an unknown agent."""
         name = request_fields.text(body, field, "name one of GET /agents")
         self.runs.check_agent(name, field)
         return name

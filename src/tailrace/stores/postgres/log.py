@@ -375,7 +375,7 @@ class PostgresLog(Statements):
         return [run_id for (run_id,) in found]
 
     async def _make_partition(self, day: date) -> None:
-        """Make the partition of a day, if there is none. Of several processes one makes it."""
+        """Make the partition of a day unless it exists. Processes take turns."""
         if day in self._days:
             return
 
