@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m uv pip compile --quiet --universal --python-version 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test soak check fix bench docs help clean lock
+.PHONY: demo test soak check cases fix bench docs help clean lock
 
 help: ## list the targets
 	@echo "make <target>, where target is one of:"
@@ -43,6 +43,9 @@ check: $(VENV)/.dev $(VENV)/.project ## check format, style, types and architect
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/node clients/ts/node_modules/typescript/bin/tsc --project clients/ts
+
+cases: $(VENV)/.dev $(VENV)/.project ## write the expected.json of every case; read the diff
+	@TAILRACE_WRITE_CASES=1 $(BIN)/python -m pytest -q tests/*/test_cases.py
 
 fix: $(VENV)/.dev ## format, and repair what can be repaired automatically
 	$(BIN)/ruff check --fix .

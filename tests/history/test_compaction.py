@@ -13,7 +13,7 @@ from tailrace.core.writers import ResultWriter
 from tailrace.history import history
 from tailrace.history.compaction import transcript
 from tests.history.conversations import APIS
-from tests.history.test_history import OPENAI, Run, weather
+from tests.history.runs import OPENAI, Run, weather
 
 
 def compacted(number: int, run_id: str, summary: str = "It was about Paris.") -> Run:

@@ -14,7 +14,7 @@ from tailrace.core.writers import MessageWriter, ResultWriter
 from tailrace.history import history
 from tailrace.testing.provider_rules import Issued, check_openai_responses
 from tests.history.conversations import APIS, PICTURE
-from tests.history.test_history import ANTHROPIC, CHAT, OPENAI, Run, kept, kinds, sent
+from tests.history.runs import ANTHROPIC, CHAT, OPENAI, Run, kept, kinds, sent
 
 SCREEN = ImageUrlPart(image_url=ImageUrl(url=PICTURE))
 CALLS: dict[str, dict[str, Any]] = {
@@ -153,7 +153,7 @@ def test_an_invalid_form_is_ignored(kind: str, form: Any) -> None:
     assert output not in [{k: v for k, v in one.items() if k != "call_id"} for one in told(run)]
 
 
-def test_no_safety_check_is_acknowledged_in_anybodys_name() -> None:
+def test_no_safety_check_is_acknowledged() -> None:
     run = Run()
     call, _ = typed(run, "computer", pending_safety_checks=[{"id": "sc_1"}])
     run.result(call, SCREEN)

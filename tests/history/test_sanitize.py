@@ -249,7 +249,7 @@ def test_a_string_is_a_message_and_nonsense_is_an_error() -> None:
             sanitize(nonsense)
     with pytest.raises(TypeError, match="Item 1 is neither a dict"):
         sanitize([user(), object()])
-    with pytest.raises(ValueError, match="no such API: 'gemini'"):
+    with pytest.raises(ValueError, match="Unknown API 'gemini'"):
         sanitize([user()], "gemini")  # type: ignore[arg-type]
 
 
@@ -680,7 +680,7 @@ def test_a_result_of_anothers_tool_is_no_result() -> None:
         assert (buy in mended[1]["content"]) == stays
 
 
-def test_of_an_error_only_the_words_are_kept() -> None:
+def test_only_the_message_of_an_error_is_kept() -> None:
     use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     picture = {"type": "image", "source": {"type": "url", "url": "https://a.example/a.png"}}
     said = {"type": "text", "text": "No."}

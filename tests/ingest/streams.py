@@ -44,6 +44,7 @@ def ingested(make: Make, events: list[str]) -> tuple[Notebook, Outcome]:
     for event in events:
         ingest.feed(event)
     outcome = ingest.end()
+    assert not any(node.is_open for node in book.node.items.values())
     book.conclude(outcome)
     return book, outcome
 

@@ -11,7 +11,7 @@ from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome
 from tests.ingest.anthropic_oracle import told_by
 from tests.ingest.streams import check_cut_everywhere, ingested
-from tests.ingest.test_anthropic_cases import (
+from tests.ingest.test_anthropic_messages import (
     START,
     STOP,
     begun,

@@ -17,7 +17,7 @@ from tailrace.core.view import client_view
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tests.ingest.anthropic_oracle import leaves, sealed, sent_back
 from tests.ingest.streams import ingested, shown
-from tests.ingest.test_anthropic_cases import ended, more
+from tests.ingest.test_anthropic_messages import ended, more
 from tests.ingest.test_anthropic_recordings import plain, same_but_for_silence
 
 Json = dict[str, Any]

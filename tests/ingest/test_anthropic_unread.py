@@ -16,7 +16,7 @@ from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Ingest, Notebook
 from tailrace.ingest.unknown import UnknownFields
 from tests.ingest.streams import lines, raw_types, recordings, shown
-from tests.ingest.test_anthropic_cases import HELLO, START, STOP, begun, block, more, stopped
+from tests.ingest.test_anthropic_messages import HELLO, START, STOP, begun, block, more, stopped
 
 Json = dict[str, Any]
 

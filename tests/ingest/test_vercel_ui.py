@@ -1,4 +1,7 @@
-"""UI message streams of the Vercel AI SDK as a source, chunk by chunk."""
+"""Rules of the UI message streams of the Vercel AI SDK over many streams, and whole streams.
+
+Short streams and their objects are in `cases/vercel-ui`.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +95,6 @@ def result(*blocks: Any, call_id: str = "c", **fields: Any) -> Json:
 
 
 CUT = {"status": "incomplete"}
-RESET: Json = {"type": "reset-step"}
-START_STEP: Json = {"type": "start-step"}
 
 
 # --- the message ---------------------------------------------------------------------------------
@@ -132,19 +133,6 @@ def test_a_message_ends_as_it_says(last: list[Any], outcome: tuple[str, str | No
     )
 
 
-def test_the_first_error_is_the_one_that_counts() -> None:
-    errors = [{"type": "error", "errorText": word} for word in ("first", "second")]
-    assert view(*errors)["error"] == {"code": "error", "message": "first"}
-
-
-def test_ours_say_more_of_their_end_than_the_sdk_can() -> None:
-    about = {"status": "incomplete", "reason": "max_turns"}
-    last = {"type": "finish", "finishReason": "other", "messageMetadata": about}
-    assert view(OURS, last)["reason"] == "max_turns"
-    last["messageMetadata"] = {"status": "incomplete"}
-    assert view(OURS, last)["reason"] == "incomplete"
-
-
 def test_the_run_has_the_name_that_the_first_chunk_gives_it() -> None:
     def facts(**chunk: Any) -> Json:
         return message_facts(json.dumps({"type": "start", **chunk}))
@@ -179,7 +167,7 @@ def test_usage_is_read_by_its_names_here_and_in_the_ai_sdk() -> None:
         assert usage({"usage": nothing}) is None
 
 
-def test_what_has_no_name_here_is_kept_raw() -> None:
+def test_chunks_without_a_known_name_or_with_wrong_types_are_kept_raw() -> None:
     odd: list[Json] = [
         {"type": "hologram", "depth": 3},
         {"no": "type"},
@@ -212,165 +200,7 @@ def test_a_stream_of_two_runs_is_refused_at_the_second() -> None:
     assert view(OURS, *text("0", "a"), OURS, FINISH)["status"] == "completed"
 
 
-# --- texts and reasoning -------------------------------------------------------------------------
-
-
-def test_parts_that_follow_one_another_are_one_item() -> None:
-    parts = [*text("0", "a", "b"), *text("1", "c"), FINISH]
-    assert output(*parts) == [message("ab", "c")]
-    parts = [*text("0", "a"), *text("r", "hm", kind="reasoning"), *text("1", "c"), FINISH]
-    thought = {"type": "reasoning", "summary": [{"type": "text", "text": "hm"}]}
-    assert output(*parts) == [message("a"), thought, message("c")]
-    parts = [*text("0", "a"), {"type": "finish-step"}, START_STEP, *text("0", "b"), FINISH]
-    assert output(*parts) == [message("a"), message("b")]
-
-
-def test_a_part_says_what_it_belongs_to() -> None:
-    parts = [*text("m1/0", "a"), *text("m1/1", "b"), *text("m2/0", "c"), FINISH]
-    assert output(*parts) == [message("a", "b"), message("c")]
-    about: list[Json] = [
-        {"providerMetadata": {"openai": {"itemId": name}}} for name in ("x", "x", "y")
-    ]
-    parts = [chunk for n, one in enumerate(about) for chunk in text(str(n), str(n), **one)]
-    assert output(*parts, FINISH) == [message("0", "1"), message("2")]
-    parts = [*text("a/b", "0"), *text("c/d", "1"), FINISH]
-    assert output(*parts) == [message("0", "1")]
-
-
-def test_texts_may_stream_at_once_and_without_a_start() -> None:
-    mixed = [
-        {"type": "text-delta", "id": "a", "delta": "A"},
-        {"type": "reasoning-delta", "id": "a", "delta": "R"},
-        {"type": "text-start", "id": "b"},
-        {"type": "text-start", "id": "b"},
-        {"type": "text-delta", "id": "b", "delta": "B"},
-        {"type": "text-delta", "id": "a", "delta": "a"},
-        {"type": "text-end", "id": "b"},
-        {"type": "reasoning-end", "id": "a"},
-        {"type": "text-end", "id": "a"},
-        {"type": "text-end", "id": "a"},
-        FINISH,
-    ]
-    thought = {"type": "reasoning", "summary": [{"type": "text", "text": "R"}]}
-    assert output(*mixed) == [message("Aa", "B"), thought]
-
-
-def test_refusals_and_phases_of_ours_stay_what_they_are() -> None:
-    about: Json = {"providerMetadata": {"tailrace": {"refusal": True, "phase": "final"}}}
-    refusal = {"type": "refusal", "refusal": "No."}
-    said = output(
-        OURS, *text("m/0", "No.", **about), {"type": "source-url", "sourceId": "s"}, FINISH
-    )
-    assert said == [message(refusal, phase="final")]
-
-
-def test_what_a_provider_says_of_a_part_is_kept_for_itself() -> None:
-    start, delta, end = text("0", "hm", kind="reasoning")
-    end["providerMetadata"] = {"anthropic": {"signature": "s"}, "odd": 7}
-    start["providerMetadata"] = {"anthropic": {"redacted": False}}
-    book, _ = ended(start, delta, end, FINISH)
-    kept = [private for _, private in book.take() if private is not None]
-    about = {"anthropic": {"redacted": False, "signature": "s"}, "odd": {}}
-    assert [one.provider for one in kept] == [{"api": "vercel-ui", "metadata": about}]
-
-
-# --- sources -------------------------------------------------------------------------------------
-
-URL = {"type": "source-url", "sourceId": "s1", "url": "https://a.example", "title": "A"}
-DOCUMENT = {"type": "source-document", "sourceId": "d1", "mediaType": "text/plain", "title": "D"}
-
-
-def notes(*chunks: Any) -> list[list[Json]]:
-    return [
-        block.get("annotations", [])
-        for item in view(*chunks, FINISH)["output"]
-        if item["type"] == "message"
-        for block in item["block_list"]
-    ]
-
-
-def test_a_source_belongs_to_the_text_that_is_open_or_has_ended_or_follows() -> None:
-    start, delta, end = text("0", "Hello")
-    whole: Json = {"type": "url_citation", "url": "https://a.example", "title": "A"}
-    whole |= {"start_index": 0, "end_index": 5}
-    document = {"type": "file_citation", "file_id": "d1", "filename": "D"}
-    assert notes(start, delta, URL, DOCUMENT, end) == [[whole, document]]
-    assert notes(start, delta, end, URL, DOCUMENT) == [[whole, document]]
-    assert notes(URL, DOCUMENT, start, delta, end) == [[whole, document]]
-    assert notes(start, delta, URL) == [[whole]]
-    # Of an empty text nothing can be cited; the source is kept with it.
-    assert notes(start, end, URL)[0][0]["type"] == "raw"
-
-
-def test_a_source_that_no_text_can_cite_is_kept_raw() -> None:
-    assert raw_of(*text("0", "hm", kind="reasoning"), URL, FINISH) == ["source-url"]
-    nameless = {"type": "source-document", "sourceId": ""}
-    assert notes(*text("0", "a"), nameless) == [[{"type": "raw", "raw": {**nameless, "id": ""}}]]
-
-
-def test_citations_count_as_javascript_does_and_their_sources_are_not_written_twice() -> None:
-    start, delta, end = text("0", "😀 yes")
-    source = {"type": "source", "sourceType": "url", "id": "s1", "url": "https://a.example"}
-    end["citations"] = [
-        {"source": source, "startIndex": 3, "endIndex": 6},
-        {"source": source | {"id": "s2"}},
-        {"source": source, "startIndex": 5, "endIndex": 99},
-        {"source": source, "startIndex": -5, "endIndex": True},
-        {"source": None, "startIndex": 1},
-        7,
-    ]
-    found = notes(start, delta, end, URL)[0]
-    cited = {"type": "url_citation", "url": "https://a.example"}
-    assert found[0] == {**cited, "start_index": 2, "end_index": 5}
-    assert found[1] == {**cited, "start_index": 0, "end_index": 5}
-    assert found[2]["type"] == "raw"
-    assert found[3] == found[1]
-    assert found[4] == {"type": "raw", "raw": {"source": None, "startIndex": 1}}
-    assert len(found) == 5
-
-
 # --- files and data ------------------------------------------------------------------------------
-
-
-def test_files_and_data_stand_where_they_came() -> None:
-    image = {"type": "file", "url": "https://a.example/x.png", "mediaType": "image/png"}
-    pdf = {"type": "file", "url": "/f", "mediaType": "application/pdf"}
-    named = {**pdf, "providerMetadata": {"tailrace": {"name": "f.pdf", "size": 3}}}
-    wrong = {**pdf, "providerMetadata": {"tailrace": {"size": "large"}}}
-    note = {"type": "data-note", "data": {"a": 1}}
-    start, delta, end = text("m/0", "Look:")
-    said = output(image, start, delta, pdf, end, note, named, wrong, FINISH)
-    file = {"type": "file", "url": "/f", "mime_type": "application/pdf"}
-    assert said == [
-        message(
-            {"type": "image", "image_url": {"url": "https://a.example/x.png"}},
-            "Look:",
-            file,
-            {"type": "data", "name": "note", "data": {"a": 1}},
-            {**file, "name": "f.pdf", "size": 3},
-            file,
-        )
-    ]
-
-
-def test_data_with_an_id_is_written_as_it_is_when_its_step_ends() -> None:
-    def data(value: Any, ident: str) -> Json:
-        return {"type": "data-weather", "id": ident, "data": value}
-
-    parts = [data("?", "w"), *text("0", "a"), data("sun", "w"), {"type": "finish-step"}]
-    shown = {"type": "data", "name": "weather"}
-    assert output(*parts, FINISH) == [message("a", {**shown, "data": "sun"})]
-    assert output(*parts[:-1]) == [message("a", {**shown, "data": "sun"}, **CUT)]
-    # Ours are blocks of a message and are never replaced.
-    assert output(data("x", "m/0"), *text("m/1", "a"), FINISH) == [
-        message({**shown, "data": "x"}, "a")
-    ]
-
-
-def test_what_only_passes_by_is_a_notice() -> None:
-    shown = view({"type": "data-status", "data": [1], "transient": True}, FINISH)
-    assert shown["notices"] == [{"message": "data-status", "data": [1], "level": "debug"}]
-    assert shown["output"] == []
 
 
 def test_the_names_of_our_own_parts_are_free_to_others() -> None:
@@ -379,108 +209,10 @@ def test_the_names_of_our_own_parts_are_free_to_others() -> None:
         assert said == [message({"type": "data", "name": name, "data": 7})]
 
 
-# --- calls ---------------------------------------------------------------------------------------
-
-
-def streamed(*pieces: str, **about: Any) -> list[Json]:
-    start, _ = call(**about)
-    return [
-        start,
-        *({"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": p} for p in pieces),
-    ]
-
-
-def whole(given: Any) -> Json:
-    return {"type": "tool-input-available", "toolCallId": "c", "toolName": "tool", "input": given}
-
-
-def test_a_call_is_made_of_its_whole_input_only() -> None:
-    assert output(*streamed('{"a"', ":1}"), whole({"a": 1}), FINISH) == [a_call('{"a":1}')]
-    assert output(*call(given={"a": [1]}), FINISH) == [a_call('{"a":[1]}')]
-    assert output(*call(given={"a": 1})[1:], FINISH) == [a_call('{"a":1}')]
-    # The input came, but not all of what was streamed of it.
-    assert output(*streamed('{"a"'), whole({"a": 1}), FINISH) == [a_call('{"a":1}')]
-    for last in ([], [FINISH], ["[DONE]"]):
-        assert output(*streamed('{"a":1}'), *last) == [a_call('{"a":1}', **CUT)]
-
-
-def test_an_input_that_was_checked_may_differ_from_what_the_model_wrote() -> None:
-    book, _ = ended(*streamed('{ "a": 1 }'), whole({"a": 1, "unit": "C"}), FINISH)
-    assert client_view(book.state)["output"][0]["arguments"] == '{ "a": 1 }'
-    kept = [private.provider for _, private in book.take() if private is not None]
-    assert kept == [{"api": "vercel-ui", "input": {"a": 1, "unit": "C"}}]
-
-
-def test_an_input_that_was_mended_is_that_of_another_call() -> None:
-    first, second, answer = output(*streamed('{"a": 1'), whole({"a": 1}), gave("ok"), FINISH)
-    assert first == a_call('{"a": 1', **CUT)
-    assert second == a_call('{"a":1}', call_id=second["call_id"])
-    assert second["call_id"] != "c"
-    assert answer == result("ok", call_id=second["call_id"])
-    # The cut one leaves the run with its step; the whole one was made.
-    kept = output(*streamed('{"a": 1'), whole({"a": 1}), RESET, gave("ok"), FINISH)
-    assert [one["type"] for one in kept] == ["tool_call", "tool_result"]
-
-
-def test_chunks_that_repeat_make_no_second_call_but_another_input_does() -> None:
-    twice = [*call(given={"a": 1}), *call(given={"a": 1}), gave("ok"), gave("again")]
-    assert output(*twice, *streamed("late"), whole({"a": 1}), FINISH) == [
-        a_call('{"a":1}'),
-        result("ok"),
-    ]
-    found = output(*call(given={"a": 1}), gave("ok"), *call(given={"a": 2}), gave("2"), FINISH)
-    assert [item.get("arguments") for item in found] == ['{"a":1}', None, '{"a":2}', None]
-    assert found[3] == result("2", call_id=found[2]["call_id"])
-
-
-def test_free_text_is_the_input_of_a_custom_tool() -> None:
-    custom: Json = {"kind": "custom"}
-    parts = [*streamed("free ", inputEncoding="text"), whole("free text")]
-    assert output(*parts, FINISH) == [a_call("free text", **custom)]
-    parts = [*streamed('"quoted"', inputEncoding="text"), whole('"quoted"')]
-    assert output(*parts, FINISH) == [a_call('"quoted"', **custom)]
-    parts = [*streamed("{}", inputEncoding="text"), whole("else")]
-    assert [item["arguments"] for item in output(*parts, FINISH)] == ["{}", "else"]
-    assert output(*call(given="word"), FINISH) == [a_call('"word"')]
-
-
-def test_who_carries_out_a_call_is_named_by_the_stream() -> None:
-    def executor(*chunks: Any) -> Any:
-        return view(*chunks, FINISH)["output"][0].get("executor", "server")
-
-    assert executor(*call()) == "client"
-    assert executor(*call(dynamic=True)) == "client"
-    assert executor(*call(providerExecuted=True)) == "provider"
-    assert executor(OURS, *call(providerExecuted=True)) == "server"
-    about: Json = {"providerMetadata": {"tailrace": {"kind": "mcp", "server_label": "wiki"}}}
-    ours = view(OURS, *call(providerExecuted=True, **about), FINISH)["output"][0]
-    assert (ours["executor"], ours["kind"], ours["server_label"]) == ("provider", "mcp", "wiki")
-
-
-def test_an_input_that_is_no_good() -> None:
-    refused = {"type": "tool-input-error", "toolCallId": "c", "toolName": "tool"}
-    refused["errorText"] = "city is missing"
-    failed: Json = {
-        "status": "failed",
-        "error": {"code": "tool_error", "message": "city is missing"},
-    }
-    # A whole one was refused by the tool; the error that follows says so again.
-    again = {"type": "tool-output-error", "toolCallId": "c", "errorText": "city is missing"}
-    parts = [{**refused, "input": {"a": 1}}, again]
-    assert output(*parts, FINISH) == [a_call('{"a":1}'), result(**failed)]
-    # Half of one was never a call.
-    parts = [*streamed('{"a'), {**refused, "input": '{"a":'}]
-    assert output(*parts, FINISH) == [a_call('{"a":', **CUT)]
-    assert output(*parts, parts[-1], FINISH) == [a_call('{"a":', **CUT)]
-    assert output(*streamed('{"a'), {**refused, "input": "other"}, FINISH) == [a_call('{"a', **CUT)]
-    assert output(refused, FINISH) == [a_call("", **CUT)]
-    assert raw_of(refused, again, FINISH) == ["tool-output-error"]
-
-
 # --- results -------------------------------------------------------------------------------------
 
 
-def test_what_a_call_gave_is_text_or_the_text_of_its_json() -> None:
+def test_the_result_of_a_call_is_text_or_the_text_of_its_json() -> None:
     for value, shown in [
         ("sunny", ["sunny"]),
         ({"sky": "blue"}, ['{"sky":"blue"}']),
@@ -492,7 +224,7 @@ def test_what_a_call_gave_is_text_or_the_text_of_its_json() -> None:
         assert output(*call(), gave(value), FINISH) == [a_call(), result(*shown)]
 
 
-def test_what_a_call_of_ours_gave_are_blocks() -> None:
+def test_the_result_of_a_call_of_our_own_stream_is_blocks() -> None:
     blocks: list[Any] = [
         {"type": "text", "text": "😀 a", "id": 1},
         {"type": "image", "image_url": {"url": "/i"}},
@@ -521,178 +253,14 @@ def test_what_a_call_of_ours_gave_are_blocks() -> None:
         assert output(OURS, *call(**about), gave(odd), FINISH)[1] == result(shown)
 
 
-def test_results_come_in_any_order_and_wait_for_their_calls() -> None:
-    late = [gave("two", "b"), *call("a"), *call("b"), gave("one", "a"), FINISH]
-    shown = [item.get("block_list") for item in output(*late)]
-    assert shown == [
-        None,
-        None,
-        [{"type": "text", "text": "two"}],
-        [{"type": "text", "text": "one"}],
-    ]
-    piece = {"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": '{"a":'}
-    early = [piece, {**piece, "inputTextDelta": "1}"}, *call(given={"a": 1}), FINISH]
-    assert output(*early) == [a_call('{"a":1}')]
-
-
-def test_results_and_pieces_of_no_call_are_kept_raw() -> None:
-    piece = {"type": "tool-input-delta", "toolCallId": "x", "inputTextDelta": "{"}
-    assert raw_of(gave("?"), piece, FINISH) == ["tool-output-available", "tool-input-delta"]
-    assert output(gave("?"), piece, FINISH) == []
-
-
-def test_a_tool_that_failed_or_was_refused() -> None:
-    def failed(**chunk: Any) -> Any:
-        return output(*call(), {"toolCallId": "c", **chunk}, FINISH)[1]["error"]
-
-    error = {"code": "tool_error", "message": "no"}
-    assert failed(type="tool-output-error", errorText="no") == error
-    assert failed(type="tool-output-error")["message"] == "The tool failed."
-    assert failed(type="tool-output-denied")["code"] == "approval_rejected"
-
-
-def test_of_an_output_in_the_making_the_last_one_counts() -> None:
-    parts = [*call(), gave("a", preliminary=True), gave("ab", preliminary=True)]
-    assert output(*parts, gave("abc"), FINISH) == [a_call(), result("abc")]
-    interrupted = {"code": "interrupted", "message": "The tool was interrupted."}
-    assert output(*parts) == [a_call(), result("ab", status="failed", error=interrupted)]
-
-
-# --- approvals -----------------------------------------------------------------------------------
-
-ASK = {"type": "tool-approval-request", "approvalId": "a", "toolCallId": "c", "reason": "Really?"}
-
-
-def test_a_message_that_waits_for_approval_leaves_the_run_waiting() -> None:
-    _, outcome = ended(*call(), ASK, {"type": "finish", "finishReason": "tool-calls"})
-    assert [(one.id, one.call_id, one.message) for one in outcome.requests] == [
-        ("a", "c", "Really?")
-    ]
-    _, outcome = ended({**ASK, "toolCallId": "unknown"}, FINISH)
-    assert outcome.requests[0].call_id is None
-
-
-def test_what_was_answered_or_went_on_waits_no_more() -> None:
-    answer = {"type": "tool-approval-response", "approvalId": "a", "approved": True}
-    for then in ([answer], [gave("ok")], [{"type": "tool-output-denied", "toolCallId": "c"}]):
-        _, outcome = ended(*call(), ASK, *then, FINISH)
-        assert outcome == Outcome(status="completed")
-    _, outcome = ended(*call(), ASK, {"type": "finish", "finishReason": "length"})
-    assert not outcome.requests
-    _, outcome = ended(*call(), ASK)
-    assert outcome.status == "cut"
-
-
-def test_questions_of_ours_are_asked_again() -> None:
-    data = {"task_id": "run_1", "id": "q", "kind": "input", "message": "Size?", "schema": {}}
-    ask = {"type": "data-request", "id": "q", "data": data}
-    _, outcome = ended(OURS, ask, FINISH)
-    assert [(one.id, one.kind, one.message) for one in outcome.requests] == [
-        ("q", "input", "Size?")
-    ]
-    _, outcome = ended(OURS, ask, RESET, FINISH)
-    assert not outcome.requests
-    assert raw_of(OURS, {**ask, "data": {"id": 7}}, FINISH) == ["data-request"]
-
-
-# --- taken back ----------------------------------------------------------------------------------
-
-
-def test_what_was_not_final_leaves_the_run_and_what_is_sent_again_is_written_once() -> None:
-    step = [*call(), gave("ok"), *text("0", "Half")]
-    again = [*call(), gave("ok"), *text("1", "Whole"), FINISH]
-    assert output(START_STEP, *step, RESET, *again) == [a_call(), result("ok"), message("Whole")]
-    half = [*streamed('{"a'), *text("0", "Half")[:2], *text("r", "hm", kind="reasoning")[:2]]
-    assert output(START_STEP, *half, RESET, *text("0", "Whole"), FINISH) == [message("Whole")]
-    found = output(*streamed('{"a'), RESET, *call(given={"b": 1}), FINISH)
-    assert found == [a_call('{"b":1}', call_id=found[0]["call_id"])]
-    assert output(RESET, *text("0", "a"), RESET, FINISH) == []
-    assert view(RESET, FINISH).get("attempt") is None
-
-
-def test_completed_parts_that_come_again_are_written_once() -> None:
-    image = {"type": "file", "url": "/i", "mediaType": "image/png"}
-    first = [*text("0", "One", " text"), image, *text("r", "hm", kind="reasoning")]
-    start, *rest = text("0", "One text")
-    rest[-1] = {**rest[-1], "citations": [{"source": {"id": "s1"}}]}
-    again = [start, *rest, URL, image, *text("r", "hm", kind="reasoning"), FINISH]
-    thought = {"type": "reasoning", "summary": [{"type": "text", "text": "hm"}]}
-    shown = {"type": "image", "image_url": {"url": "/i"}}
-    assert output(*first, RESET, *again) == [message("One text", shown), thought]
-    # A second picture is another one, and after the next step nothing is told again.
-    assert output(*first, RESET, *again[:-1], image, FINISH)[-1] == message(shown)
-    later = output(*first, START_STEP, RESET, *first, FINISH)
-    assert later == [message("One text", shown), thought, message("One text", shown), thought]
-
-
-def test_a_part_that_begins_as_before_and_goes_on_otherwise_is_another_part() -> None:
-    first = [*text("0", "The sky"), *text("r", "hm", kind="reasoning")]
-    other = output(*first, RESET, *text("0", "The s", "ea"), FINISH)
-    assert [item["block_list"][0]["text"] for item in other if "block_list" in item] == [
-        "The sky",
-        "The sea",
-    ]
-    shorter = output(*first, RESET, *text("0", "The"), FINISH)
-    assert shorter[-1] == message("The")
-    unfinished = output(*first, RESET, *text("0", "The")[:2])
-    assert unfinished[0] == message("The sky")
-
-
-# --- parts of our own streams --------------------------------------------------------------------
-
-SERVER: Json = {"providerExecuted": True}
-
-
-def test_a_stream_of_ours_gives_the_items_of_the_root() -> None:
-    def part(kind: str, **fields: Any) -> Json:
-        return {"type": f"data-{kind}", "id": "c/0", "data": {"task_id": "c"}, **fields}
-
-    parts = [part(kind) for kind in ("task", "task-item", "step")]
-    parts += [part(kind, transient=True) for kind in ("delta", "block", "notice", "progress")]
-    blocks = [{"type": "text", "text": "own"}, {"type": "task", "task_id": "c"}]
-    shown = view(OURS, *call(**SERVER), *parts, gave(blocks), FINISH)
-    assert [one["type"] for one in shown["output"]] == ["tool_call", "tool_result"]
-    assert shown["output"][1]["block_list"] == blocks[:1]
-    assert not shown.keys() & {"tasks", "steps", "notices", "progress"}
-    assert raw_of(OURS, *parts, FINISH) == []
-
-
-def test_a_citation_of_a_sub_agents_block_is_kept_raw() -> None:
-    start, delta, end = text("m/0", "So.[^3]")
-    source: Json = {"type": "source", "sourceType": "document", "id": "c/1/0"}
-    source["providerMetadata"] = {"tailrace": {"reference_id": 3, "task_id": "c"}}
-    end["citations"] = [{"source": source, "startIndex": 3, "endIndex": 7}]
-    assert notes(OURS, start, delta, end)[0][0]["type"] == "raw"
-
-
-def test_a_citation_whose_marker_stands_in_the_text_is_written_once() -> None:
-    fact = {"type": "text", "text": "fact", "id": 1}
-    start, delta, end = text("m/0", "So.[^1]")
-    source: Json = {"type": "source", "sourceType": "document", "id": "c/1/0"}
-    source["providerMetadata"] = {"tailrace": {"reference_id": 1}}
-    end["citations"] = [
-        {"source": source, "startIndex": 3, "endIndex": 7},
-        {"source": source, "startIndex": 0, "endIndex": 2},
-    ]
-    found = notes(OURS, *call(**SERVER), gave([fact]), start, delta, end)[0]
-    assert [one["type"] for one in found] == ["reference_to_block"] * 2
-    assert [one["start_index"] for one in found] == [3, 0]
-
-
-def test_the_structured_output_of_ours_is_read() -> None:
-    part = {"type": "data-output", "id": "o", "data": {"value": None, "name": "n"}}
-    assert view(OURS, part, FINISH)["structured_output"] == {"value": None, "name": "n"}
-    assert raw_of(OURS, {**part, "data": {}}, FINISH) == ["data-output"]
-
-
 # --- whole streams -------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def backends() -> dict[str, list[str]]:
     """What backends on the AI SDK itself answer."""
-    told = json.loads(run_node(["vercel_backend.mjs"], timeout=120))
-    return {name: [line[6:] for line in body.split("\n") if line] for name, body in told.items()}
+    bodies = json.loads(run_node(["vercel_backend.mjs"], timeout=120))
+    return {name: [line[6:] for line in body.split("\n") if line] for name, body in bodies.items()}
 
 
 def test_the_answers_of_ai_sdk_backends(backends: dict[str, list[str]]) -> None:
@@ -762,8 +330,8 @@ TRACES = sorted((Path(__file__).parents[2] / "conformance" / "traces").glob("*/v
 def chunks_of(path: Path) -> list[str]:
     if path.suffix == ".jsonl":
         return lines(path)
-    told = path.read_text(encoding="utf-8").split("\n")
-    return [line[6:] for line in told if line.startswith("data: {")]
+    frames = path.read_text(encoding="utf-8").split("\n")
+    return [line[6:] for line in frames if line.startswith("data: {")]
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_items_without_a_type_are_known_by_their_id_or_kept() -> None:
         assert told[-2]["item"] == item
 
 
-def test_an_error_that_only_its_event_line_names_is_one() -> None:
+def test_an_error_that_only_its_event_line_names_is_an_error() -> None:
     body = stream(CREATED) + b'event: error\ndata: {"code":"x","message":"y"}\n\n'
     told = events_of(repaired(body))
     assert told[1:] == [{"code": "x", "message": "y", "type": "error", "sequence_number": 1}]

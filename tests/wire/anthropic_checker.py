@@ -32,6 +32,8 @@ _EMPTY: dict[str, Json] = {
     "thinking": {"thinking": "", "signature": ""},
     "tool_use": {"input": {}},
 }
+_HANDOFF = {"BetaRawContentBlockStartEvent": {"model"}, "Delta": {"model"}}
+"""Fields of our own: the agent that took over."""
 _WHOLE = ("mcp_tool_use", "mcp_tool_result")
 
 
@@ -41,7 +43,8 @@ def _extras(model: Any) -> None:
             _extras(one)
     if isinstance(model, BaseModel):
         name = type(model).__name__
-        assert not model.model_extra, f"{name} has no {set(model.model_extra)}"
+        extra = set(model.model_extra or ()) - _HANDOFF.get(name, set())
+        assert not extra, f"{name} has no {extra}"
         for field in type(model).model_fields:
             _extras(getattr(model, field))
 

@@ -84,6 +84,11 @@ class Reader:
         self.final: Json | None = None
         self.error: Json | None = None
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream has its end."""
+        return (self.final or self.error) is not None
+
     def read(self, frames: list[bytes]) -> Reader:
         """Take frames, or fail with what is wrong."""
         for event in events_of(frames):

@@ -1,4 +1,4 @@
-"""The Responses format: every run is a legal stream, and every place in it can be gone on from."""
+"""The Responses format. What each item becomes is in `cases/openai-responses`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,16 @@ from tailrace.core import events as ev
 from tailrace.core.errors import CallerError, InvalidCursor
 from tailrace.core.fold import State
 from tailrace.core.items import (
-    Data,
     ErrorInfo,
-    File,
-    FileCitation,
     Image,
     ImageUrl,
     InputRequest,
     Message,
-    RawAnnotation,
-    RawItem,
     Reasoning,
     ReferenceToBlock,
-    Refusal,
     Text,
     ToolCall,
     ToolResult,
-    UrlCitation,
     Usage,
 )
 from tailrace.core.snapshot import fork
@@ -44,6 +37,7 @@ from tailrace.wire.openai_responses import (
     calls_of,
     compaction_object,
     compaction_run,
+    end_of,
     input_items,
     is_answered_inside,
     is_compaction,
@@ -78,7 +72,7 @@ def flat(frames: list[list[bytes]]) -> list[bytes]:
     return [frame for each in frames for frame in each]
 
 
-def told(script: Script) -> list[dict[str, Any]]:
+def events_shown(script: Script) -> list[dict[str, Any]]:
     """The events of a run's stream, once the checker has read them and the kit has tried it."""
     frames = flat(check_wire(FORMAT, script.events))
     Reader().read(frames)
@@ -86,7 +80,7 @@ def told(script: Script) -> list[dict[str, Any]]:
 
 
 def types(script: Script, about: str = "") -> list[str]:
-    return [event["type"] for event in told(script) if about in event["type"]]
+    return [event["type"] for event in events_shown(script) if about in event["type"]]
 
 
 def folded(events: Sequence[ev.AnyEvent]) -> State:
@@ -170,7 +164,7 @@ def test_nothing_private_is_in_any_frame(run: Run) -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_kit_and_the_strict_reader_take_the_written_runs(script: Script) -> None:
-    assert told(script)[-1]["type"] in (
+    assert events_shown(script)[-1]["type"] in (
         "response.completed",
         "response.incomplete",
         "response.failed",
@@ -329,81 +323,17 @@ def test_a_join_sends_open_items_as_far_as_they_are() -> None:
 # --- reasoning -----------------------------------------------------------------------------------
 
 
-def test_raw_thinking_alone_is_sent_as_the_summary_exactly_once() -> None:
-    script = Script().begin().reasoning(0, "Hmm, Paris.", raw=True)
-    assert "response.reasoning_text.delta" not in types(script)
-    assert output(script)[0]["summary"] == [{"type": "summary_text", "text": "Hmm, Paris."}]
-    assert "content" not in output(script)[0]
-
-
 def test_a_summary_alone_has_no_content() -> None:
     assert "content" not in output(Script().begin().reasoning(0, "In short."))[0]
-
-
-def reasoning_with(*parts: tuple[bool, str]) -> Script:
-    """A reasoning whose parts are raw or not, in this order."""
-    script = Script().begin().item(Reasoning(id="rs_7_0"), 0)
-    counts = {True: 0, False: 0}
-    for raw, text in parts:
-        script.thought(0, counts[raw], text, raw=raw)
-        counts[raw] += 1
-    return script.done(Reasoning(id="rs_7_0"), 0)
-
-
-def test_raw_thinking_behind_a_summary_is_content() -> None:
-    script = reasoning_with((False, "In short."), (True, "At length."), (False, "So."))
-    item = output(script)[0]
-    assert [part["text"] for part in item["summary"]] == ["In short.", "So."]
-    assert item["content"] == [{"type": "reasoning_text", "text": "At length."}]
-    assert types(script, "reasoning_text.d").count("response.reasoning_text.done") == 1
-
-
-def test_a_summary_behind_raw_thinking_follows_it() -> None:
-    script = reasoning_with((True, "At length."), (False, "In short."), (True, "More."))
-    item = output(script)[0]
-    assert [part["text"] for part in item["summary"]] == ["At length.", "In short.", "More."]
-    assert "content" not in item
-    told(script)
 
 
 # --- calls ---------------------------------------------------------------------------------------
 
 
 def call_of(script: Script) -> dict[str, Any]:
-    told(script)
+    events_shown(script)
     (item,) = [item for item in output(script) if item["type"] == "mcp_call"]
     return item
-
-
-def test_a_servers_call_lasts_until_its_result() -> None:
-    script = Script().begin().call(0, "get_weather", '{"city":"Paris"}')
-    assert call_of(script)["status"] == "in_progress"
-    script.result(1, 0, Text(text="15 °C"), Data(data={"rows": [1]}), Refusal(refusal="no"))
-    assert types(script)[-2:] == ["response.mcp_call.completed", "response.output_item.done"]
-    assert call_of(script)["output"] == '15 °C\n{"rows":[1]}\nno'
-    assert call_of(script)["error"] is None
-
-
-def test_a_failed_result_is_an_error_of_the_call() -> None:
-    error = ErrorInfo(code="tool_timeout", message="No answer within 30 s.")
-    script = Script().begin().call(0, "get_weather", "{}")
-    script.result(1, 0, status="failed", error=error)
-    call = call_of(script)
-    assert (call["status"], call["output"]) == ("failed", "")
-    assert call["error"]["message"] == "No answer within 30 s."
-    assert "response.mcp_call.failed" in types(script)
-    bare = Script().begin().call(0, "get_weather", "{}").result(1, 0, status="failed")
-    assert call_of(bare)["error"]["code"] == "tool_failed"
-
-
-def test_a_call_without_a_result_is_closed_before_the_end() -> None:
-    script = scripts.cancelled()
-    assert types(script)[-3:] == [
-        "response.mcp_call.failed",
-        "response.output_item.done",
-        "response.incomplete",
-    ]
-    assert call_of(script)["status"] == "incomplete"
 
 
 @pytest.mark.parametrize(
@@ -425,69 +355,6 @@ def test_the_arguments_of_an_mcp_call_are_json_in_the_end(
     assert call_of(script)["arguments"] == shown
 
 
-def test_a_call_is_labelled_by_its_server_or_its_kind() -> None:
-    labels = []
-    for fields in ({}, {"kind": "web_search"}, {"kind": "mcp", "server_label": "maps"}):
-        script = Script().begin().call(0, "search", "{}", **fields)
-        labels.append(call_of(script)["server_label"])
-    assert labels == ["tailrace", "web_search", "maps"]
-
-
-def test_a_clients_call_is_its_own_to_execute() -> None:
-    script = scripts.client_call()
-    item = output(script)[1]
-    assert (item["type"], item["call_id"]) == ("function_call", "call_1")
-    assert item["arguments"] == '{"n":3}'
-    # Its result, should it be logged, has no place in the same response.
-    before = types(script)
-    assert types(script.result(2, 1, Text(text="blue"))) == before
-
-
-def test_arguments_that_come_whole_are_sent_as_one_delta() -> None:
-    item = ToolCall(id="fc_7_0", call_id="call_0", name="search")
-    script = Script().begin().item(item, 0)
-    where: Any = {"item_id": "fc_7_0", "output_index": 0}
-    script.add(ev.ArgumentsDone, **where, arguments='{"q":1}').done(item, 0)
-    deltas = [event["delta"] for event in told(script) if "delta" in event]
-    assert deltas == ['{"q":1}']
-
-
-def test_a_clients_custom_tool_gets_free_text() -> None:
-    script = Script().begin().call(0, "sql", "select 1", kind="custom", executor="client")
-    item = output(script)[0]
-    assert (item["type"], item["input"]) == ("custom_tool_call", "select 1")
-    assert "response.custom_tool_call_input.done" in types(script)
-    empty = Script().begin().call(0, "sql", "", kind="custom", executor="client")
-    assert output(empty)[0]["input"] == ""
-    assert "response.custom_tool_call_input.delta" not in types(empty)
-
-
-def test_what_a_clients_call_says_is_not_mended() -> None:
-    script = Script().begin().call(0, "pick_color", "no JSON", executor="client")
-    assert output(script)[0]["arguments"] == "no JSON"
-    told(script)
-
-
-@pytest.mark.parametrize(
-    ("ending", "fields", "status"),
-    [
-        (ev.TaskCompleted, {}, "failed"),
-        (ev.TaskIncomplete, {"reason": "max_output_tokens"}, "failed"),
-        (ev.TaskCancelled, {}, "cancelled"),
-    ],
-)
-def test_a_clients_call_that_was_cut_fails_the_response(
-    ending: Any, fields: dict[str, Any], status: str
-) -> None:
-    script = scripts.client_call("incomplete")
-    assert "response.function_call_arguments.done" not in types(script)
-    final = told(script.add(ending, **fields))[-1]
-    assert final["type"] == "response.failed"
-    assert final["response"]["status"] == status
-    assert final["response"]["error"]["type"] == "incomplete_function_call"
-    assert [item["type"] for item in final["response"]["output"]] == ["message"]
-
-
 def test_a_superseded_call_does_not_fail_the_response_of_a_later_look() -> None:
     script = scripts.client_call("incomplete")
     script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["fc_7_1"])
@@ -502,52 +369,7 @@ def test_a_sub_agent_shows_in_its_call_alone() -> None:
     assert frames.count(b"It is sunny, says the expert.") == 2  # its call, and the response
 
 
-def test_the_last_message_of_each_sub_agent_is_its_output_beside_the_blocks() -> None:
-    script = Script().begin().call(0, "ask", "{}")
-    result = ToolResult(id="fco_7_1", call_id="call_0")
-    script.item(result, 1).block("fco_7_1", 1, 0, Text(text="asking two"))
-    for child in ("call_0", "second"):
-        script.add(ev.TaskCreated, child, parent_task_id=RUN, call_id="call_0").begin(child)
-        script.message(0, Text(text="wait"), task_id=child)
-        script.message(1, Text(text=f"{child} is done"), task_id=child)
-        script.add(ev.TaskCompleted, child)
-    script.block("fco_7_1", 1, 1, Text(text="both answered"))
-    script.call(2, "other", "{}").result(3, 2, Text(text="another result"))
-    script.done(result, 1)
-    outputs = [item["output"] for item in output(script)]
-    assert outputs == [
-        "asking two\ncall_0 is done\nsecond is done\nboth answered",
-        "another result",
-    ]
-    told(script)
-
-
 # --- messages ------------------------------------------------------------------------------------
-
-
-def test_a_block_that_comes_whole_is_sent_as_a_delta_and_its_annotations() -> None:
-    script = Script().begin()
-    item = Message(id="msg_7_0", role="assistant", phase="final_answer")
-    note = UrlCitation(url="https://a.example", start_index=0, end_index=3)
-    script.item(item, 0)
-    script.block("msg_7_0", 0, 0, Text(text="See a.", annotations=[note]))
-    script.block("msg_7_0", 0, 1, Data(data=1))
-    script.block("msg_7_0", 0, 2, Refusal(refusal="I can't."))
-    script.block("msg_7_0", 0, 3, File(url="https://f.example/a.pdf", path="a.pdf"))
-    script.block("msg_7_0", 0, 4, Text(text=""))
-    script.done(item, 0)
-    events = told(script)
-    deltas = [event["delta"] for event in events if event["type"].endswith(".delta")]
-    assert deltas == ["See a.", "I can't.", "[a.pdf](https://f.example/a.pdf)"]
-    message = output(script)[0]
-    assert message["phase"] == "final_answer"
-    assert [part["type"] for part in message["content"]] == [
-        "output_text",
-        "refusal",
-        "output_text",
-        "output_text",
-    ]
-    assert message["content"][0]["annotations"][0]["title"] == ""
 
 
 def test_a_phase_that_the_sdks_do_not_know_is_left_out() -> None:
@@ -556,34 +378,11 @@ def test_a_phase_that_the_sdks_do_not_know_is_left_out() -> None:
     assert "phase" not in output(script.done(item, 0))[0]
 
 
-def test_a_refusal_streams() -> None:
-    script = Script().begin().item(Message(id="msg_7_0", role="assistant"), 0)
-    where: Any = {"item_id": "msg_7_0", "output_index": 0, "block_index": 0}
-    script.add(ev.RefusalAdded, **where, item=Refusal(refusal=""))
-    script.add(ev.RefusalDelta, **where, delta="I can't.")
-    script.add(ev.RefusalDone, **where, item=Refusal(refusal="I can't."))
-    assert types(script, "refusal") == ["response.refusal.delta", "response.refusal.done"]
-
-
-def test_text_of_a_result_is_sent_when_the_result_is_whole() -> None:
-    script = (
-        Script().begin().call(0, "search", "{}").item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
-    )
-    before = types(script)
-    where: Any = {"item_id": "fco_7_1", "output_index": 1, "block_index": 0}
-    script.add(ev.TextAdded, **where, item=Text(text=""))
-    script.add(ev.TextDelta, **where, delta="found")
-    note = UrlCitation(url="https://a.example", start_index=0, end_index=3)
-    script.add(ev.AnnotationAdded, **where, annotation_index=0, annotation=note)
-    script.add(ev.TextDone, **where, item=Text(text="found", annotations=[note]))
-    assert types(script) == before
-
-
 # --- citations -----------------------------------------------------------------------------------
 
 
 def cited(script: Script) -> list[dict[str, Any]]:
-    events = told(script)
+    events = events_shown(script)
     notes = [event["annotation"] for event in events if "annotation" in event]
     content = [part for item in output(script) for part in item.get("content", ())]
     assert [note for part in content for note in part["annotations"]] == notes
@@ -604,91 +403,12 @@ def test_citations_have_urls_titles_and_places_in_code_points() -> None:
     ]
 
 
-def test_citations_of_a_providers_own_keep_their_kind_and_raw_ones_are_left_out() -> None:
-    annotations: list[Any] = [
-        UrlCitation(url="https://a.example", title="A", start_index=0, end_index=1),
-        RawAnnotation(raw={"type": "hologram"}),
-        FileCitation(file_id="f1", filename="a.txt", index=3),
-        FileCitation(file_id="f2"),
-        FileCitation(file_id="f3", container_id="c", start_index=0, end_index=2),
-        FileCitation(file_id="f4", container_id="c"),
-    ]
-    script = Script().begin().message(0, Text(text="cited text", annotations=annotations))
-    notes = cited(script)
-    assert [note["type"] for note in notes] == [
-        "url_citation",
-        "file_citation",
-        "file_citation",
-        "container_file_citation",
-        "container_file_citation",
-    ]
-    assert [note.get("index") for note in notes] == [None, 3, 0, None, None]
-
-
-def test_a_reference_that_stands_in_no_block_is_named_all_the_same() -> None:
-    note = ReferenceToBlock(reference_id=2, start_index=0, end_index=4)
-    script = Script(reference_start=5, previous_run_id="run_6").begin()
-    script.message(0, Text(text="[^2]", annotations=[note]))
-    assert cited(script)[0]["url"] == "tailrace:run_7/run_7/2"
-    assert cited(script)[0]["title"] == "[2]"
-    assert response_object(script.state)["previous_response_id"] == "resp_run_6"
-
-
-def test_a_named_data_block_is_cited_by_its_name() -> None:
-    note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
-    script = Script().begin().call(0, "query", "{}")
-    script.result(1, 0, Data(data=[1], name="table", id=1))
-    script.message(2, Text(text="[^1]", annotations=[note]))
-    assert cited(script)[0]["title"] == "table"
-
-
-def test_of_two_blocks_with_one_number_the_first_to_arrive_is_cited() -> None:
-    note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
-    script = Script().begin().call(0, "one", "{}").call(1, "two", "{}")
-    script.item(ToolResult(id="fco_7_2", call_id="call_0"), 2)
-    script.item(ToolResult(id="fco_7_3", call_id="call_1"), 3)
-    script.block("fco_7_3", 3, 0, File(url="https://first.example", id=1))
-    script.block("fco_7_2", 2, 0, File(url="https://second.example", id=1))
-    script.message(4, Text(text="[^1]", annotations=[note]))
-    assert cited(script)[0]["url"] == "https://first.example"
-
-
-def test_a_block_of_the_task_itself_comes_before_an_import() -> None:
-    note = ReferenceToBlock(reference_id=4, start_index=0, end_index=4)
-    script = Script().begin().call(0, "ask", "{}")
-    result = ToolResult(id="fco_7_1", call_id="call_0")
-    child: Any = {"parent_task_id": RUN, "call_id": "call_0", "reference_start": 2}
-    script.item(result, 1).add(ev.TaskCreated, "call_0", **child).begin("call_0")
-    script.add(ev.TaskCompleted, "call_0")
-    source: Any = {"source_task_id": "call_0", "source_reference_id": 1}
-    script.add(ev.ReferenceImported, reference_id=4, **source).done(result, 1)
-    script.message(2, Text(text="[^4]", annotations=[note]))
-    script.call(3, "read", "{}").result(4, 3, File(url="https://own.example", id=4))
-    script.message(5, Text(text="[^4]", annotations=[note]))
-    urls = [note["url"] for note in cited(script)]
-    assert urls == ["tailrace:run_7/call_0/1", "https://own.example"]
-
-
-def test_a_block_that_comes_after_the_text_does_not_change_a_citation_already_sent() -> None:
-    note = ReferenceToBlock(reference_id=1, start_index=0, end_index=4)
-    script = Script(reference_start=2).begin().call(0, "query", "{}")
-    script.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
-    script.item(Message(id="msg_7_2", role="assistant"), 2)
-    where: Any = {"item_id": "msg_7_2", "output_index": 2, "block_index": 0}
-    script.add(ev.TextAdded, **where, item=Text(text=""))
-    script.add(ev.TextDelta, **where, delta="[^1]")
-    script.add(ev.AnnotationAdded, **where, annotation_index=0, annotation=note)
-    script.block("fco_7_1", 1, 0, File(url="https://late.example", id=1))
-    script.add(ev.TextDone, **where, item=Text(text="[^1]", annotations=[note]))
-    assert cited(script)[0]["url"] == "tailrace:run_7/run_7/1"
-
-
 # --- images --------------------------------------------------------------------------------------
 
 
 def image_of(image: Image) -> dict[str, Any]:
     script = Script().begin().call(0, "draw", "{}").result(1, 0, image)
-    told(script)
+    events_shown(script)
     (item,) = [item for item in output(script) if item["type"] == "image_generation_call"]
     return item
 
@@ -721,52 +441,7 @@ def test_an_image_elsewhere_is_a_link_in_the_calls_output(url: str) -> None:
     assert call_of(script)["output"] == f"![image]({url})"
 
 
-def test_partial_images_that_are_inline_are_sent() -> None:
-    script = Script().begin().call(0, "draw", "{}")
-    script.item(ToolResult(id="fco_7_1", call_id="call_0"), 1)
-    where: Any = {"item_id": "fco_7_1", "output_index": 1, "block_index": 0}
-    empty = Image(image_url=ImageUrl(url=""))
-    script.add(ev.ImageAdded, **where, item=empty)
-    script.add(ev.ImageDelta, **where, partial_image_index=0, item=picture())
-    remote = Image(image_url=ImageUrl(url="https://i.example/a.png"))
-    script.add(ev.ImageDelta, **where, partial_image_index=1, item=remote)
-    assert types(script, "partial_image") == ["response.image_generation_call.partial_image"]
-    assert output(script)[1]["status"] == "in_progress"
-    script.add(ev.ImageDone, **where, item=empty)
-    assert output(script)[1]["error"]["message"] == "There is no image."
-    told(script)
-
-
-def test_an_image_in_a_message_is_an_item_beside_it() -> None:
-    script = Script().begin().message(0, Text(text="Look:"), picture(), Text(text="Nice?"))
-    message, image = output(script)
-    assert [part["text"] for part in message["content"]] == ["Look:", "Nice?"]
-    assert image["id"] == "ig_msg_7_0_1"
-    told(script)
-
-
 # --- the response --------------------------------------------------------------------------------
-
-
-def test_a_stream_that_sent_a_superseded_item_fails_at_once() -> None:
-    script = scripts.superseded()
-    events = told(script)
-    assert events[-1]["type"] == "response.failed"
-    assert events[-1]["response"]["error"]["type"] == "interrupted"
-    assert events[-1]["response"]["output"] == []
-    final = response_object(script.state)
-    assert (final["status"], final["error"]) == ("completed", None)
-    assert [item["id"] for item in final["output"]] == ["msg_7_1"]
-
-
-def test_an_attempt_that_takes_back_nothing_sent_goes_on() -> None:
-    script = Script().begin().item(RawItem(id="raw_7_0", raw={}), 0)
-    script.done(RawItem(id="raw_7_0", raw={}, status="incomplete"), 0)
-    script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=["raw_7_0"])
-    script.add(ev.TaskAttempt, attempt=3, reason="worker_lost")
-    script.message(1, Text(text="A whole answer.")).add(ev.TaskCompleted)
-    assert types(script)[-1] == "response.completed"
-    assert output(script)[0]["id"] == "msg_7_1"
 
 
 def test_a_superseded_result_leaves_its_call_without_one() -> None:
@@ -775,28 +450,6 @@ def test_a_superseded_result_leaves_its_call_without_one() -> None:
     assert types(script)[-1] == "response.failed"
     assert output(script)[0]["status"] == "in_progress"
     assert output(script.add(ev.TaskCompleted))[0]["status"] == "incomplete"
-
-
-@pytest.mark.parametrize(
-    ("ending", "fields", "type_", "status"),
-    [
-        (ev.TaskCompleted, {}, "completed", "completed"),
-        (ev.TaskIncomplete, {"reason": "max_turns"}, "incomplete", "incomplete"),
-        (ev.TaskCancelled, {}, "incomplete", "cancelled"),
-        (ev.TaskFailed, {"error": ErrorInfo(code="c", message="m")}, "failed", "failed"),
-    ],
-)
-def test_every_ending_has_its_frame(
-    ending: Any, fields: dict[str, Any], type_: str, status: str
-) -> None:
-    script = Script().begin().message(0, Text(text="Hi")).add(ending, **fields)
-    final = told(script)[-1]
-    assert final["type"] == f"response.{type_}"
-    assert final["response"] == response_object(script.state)
-    assert final["response"]["status"] == status
-    # OpenAI has no name for these reasons, and its clients know only its own.
-    details = {"reason": "max_output_tokens"} if type_ == "incomplete" else None
-    assert final["response"]["incomplete_details"] == details
 
 
 @pytest.mark.parametrize(
@@ -823,13 +476,6 @@ def test_usage_is_that_of_the_whole_run_and_there_even_if_nothing_was_used() -> 
     }
     assert response_object(scripts.failed().state)["usage"]["total_tokens"] == 0
     assert response_object(Script().begin().state)["usage"] is None
-
-
-def test_a_run_that_waits_for_a_value_is_in_progress() -> None:
-    request = InputRequest(id="req_1", kind="input")
-    script = Script().begin().add(ev.TaskInputRequired, requests=[request])
-    assert response_object(script.state)["status"] == "in_progress"
-    assert types(script) == ["response.created", "response.in_progress"]
 
 
 # --- approvals -----------------------------------------------------------------------------------
@@ -978,6 +624,29 @@ def test_what_is_made_or_lost_during_a_pause_is_the_next_responses_business() ->
     first, second = responses(script)
     assert kinds(first) == ["message", "mcp_approval_request"]
     assert kinds(second) == ["mcp_call", "image_generation_call", "mcp_call", "message"]
+
+
+def test_what_is_superseded_after_a_response_stays_in_that_response() -> None:
+    script = Script().begin().message(0, Text(text="Wrong.")).message(1, Text(text="Hello."))
+    script.add(ev.TaskAttempt, attempt=2, reason="cut", superseded=["msg_7_0"])
+    asks(script.call(2, "pay", "{}"), 2)
+    shown = response_object(script.state, 0)
+    answered(script, 2, approved=True).result(3, 2, Text(text="paid"))
+    script.add(ev.TaskAttempt, attempt=3, reason="worker_lost", superseded=["msg_7_1"])
+    script.message(4, Text(text="Good day.")).add(ev.TaskCompleted)
+    assert kinds(shown) == ["message", "mcp_approval_request"]
+    assert response_object(script.state, 0) == shown
+    assert kinds(response_object(script.state, 1)) == ["mcp_call", "message"]
+    # A replay shows the same.
+    assert Reader().read(flat([FORMAT.after(0).open(script.state)[1]])).final == shown
+
+
+def test_a_response_knows_where_it_ended_once_its_run_has_gone_on() -> None:
+    script = asks(Script(previous_run_id="run_6").begin().call(0, "pay", "{}"), 0)
+    asked = script.state.sequence_number
+    assert end_of(script.state, 0) is None
+    answered(script, 0, approved=True)
+    assert (end_of(script.state, 0), end_of(script.state, 1)) == (asked, None)
 
 
 def test_a_request_during_a_pause_is_shown_by_the_next_response() -> None:
@@ -1234,8 +903,9 @@ def test_calls_and_outputs_of_an_input_are_found_by_id() -> None:
 
 
 def test_a_response_that_continues_a_window_names_the_response() -> None:
-    script = Script(options={"previous_response_id": "resp_x"})
-    assert response_object(script.state)["previous_response_id"] == "resp_x"
+    for previous in (None, "run_6"):
+        script = Script(options={"previous_response_id": "resp_x"}, previous_run_id=previous)
+        assert response_object(script.state)["previous_response_id"] == "resp_x"
 
 
 @pytest.mark.parametrize(

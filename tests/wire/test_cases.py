@@ -1,0 +1,97 @@
+"""Runs and their frames in a wire format: see `tests/cases.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tailrace.core.codec import decode_event
+from tailrace.core.fold import State
+from tailrace.testing.wire_kit import check_wire
+from tailrace.wire import openai_chat, openai_responses
+from tailrace.wire.anthropic_messages import encoder as anthropic_messages
+from tailrace.wire.base import Format
+from tailrace.wire.vercel_ui import encoder as vercel_ui
+from tests.cases import cases, check
+from tests.wire.anthropic_checker import MessageReader
+from tests.wire.chat_checker import ChatReader
+from tests.wire.frames import chunks_of, events_of
+from tests.wire.openai_checker import Reader as ResponseReader
+from tests.wire.openai_checker import check_response
+from tests.wire.vercel_checker import UiReader
+
+ROOT = Path(__file__).parent / "cases"
+CASES = cases(ROOT, given="events.jsonl")
+
+
+class Wire(NamedTuple):
+    """A format, its strict reader, and the values of its frames."""
+
+    format: Format
+    reader: Callable[[], Any]
+    values: Callable[[list[bytes]], list[Any]]
+
+
+def brief(response: dict[str, Any]) -> dict[str, Any]:
+    """A response without the fields that echo its request."""
+    names = [
+        "id",
+        "previous_response_id",
+        "status",
+        "output",
+        "usage",
+        "error",
+        "incomplete_details",
+    ]
+    return {name: response[name] for name in names if response[name]}
+
+
+def response_events(frames: list[bytes]) -> list[Any]:
+    return [
+        {**event, "response": brief(event["response"])} if "response" in event else event
+        for event in events_of(frames)
+    ]
+
+
+WIRES = {
+    "anthropic-messages": Wire(anthropic_messages.FORMAT, MessageReader, events_of),
+    "openai-chat": Wire(openai_chat.FORMAT, ChatReader, chunks_of),
+    "openai-responses": Wire(openai_responses.FORMAT, ResponseReader, response_events),
+    "vercel-ui": Wire(vercel_ui.FORMAT, UiReader, chunks_of),
+}
+
+
+def test_every_format_has_cases() -> None:
+    assert {case.parent.name for case in CASES} == set(WIRES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_run_becomes_the_expected_frames(case: Path) -> None:
+    wire, reader, values = WIRES[case.parent.name]
+    lines = (case / "events.jsonl").read_text(encoding="utf-8").split("\n")
+    events = [decode_event(line.encode()) for line in lines if line]
+    state = State()
+    for event in events:
+        state.apply(event)
+    live = check_wire(wire, events)
+    joined = wire.open(state)[1]
+    closed = wire.at(state).close("The server stops.")
+    for frames in ([frame for each in live for frame in each], joined):
+        assert reader().read(frames + closed).is_done
+    found: dict[str, Any] = {
+        f"{number} {json.loads(line)['type']}": values(frames)
+        for number, (line, frames) in enumerate(zip(lines, live, strict=False), 1)
+        if frames
+    }
+    found["joined"] = values(joined)
+    if closed:
+        found["closed"] = values(closed)
+    if wire is openai_responses.FORMAT:
+        response = openai_responses.response_object(state)
+        check_response(response)
+        found["object"] = brief(response)
+    check(case, found, depth=2)
