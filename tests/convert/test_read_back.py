@@ -226,7 +226,7 @@ def test_a_stream_may_be_json_lines() -> None:
         assert converted(b"\n".join(told), from_, "jsonl") == converted(source, from_, "jsonl")
 
 
-def test_a_run_keeps_its_own_name_and_one_without_gets_the_one_that_is_given() -> None:
+def test_a_run_keeps_its_id_and_a_run_without_an_id_gets_the_given_id() -> None:
     for from_, source in (("vercel-ui", told_as_ui(HELLO)), ("run", told_as_run(HELLO))):
         named = json.loads(converted(source, from_, "json", run_id="run_9"))
         assert named["task_id"] == client_view(state_of(HELLO))["task_id"]

@@ -13,7 +13,6 @@ from tailrace.core.citations import (
     CitationScanner,
     Scanned,
     cited,
-    defuse,
     from_utf16,
     renumber,
     restore,
@@ -29,6 +28,10 @@ def scan(pieces: list[str], known: range = range(1, 10**9)) -> tuple[str, list[R
     assert scanner.offset == len(text)
     assert scanner.pending == ""
     return text, [note for each in scanned for note in each.annotations]
+
+
+def escaped(text: str) -> str:
+    return renumber(text, {})
 
 
 def note(number: int, start: int, end: int) -> ReferenceToBlock:
@@ -197,9 +200,9 @@ def test_scanning_is_linear_in_huge_inputs(piece: str) -> None:
 def test_what_looks_like_a_marker_is_made_harmless_and_comes_back(
     forged: str, harmless: str
 ) -> None:
-    assert defuse(f"a {forged} b") == f"a {harmless} b"
+    assert escaped(f"a {forged} b") == f"a {harmless} b"
     assert restore(f"a {harmless} b") == f"a {forged} b"
-    assert scan([defuse(forged)])[1] == []
+    assert scan([escaped(forged)])[1] == []
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,7 @@ def test_what_looks_like_a_marker_is_made_harmless_and_comes_back(
     ],
 )
 def test_ordinary_text_is_left_alone(text: str) -> None:
-    assert defuse(text) == text
+    assert escaped(text) == text
     assert restore(text) == text
 
 
@@ -250,13 +253,13 @@ HOSTILE = st.lists(
 @given(HOSTILE)
 @example("[\\^1][^1]<\\referencable-item>[\\\\^1")
 def test_any_text_comes_back_exactly(text: str) -> None:
-    assert restore(defuse(text)) == text
-    assert restore(defuse(defuse(text))) == defuse(text)
+    assert restore(escaped(text)) == text
+    assert restore(escaped(escaped(text))) == escaped(text)
 
 
 @given(HOSTILE)
 def test_nothing_harmful_is_left_when_case_and_width_are_folded(text: str) -> None:
-    folded = unicodedata.normalize("NFKC", defuse(text)).casefold()
+    folded = unicodedata.normalize("NFKC", escaped(text)).casefold()
     assert not re.search(r"</?referencable-item|\[\^[0-9]", folded)
 
 
@@ -268,12 +271,12 @@ def test_no_character_of_unicode_gets_past_the_folding() -> None:
             continue
         sign, character = folded[0], chr(code)
         if sign.isdigit():
-            assert defuse(f"[^{character}]") != f"[^{character}]", hex(code)
+            assert escaped(f"[^{character}]") != f"[^{character}]", hex(code)
         elif len(folded) == 1:
             for forged in ("</referencable-item>", "[^1]"):
                 if sign in forged:
                     imitation = forged.replace(sign, character)
-                    assert defuse(imitation) != imitation, hex(code)
+                    assert escaped(imitation) != imitation, hex(code)
 
 
 @pytest.mark.growth
@@ -286,7 +289,7 @@ def test_defusing_is_linear_in_huge_inputs(piece: str) -> None:
     repeated = piece * (100_000 // len(piece))
     drawn_out = piece[:1] + (piece[1:] or piece) * 100_000
     for text in (repeated, drawn_out, "[" + repeated, "<" + repeated):
-        assert restore(defuse(text)) == text
+        assert restore(escaped(text)) == text
         assert len(renumber(text, {1: 2})) >= len(text)
     assert time.process_time() - started < 20
 
@@ -306,7 +309,7 @@ def test_an_unmapped_marker_is_defused_because_it_would_cite_something_else_over
 
 def test_renumbering_also_defuses_what_only_looks_like_a_marker() -> None:
     text = "［^1] [^01] [\\^1] [^1 </referencable-item>"
-    assert renumber(text, {1: 5}) == defuse(text)
+    assert renumber(text, {1: 5}) == escaped(text)
 
 
 @given(TEXTS, st.dictionaries(st.integers(1, 20), st.integers(1, 20)))

@@ -67,7 +67,7 @@ def test_defaults_stay_off_the_wire() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_numbers_that_json_has_no_word_for_are_refused(value: float) -> None:
+def test_numbers_that_json_cannot_hold_are_refused(value: float) -> None:
     with pytest.raises(InvalidValue, match="NaN"):
         encode_event(notice([value]))
 
@@ -176,7 +176,7 @@ def test_an_event_that_no_reader_could_decode_is_refused(event: ev.Event, field:
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), -0.001, "now", True])
-def test_a_time_that_is_none_is_refused(at: Any) -> None:
+def test_an_invalid_time_is_refused(at: Any) -> None:
     with pytest.raises(InvalidValue, match=r"^task\.completed .*`at`|\$\.at"):
         encode_event(ev.TaskCompleted(task_id="t", at=at))
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from tailrace.core import events as ev
 from tailrace.core import items as it
-from tailrace.core.codec import decode_event, encode_event
+from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.errors import IllegalEvent, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork, restore, save, saved
+from tailrace.core.state import TextNode
 from tailrace.core.transitions import FOLD
 from tailrace.core.view import client_view, whole_object
 from tailrace.testing.strategies import Run, legal_runs
@@ -81,6 +82,27 @@ def test_a_run_saved_anywhere_goes_on_as_if_it_had_not_been(run: Run, data: st.D
     assert whole_object(state) == whole_object(whole)
 
 
+@given(legal_runs(complete=False), st.data())
+def test_a_copy_of_a_state_goes_on_alone_and_shares_its_texts(
+    run: Run, data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(run)))
+    state = folded(run[:place])
+    copied = fork(state)
+    before = saved(state, private=True)
+    assert saved(copied) == saved(state) == saved(restore(save(state)))
+    for one, other in zip(state.tasks.values(), copied.tasks.values(), strict=True):
+        assert restore(save(state)).tasks[one.task_id].numbers == other.numbers
+        for node in one.items.values():
+            for index, part in node.parts.items():
+                twin = other.items[node.output_index].parts[index]
+                assert not isinstance(part, TextNode) or part.text is getattr(twin, "text", None)
+    for event, _ in run[place:]:
+        copied.absorb(event)
+    assert saved(copied) == saved(folded(run))
+    assert saved(state, private=True) == before
+
+
 @given(legal_runs())
 def test_what_clients_are_sent_of_a_state_holds_nothing_private(run: Run) -> None:
     hidden = [(event, _canary(private)) for event, private in run]
@@ -107,11 +129,26 @@ def test_events_survive_json(run: Run) -> None:
 @given(legal_runs())
 def test_reading_many_lines_is_reading_each(run: Run) -> None:
     state = State()
-    state.absorb_lines(encode_event(event) for event, _ in run)
+    state.absorb_lines(
+        (encode_event(event) for event, _ in run),
+        {event.sequence_number: encode_private(private) for event, private in run if private},
+    )
     one_by_one = State()
-    for event, _ in run:
-        one_by_one.absorb(event)
+    for event, private in run:
+        one_by_one.absorb(event, private)
     assert save(state) == save(one_by_one)
+
+
+def test_a_delta_among_many_lines_keeps_its_private_part() -> None:
+    delta = ev.TextDelta(**M0, block_index=0, delta="x")
+    events = [ev.recorded(event, n) for n, event in enumerate([*begun(), delta, delta, delta], 1)]
+    state = State()
+    state.absorb_lines(
+        map(encode_event, events), {6: encode_private(ev.Private(signature="of the second"))}
+    )
+    task = state.tasks[M0["task_id"]]
+    assert task.items[M0["output_index"]].private == {"signature": "of the second"}
+    assert client_view(state)["output"][0]["block_list"][0]["text"] == "xxx"
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)

@@ -106,7 +106,7 @@ def test_the_opening_of_a_large_state_is_one_frame_in_pieces() -> None:
     assert isinstance(task.FORMAT, OpensInPieces)
     state = folded(TRACES[0])
     [frame] = task.FORMAT.open(state, 3)[1]
-    assert b"".join(task.FORMAT.opening(state, 3)) == frame
+    assert b"".join(task.FORMAT.open_in_pieces(state, 3)[1]) == frame
     [event] = Parser().feed(frame)
     assert event.id == f"3-{state.sequence_number}"
     assert json.loads(event.data)["state"] == json.loads(msgspec.json.encode(saved(state)))
@@ -120,8 +120,8 @@ def test_the_frames_of_a_state_are_the_same_in_pieces(
     monkeypatch.setattr(json_pieces, "SHARED_BYTES", 1)  # every string is long
     state = folded(trace)
     assert opens_in_pieces(wire)
-    assert b"".join(wire.opening(state, 3)) == b"".join(opened(wire, state, 3)[1])
-    assert b"".join(wire.opening(State())) == b""
+    assert b"".join(wire.open_in_pieces(state, 3)[1]) == b"".join(opened(wire, state, 3)[1])
+    assert b"".join(wire.open_in_pieces(State())[1]) == b""
 
 
 def test_a_snapshot_that_cannot_be_restored_means_to_fold_from_the_start() -> None:

@@ -87,7 +87,7 @@ async def test_a_password_in_an_address_is_sent_and_never_shown(
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_address_in_the_environment_counts_as_one_that_is_given(
+async def test_an_address_in_the_environment_counts_as_given(
     api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = api.partition("-")[0].upper()

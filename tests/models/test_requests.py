@@ -401,7 +401,7 @@ async def test_the_sdks_retry_what_the_simulator_refuses_for_a_while(status: int
     assert len(provider.requests) == 2
 
 
-async def test_a_cut_of_the_simulator_is_one_for_the_sdks_too() -> None:
+async def test_the_sdks_report_a_cut_of_the_simulator() -> None:
     async with (
         Simulator([say("Half of it"), cut("character")]) as provider,
         openai.AsyncOpenAI(base_url=provider.openai_url, api_key="k") as client,

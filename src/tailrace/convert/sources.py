@@ -14,6 +14,7 @@ from tailrace.core.errors import InvalidCursor, MalformedEvent, StreamCut, Strea
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor
 from tailrace.core.snapshot import restore
+from tailrace.core.values import dict_of
 from tailrace.core.writers import Sink
 from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, read_json
 from tailrace.wire import task
@@ -24,7 +25,7 @@ _LONGEST_HEAD = 400
 """How far into a frame to search for its type; a snapshot may be larger than any event."""
 
 
-class Opening(NamedTuple):
+class SourceState(NamedTuple):
     """A state instead of events; `gap` is the reason why a reader has to start again."""
 
     state: State
@@ -32,7 +33,7 @@ class Opening(NamedTuple):
     gap: str | None
 
 
-Readable = ev.Recorded | Opening
+Readable = ev.Recorded | SourceState
 
 
 class Source(Protocol):
@@ -59,7 +60,7 @@ class Source(Protocol):
         ...
 
 
-def _whoever_reads(_name: str) -> Executor:
+def _client(_name: str) -> Executor:
     """The executor of a call: the client, because a converter runs no tools."""
     return "client"
 
@@ -125,7 +126,7 @@ class ProviderSource:
             except StreamError:
                 facts = {}
             book = Notebook(facts.pop("task_id", self._run_id), **facts)
-            self._begun = book, self._make(book, _whoever_reads)
+            self._begun = book, self._make(book, _client)
         return self._begun
 
 
@@ -227,7 +228,7 @@ class TaskSource:
         self.state = restore(msgspec.json.encode(frame.get("state")))
         self._last = self.state.sequence_number
         gap, self._gap = self._gap, None
-        return [Opening(self.state, self._epoch, gap)]
+        return [SourceState(self.state, self._epoch, gap)]
 
     def _refuse_another_run(self, event: ev.AnyEvent) -> None:
         root = self.state.root
@@ -260,4 +261,4 @@ def _read_frame(raw: bytes) -> dict[str, Any]:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise MalformedEvent(f"Not an event: {error}") from error
-    return value if isinstance(value, dict) else {}
+    return dict_of(value)

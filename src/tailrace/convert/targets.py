@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from tailrace.convert.sources import Opening, Readable, silently_done
+from tailrace.convert.sources import Readable, SourceState, silently_done
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import StreamCut, StreamError
@@ -20,7 +20,7 @@ from tailrace.wire.base import Encoder, Format, Frame, FramesLines, ReportsGaps,
 class Target(Protocol):
     """Writes a stream."""
 
-    def tell(self, one: Readable) -> bytes:
+    def write(self, readable: Readable) -> bytes:
         """The bytes of an event; raises `StreamTooLarge` if a frame is too large."""
         ...
 
@@ -41,14 +41,14 @@ class WireTarget:
         self._has_begun = False
         self._last = 0
 
-    def tell(self, one: Readable) -> bytes:
+    def write(self, readable: Readable) -> bytes:
         """The event's frames."""
-        if isinstance(one, Opening):
-            frames = self._open(one)
-            self._last = one.state.sequence_number
+        if isinstance(readable, SourceState):
+            frames = self._open(readable)
+            self._last = readable.state.sequence_number
         else:
-            frames = self._encode(one)
-            self._last = one.event.sequence_number
+            frames = self._encode(readable)
+            self._last = readable.event.sequence_number
         self._has_begun = True
         return self._joined(frames)
 
@@ -85,23 +85,23 @@ class WireTarget:
             frames += self._encode(ev.Recorded(end, b""))
         return frames
 
-    def _encode(self, one: ev.Recorded) -> list[Frame]:
-        if not one.public and self._shows_lines:
-            one = ev.Recorded(one.event, encode_event(one.event), one.epoch)
-        return self._encoder.encode(one)
+    def _encode(self, recorded: ev.Recorded) -> list[Frame]:
+        if not recorded.public and self._shows_lines:
+            recorded = ev.Recorded(recorded.event, encode_event(recorded.event), recorded.epoch)
+        return self._encoder.encode(recorded)
 
-    def _open(self, opening: Opening) -> list[Frame]:
-        wire, state = self._wire, opening.state
+    def _open(self, start: SourceState) -> list[Frame]:
+        wire, state = self._wire, start.state
         frames: list[Frame] = []
         if isinstance(wire, ReportsGaps):
-            if opening.gap is not None:
-                frames.append(wire.gap(state, opening.epoch, opening.gap))
+            if start.gap is not None:
+                frames.append(wire.gap(state, start.epoch, start.gap))
         elif self._has_begun:
             raise StreamCut(
                 f"A part of the run is missing, and format {wire.name!r} cannot show a gap; "
                 "convert a stream that begins with the first event."
             )
-        self._encoder, opening_frames = opened(wire, state, opening.epoch)
+        self._encoder, opening_frames = opened(wire, state, start.epoch)
         return frames + opening_frames
 
     def _joined(self, frames: list[Frame]) -> bytes:
@@ -122,7 +122,7 @@ class LinesTarget(WireTarget):
 class ObjectTarget:
     """`json`: the final object, as clients may see it."""
 
-    def tell(self, one: Readable) -> bytes:  # noqa: ARG002  # the state is shown
+    def write(self, readable: Readable) -> bytes:  # noqa: ARG002  # the state is shown
         """No bytes: the object comes at the end."""
         return b""
 

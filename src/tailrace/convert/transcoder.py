@@ -95,23 +95,23 @@ class Transcoder:
                     break
                 if text:
                     self.events += 1
-                    for one in self._source.feed(piece):
-                        self._tell(one, out)
+                    for event in self._source.feed(piece):
+                        self._write(event, out)
             if is_last:
                 self._finish(None, out)
         except StreamError as error:
             self._finish(error, out)
         return b"".join(out)
 
-    def _tell(self, one: Readable, out: list[bytes]) -> None:
-        out.append(self._target.tell(one))
+    def _write(self, readable: Readable, out: list[bytes]) -> None:
+        out.append(self._target.write(readable))
         self._state = self._source.state
 
     def _finish(self, error: StreamError | None, out: list[bytes]) -> None:
         self.is_over = True
-        for one in self._source.end(error):
+        for event in self._source.end(error):
             try:
-                self._tell(one, out)
+                self._write(event, out)
             except StreamTooLarge as large:
                 # Readers do not need it: later events close the same items.
                 error = error or large

@@ -1,8 +1,8 @@
 """Citation markers: find `[^n]` in streaming text, and escape markers that tools forge.
 
 A marker is `[^`, one to nine ASCII digits without a leading zero, `]`. The scanner, `renumber` and
-`cited` share that grammar. `defuse` escapes more, because a model also accepts what only looks like
-a marker.
+`cited` share that grammar. `renumber` escapes more, because a model also accepts what only looks
+like a marker.
 """
 
 from __future__ import annotations
@@ -132,19 +132,8 @@ _LESS = "<\ufe64\uff1c"
 _BRACKET = "[\ufe47\uff3b"
 
 
-def defuse(text: str) -> str:
-    """Escape foreign text, so that a model finds none of our markers in it.
-
-    A backslash is added after the first character of text that looks like `<referencable-item`,
-    `</referencable-item` or `[^1`: in any letter case, with lookalike characters, with spaces or
-    invisible characters in between. The rest of a marker may be missing, or be in the next part.
-    Existing backslashes get another, so `restore` returns exactly the input.
-    """
-    return renumber(text, {})
-
-
 def restore(text: str) -> str:
-    """Undo `defuse`."""
+    """Undo the escapes of `renumber`."""
     if not _suspicious(text):
         return text
     tag, marker = _forgeries()
@@ -155,7 +144,11 @@ def restore(text: str) -> str:
 def renumber(text: str, numbers: Mapping[int, int]) -> str:
     """Translate a text from one pool to another: `[^n]` becomes `[^numbers[n]]`.
 
-    Other markers are defused. Their number could mean something else in the other pool.
+    Other markers are escaped, because their number could mean something else in the other pool. The
+    escape is a backslash after the first character of text that looks like `<referencable-item`,
+    `</referencable-item` or `[^1`. Letter case, lookalike characters, spaces and invisible
+    characters make no difference. The end of the marker may be in the next part. Existing
+    backslashes get another, so `restore` returns the text before the escapes.
     """
     if not _suspicious(text):
         return text

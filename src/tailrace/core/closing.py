@@ -7,6 +7,7 @@ history are valid.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -64,51 +65,26 @@ def _can_be_written(event: ev.Event) -> bool:
 
 
 def _close_parts(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:
-    task_id, item_id, output_index = task.task_id, node.item.id, node.output_index
+    place: dict[str, Any] = {
+        "task_id": task.task_id,
+        "item_id": node.item.id,
+        "output_index": node.output_index,
+    }
     for index, part in list(node.parts.items()):
         if isinstance(part, ImageNode) and part.is_open:
-            yield ev.ImageDone(
-                task_id=task_id,
-                item_id=item_id,
-                output_index=output_index,
-                block_index=index,
-                item=Image(image_url=part.image.image_url, id=part.image.id),
-            )
+            image = Image(image_url=part.image.image_url, id=part.image.id)
+            yield ev.ImageDone(**place, block_index=index, item=image)
         elif isinstance(part, TextNode) and part.is_open:
-            yield _close_text(task_id, node, index, part)
+            yield _close_text(place, index, part)
     for index, text in list(node.texts.items()):
         if text.is_open:
-            yield ev.ReasoningTextDone(
-                task_id=task_id,
-                item_id=item_id,
-                output_index=output_index,
-                text_index=index,
-                item=Text(text=text.text),
-            )
+            yield ev.ReasoningTextDone(**place, text_index=index, item=Text(text=text.text))
 
 
-def _close_text(task_id: str, node: ItemNode, index: int, part: TextNode) -> ev.Event:
-    item_id, output_index = node.item.id, node.output_index
+def _close_text(place: dict[str, Any], index: int, part: TextNode) -> ev.Event:
     if part.kind == "summary":
-        return ev.SummaryItemDone(
-            task_id=task_id,
-            item_id=item_id,
-            output_index=output_index,
-            summary_index=index,
-            item=Text(text=part.text),
-        )
+        return ev.SummaryItemDone(**place, summary_index=index, item=Text(text=part.text))
     if part.kind == "refusal":
-        return ev.RefusalDone(
-            task_id=task_id,
-            item_id=item_id,
-            output_index=output_index,
-            block_index=index,
-            item=Refusal(refusal=part.text),
-        )
-    return ev.TextDone(
-        task_id=task_id,
-        item_id=item_id,
-        output_index=output_index,
-        block_index=index,
-        item=Text(text=part.text, id=part.id, annotations=list(part.annotations)),
-    )
+        return ev.RefusalDone(**place, block_index=index, item=Refusal(refusal=part.text))
+    text = Text(text=part.text, id=part.id, annotations=list(part.annotations))
+    return ev.TextDone(**place, block_index=index, item=text)

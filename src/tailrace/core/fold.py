@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from tailrace.core.codec import (
     MAX_EVENT_BYTES,
     decode_event,
     decode_known,
+    decode_private,
     vetted,
 )
 from tailrace.core.items import ToolResult
@@ -27,6 +28,8 @@ from tailrace.core.parts import DELTAS
 from tailrace.core.pauses import Pause
 from tailrace.core.state import TaskNode, note_numbers
 from tailrace.core.transitions import FOLD, part_of_delta
+
+_NO_PRIVATES: Mapping[int, bytes] = {}
 
 
 class State:
@@ -103,8 +106,10 @@ class State:
             self._take_private(event, private)
         return fitted
 
-    def absorb_lines(self, lines: Iterable[bytes]) -> None:
-        """Fold many events: `absorb(decode_event(line))` for each line.
+    def absorb_lines(
+        self, lines: Iterable[bytes], privates: Mapping[int, bytes] = _NO_PRIVATES
+    ) -> None:
+        """Fold many events: `absorb(decode_event(line))` for each line, with its private part.
 
         Most events are deltas that follow another delta of the same part. They are folded here
         without `absorb`.
@@ -129,6 +134,7 @@ class State:
                     and event.output_index == output_index
                     and index_of(event) == index
                     and event.task_id == task_id
+                    and number not in privates
                     and (BACKSLASH not in raw or b"\\u0000" not in raw)
                     and len(raw) <= MAX_EVENT_BYTES
                 ):
@@ -137,7 +143,9 @@ class State:
                     continue
                 self._count_up_to(number)
                 kind = None
-                fitted = self.absorb(vetted(event, raw))
+                hidden = privates.get(event.sequence_number)
+                private = decode_private(hidden) if hidden else None
+                fitted = self.absorb(vetted(event, raw), private)
                 number = self.sequence_number + 1
                 if fitted and event.__class__ in DELTAS:
                     kind, task_id, item_id = event.__class__, event.task_id, event.item_id

@@ -11,13 +11,16 @@ All are frozen and have no behaviour. Two rules:
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of every value of the protocol: immutable, and JSON leaves defaults out."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     @property
     def type(self) -> str:
@@ -270,10 +273,16 @@ class Usage(Fact, frozen=True, kw_only=True):
 
 
 class InputRequest(Fact, frozen=True, kw_only=True):
-    """A request of a paused task: the approval of a call, or a value."""
+    """A request of a paused task: the approval of a call, or a value.
+
+    `name` and `arguments` are those of the call, so that a client can show what it approves or
+    carry the call out. `arguments` is a JSON value, as the `value` of an answer is.
+    """
 
     id: str
     kind: Literal["approval", "input"]
     call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
     message: str | None = None
     schema: Any = None

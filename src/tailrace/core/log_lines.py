@@ -1,7 +1,7 @@
 """Consecutive events as a store holds them: public JSON, not decoded.
 
 A flush writes JSON lines. Rows that a store joins later hold frames of the native stream
-(PROTOCOL.md, section 9), which a replay sends unchanged: splitting and framing would cost more than
+(PROTOCOL.md, section 9), which a replay sends unchanged. Splitting and framing would cost more than
 sending. The first bytes tell them apart.
 """
 
@@ -97,8 +97,8 @@ def merged(rows: Iterable[Lines]) -> Iterator[Lines]:
 def joined_frames(rows: Iterable[Lines]) -> bytes:
     """The frames of adjacent rows. Frames are taken as they are."""
     parts = [
-        one.raw if one.framed else framed(place(one.epoch), one.first_seq, one.publics())
-        for one in merged(rows)
+        lines.raw if lines.framed else framed(place(lines.epoch), lines.first_seq, lines.publics())
+        for lines in merged(rows)
     ]
     return b"".join(parts)
 

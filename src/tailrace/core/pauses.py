@@ -1,7 +1,7 @@
 """The times in which a run waits for approvals.
 
-The clients of some APIs answer approvals in a request of their own, so their stream ends where such
-a time begins, and another stream shows the rest. The state keeps what these streams cannot find out
+The clients of some APIs answer approvals in a request of their own. Their stream ends where such a
+time begins, and another stream shows the rest. The state keeps what these streams cannot find out
 later: what was open at that moment.
 """
 
@@ -44,6 +44,8 @@ class Pause(msgspec.Struct, frozen=True):
     """The position of the event that settled the last request."""
     lost: list[int] = []
     """The items that were superseded meanwhile, or before the next stream could show them."""
+    superseded: list[int] = []
+    """The items that were superseded before. Those that are superseded later were shown."""
 
 
 def note_requests(state: State) -> None:
@@ -61,7 +63,7 @@ def note_answers(state: State) -> None:
         return
     root, last, asked = state.root, state.pauses[-1], _asked(state)
     assert root is not None
-    if root.ended or not any(one in asked for one in last.asked):
+    if root.ended or not any(request in asked for request in last.asked):
         lost = _lost(root, last)
         state.pauses[-1] = msgspec.structs.replace(last, until=state.position, lost=lost)
         _begin(state, asked)
@@ -84,7 +86,10 @@ def _begin(state: State, asked: list[tuple[str, InputRequest]]) -> None:
     root = state.root
     assert root is not None
     if asked and not root.ended:
-        state.pauses.append(Pause(state.position, asked, _unfinished(root), _used(state)))
+        gone = [index for index, node in root.items.items() if node.superseded]
+        state.pauses.append(
+            Pause(state.position, asked, _unfinished(root), _used(state), superseded=gone)
+        )
 
 
 def _unfinished(root: TaskNode) -> list[tuple[int, int]]:

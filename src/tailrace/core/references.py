@@ -1,7 +1,7 @@
 """The reference pool: numbers under which a tool's output can be cited (PROTOCOL.md, section 7).
 
 A tool's output has parts for the model and blocks for the client. The pool gives each reference a
-number that is stable in the conversation, wraps the parts between marks that tools cannot forge,
+number that is stable in the conversation. It wraps the parts between marks that tools cannot forge,
 and puts the number on the blocks.
 """
 
@@ -177,7 +177,7 @@ def import_citations(
 
     `child_contents` are the contents of the child's tool results, in order; the first content with
     a number counts. Markers in the messages get the parent's numbers. A marker of an unknown number
-    is defused, because it could mean something else in the parent's pool.
+    is escaped, because it could mean something else in the parent's pool.
     """
     messages = list(child_messages)
     references: dict[int | str, list[ContentPart]] = {}

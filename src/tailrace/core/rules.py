@@ -158,11 +158,10 @@ def _in_progress(task: TaskNode, _event: Any) -> None:
 
 
 def _attempt(task: TaskNode, event: ev.TaskAttempt) -> None:
-    expected = (task.attempt or 1) + 1
     _require(
-        event.attempt == expected,
+        event.attempt == task.next_attempt,
         "attempt-next",
-        f"attempt is {event.attempt}, expected {expected}",
+        f"attempt is {event.attempt}, expected {task.next_attempt}",
     )
     for ident in event.superseded:
         node = task.item_ids.get(ident)

@@ -317,6 +317,11 @@ class TaskNode:
         return agent
 
     @property
+    def next_attempt(self) -> int:
+        """The number of the next `task.attempt`. The first try has the number 1, and no event."""
+        return (self.attempt or 1) + 1
+
+    @property
     def reference_start(self) -> int:
         """The first number of this task's pool; earlier turns issued the numbers below."""
         return int(self.facts.get("reference_start", 1))

@@ -213,7 +213,7 @@ class TextWriter(StreamedText):
     @property
     def cited_to(self) -> int:
         """Where the last citation ends; 0 without any."""
-        ends = (getattr(one, "end_index", None) or 0 for one in self._annotations)
+        ends = (getattr(annotation, "end_index", None) or 0 for annotation in self._annotations)
         return max(ends, default=0)
 
     def fits(self, annotation: Annotation) -> bool:
@@ -402,8 +402,8 @@ class BlocksWriter:
     def blocks(self) -> list[Block]:
         """The blocks so far."""
         return [
-            Refusal(refusal=one.text) if isinstance(one, PartWriter) else one.block
-            for one in self._blocks
+            Refusal(refusal=block.text) if isinstance(block, PartWriter) else block.block
+            for block in self._blocks
         ]
 
     @property
@@ -414,9 +414,9 @@ class BlocksWriter:
 
     def close_blocks(self) -> None:
         """Close the open blocks."""
-        for one in self._blocks:
-            if one.is_open:
-                one.done()
+        for block in self._blocks:
+            if block.is_open:
+                block.done()
 
 
 _WHOLE: dict[type[Any], Any] = {

@@ -17,7 +17,7 @@ import msgspec
 from tailrace.core.fold import State
 from tailrace.core.items import ToolResult
 from tailrace.core.state import TaskNode
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of, text_or_none
 from tailrace.history import anthropic_messages, openai_chat, openai_responses
 from tailrace.history.compaction import compaction, read_chain
 from tailrace.history.content import Load, reachable
@@ -72,7 +72,7 @@ def history(
     """
     check_api(api)
     if mode not in get_args(Mode):
-        raise ValueError(f"no such mode: {mode!r}; there are {', '.join(get_args(Mode))}")
+        raise ValueError(f"Unknown mode {mode!r}; use {', '.join(get_args(Mode))}.")
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]
     found = compaction(tasks) if task_id is None else None
     talk = read_chain(tasks, found)
@@ -165,6 +165,4 @@ def _finished_response(task: TaskNode | None, last: Entry) -> str | None:
 
 
 def _response_of(private: Json) -> str | None:
-    provider = private.get("provider")
-    response = provider.get("response_id") if isinstance(provider, dict) else None
-    return response if isinstance(response, str) else None
+    return text_or_none(dict_of(private.get("provider")).get("response_id"))

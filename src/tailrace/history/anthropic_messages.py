@@ -88,8 +88,8 @@ class _Messages:
                 results, seen, step = [], [], entry.step
             if isinstance(entry, Called) and not entry.by_provider:
                 results.append(self._result(entry))
-            is_told = self._enter(entry, is_last=index == len(entries) - 1 and not results)
-            if not is_told and index < self.turn:
+            is_sent = self._enter(entry, is_last=index == len(entries) - 1 and not results)
+            if not is_sent and index < self.turn:
                 seen += self._seen(entry)
         self._add("user", results + seen)
         for message in self.messages:

@@ -35,7 +35,7 @@ def compaction(tasks: Sequence[TaskNode | None]) -> Compaction | None:
         task = tasks[at]
         if task is not None and task.compacted is not None:
             # The summary of `/v1/responses/compact` stands for the input of its own run as well.
-            ids = [one.task_id if one is not None else None for one in tasks[: at + 1]]
+            ids = [task.task_id if task is not None else None for task in tasks[: at + 1]]
             run_id = task.compacted["run_id"]
             # Runs before a deleted run are not in the chain: the summary stands before the rest.
             first = ids.index(run_id) + 1 if run_id in ids else 0

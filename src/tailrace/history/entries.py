@@ -22,6 +22,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.references import wrap
 from tailrace.core.state import ItemNode, TaskNode, TextNode
+from tailrace.core.values import dict_of
 from tailrace.history.content import Piece, block_pieces, is_blank
 from tailrace.history.inputs import Approval, ClientOutput, Named, Use, read_input
 
@@ -237,7 +238,7 @@ class Conversation:
             "step": self._step,
             "whole": not node.is_open and not node.superseded and item.status == "completed",
             "item_id": item.id,
-            "origin": provider if isinstance(provider, dict) else {},
+            "origin": dict_of(provider),
             "raw": private.get("raw"),
         }
         if isinstance(item, Reasoning):

@@ -28,9 +28,9 @@ def _entry(index: int, item: Any) -> Any:
         return {"role": "user", "content": item}
     if isinstance(item, dict):
         changed = {
-            name: [_dumped(one) for one in value]
+            name: [_dumped(member) for member in value]
             for name, value in item.items()
-            if isinstance(value, list) and any(hasattr(one, "model_dump") for one in value)
+            if isinstance(value, list) and any(hasattr(member, "model_dump") for member in value)
         }
         return {**item, **changed} if changed else item
     if item is None or isinstance(item, int | float | list):
@@ -106,7 +106,7 @@ def chat_content(role: str, content: Any) -> Any:
         return content
     if not isinstance(content, list):
         return as_text(content)
-    parts = [part for one in content if (part := _chat_part(role, one)) is not None]
+    parts = [part for given in content if (part := _chat_part(role, given)) is not None]
     return (content if parts == content else parts) or None
 
 

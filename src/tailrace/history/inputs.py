@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
-from tailrace.core.values import Json, json_text
+from tailrace.core.values import Json, dict_of, json_text, text_or_none
 from tailrace.history.content import Native, Piece
 
 
@@ -62,7 +62,9 @@ class Named(msgspec.Struct, frozen=True):
 Given = Speech | Use | ClientOutput | Approval | Named
 
 _ROLES = ("user", "assistant", "system", "developer")
-_TYPED = tuple(f"{one}_call_output" for one in ("shell", "local_shell", "apply_patch", "computer"))
+_TYPED = tuple(
+    f"{tool}_call_output" for tool in ("shell", "local_shell", "apply_patch", "computer")
+)
 """Outputs with a form of their own."""
 _NOT_READ = (
     "reasoning",
@@ -84,8 +86,8 @@ def read_input(value: Any) -> Iterator[Given]:
     elif value and all(map(_is_part, value)):
         yield from _split("user", value)
     else:
-        for one in value:
-            yield from _read(one)
+        for member in value:
+            yield from _read(member)
 
 
 def _is_part(value: Any) -> bool:
@@ -124,8 +126,8 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
         # The log lacks the outputs of the client's tools. In a list, messages of the assistant come
         # from another source: then the log lacks their text, too.
         given = _split(role, parts)
-        yield from (one for one in given if isinstance(one, ClientOutput | Approval))
-        words = [] if logged else [one for one in parts if _type(one) in ("text", "file")]
+        yield from (entry for entry in given if isinstance(entry, ClientOutput | Approval))
+        words = [] if logged else [part for part in parts if _type(part) in ("text", "file")]
         yield from _split(role, words)
         return
     content, ident = value.get("content"), value.get("id")
@@ -133,8 +135,7 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
     yield from _split(role, content if isinstance(content, list) else [content], ours)
     for call in _list(value.get("tool_calls")):
         if isinstance(call, dict):
-            function = call.get("function") or call.get("custom")
-            named = function if isinstance(function, dict) else {}
+            named = dict_of(call.get("function") or call.get("custom"))
             yield from _use({**named, "call_id": call.get("id"), "type": call.get("type")})
 
 
@@ -207,10 +208,10 @@ def _output(value: Json) -> Iterator[ClientOutput]:
 
 
 def _approval(value: Json) -> Iterator[Approval]:
-    request_id, reason = value.get("approval_request_id"), value.get("reason")
+    request_id = value.get("approval_request_id")
     if isinstance(request_id, str):
-        why = reason if isinstance(reason, str) else None
-        yield Approval(request_id, value.get("approve") is True, why)
+        reason = text_or_none(value.get("reason"))
+        yield Approval(request_id, value.get("approve") is True, reason)
 
 
 def _client_output(part: Json) -> Iterator[ClientOutput | Approval]:
@@ -280,7 +281,7 @@ def _source(source: Any) -> str | None:
         if source.get("type") == "text":
             return f"data:{mime},{quote(data)}"
         return f"data:{mime};base64,{data}"
-    return url if isinstance(url, str) else None
+    return text_or_none(url)
 
 
 def _file(part: Json) -> FilePart | None:

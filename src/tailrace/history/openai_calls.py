@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of, dicts_of, text_or_none
 from tailrace.history.content import Load, joined, picture, shown
 from tailrace.history.entries import Called, Conversation, Entry, KeptItem
 
@@ -63,8 +63,7 @@ def output_of(entry: Called, call_id: str, load: Load) -> Json | None:
         status = "failed" if result.failed else "completed"
         return {"type": kind, "call_id": call_id, "status": status, "output": text}
     urls = [url for piece in result.pieces if (url := shown(piece, load))]
-    raw = entry.raw if isinstance(entry.raw, dict) else {}
-    if not urls or not is_acknowledged(raw, {}):
+    if not urls or not is_acknowledged(dict_of(entry.raw), {}):
         return None
     screen = {"type": "computer_screenshot", "image_url": urls[-1]}
     return {"type": kind, "call_id": call_id, "output": screen}
@@ -77,14 +76,12 @@ def _named(kind: str, call_id: str) -> Json:
 
 
 def _ids(checks: Any) -> set[Any]:
-    listed = checks if isinstance(checks, list) else []
-    return {str(check.get("id")) for check in listed if isinstance(check, dict)}
+    return {str(check.get("id")) for check in dicts_of(checks)}
 
 
 def _is_sound(kind: str, given: Json, entry: Called) -> bool:
     """Whether an output that is already in the provider's form is valid."""
-    raw = entry.raw if isinstance(entry.raw, dict) else {}
-    return has_form(kind, given) and is_acknowledged(raw, given)
+    return has_form(kind, given) and is_acknowledged(dict_of(entry.raw), given)
 
 
 def has_form(kind: str, given: Json) -> bool:
@@ -99,7 +96,7 @@ def has_form(kind: str, given: Json) -> bool:
         return given.get("status") in ("completed", "failed")
     if kind == "local_shell_call_output":
         return isinstance(output, str)
-    screen = output if isinstance(output, dict) else {}
+    screen = dict_of(output)
     shown = screen.get("file_id") or picture(str(screen.get("image_url"))) is not None
     return screen.get("type") == "computer_screenshot" and bool(shown)
 
@@ -115,8 +112,7 @@ def caller_of(entry: Called) -> str | None:
     caller = entry.raw.get("caller") if isinstance(entry.raw, dict) else None
     if not isinstance(caller, dict) or caller.get("type") != "program":
         return None
-    ident = caller.get("caller_id")
-    return ident if isinstance(ident, str) else None
+    return text_or_none(caller.get("caller_id"))
 
 
 Pair = tuple[Entry, Entry]
@@ -154,4 +150,6 @@ def pairs(talk: Conversation) -> tuple[list[Pair], set[Entry]]:
 def _running(entries: list[Entry]) -> set[str | None]:
     """The programs that made a call of the last answer, if no message follows it."""
     last = entries[-1].step if entries else 0
-    return {caller_of(one) for one in entries if one.step == last and isinstance(one, Called)}
+    return {
+        caller_of(entry) for entry in entries if entry.step == last and isinstance(entry, Called)
+    }

@@ -168,8 +168,8 @@ class _Messages:
                 {"role": "tool", "tool_call_id": self.calls[entry], "content": text}
             )
         images: list[Json] = []
-        for one in (*called, *seen):
-            word, found = pictures(one, self.rules.load)
+        for pictured in (*called, *seen):
+            word, found = pictures(pictured, self.rules.load)
             if found:
                 images += [_text(word), *(content_part(piece, self.rules.load) for piece in found)]
         if images:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.core.items import FilePart, Refusal, TextPart
-from tailrace.core.values import Json
+from tailrace.core.values import Json, text_or_none
 from tailrace.history.content import Load, Native, Piece, inline, is_image, joined, plain, shown
 from tailrace.history.entries import Called, Conversation, Entry, KeptItem, MessageEntry, Thought
 from tailrace.history.openai_calls import (
@@ -100,11 +100,11 @@ class _Input:
         self._settle()
         # Items that depend on removed reasoning are removed, too, and their reasoning with them.
         while torn := {
-            one
+            half
             for pair in both
             if len({self._is_intact(half) for half in pair}) > 1
-            for one in pair
-            if one not in self.out
+            for half in pair
+            if half not in self.out
         }:
             self.out |= dict.fromkeys(torn, "its other half cannot go back")
             self._settle()
@@ -148,7 +148,7 @@ class _Input:
         if self._goes_raw(entry):
             raws = _raws(entry)
             ident = raws[-1].get("id") if raws else None
-            return ident if isinstance(ident, str) else None
+            return text_or_none(ident)
         ident = entry.origin.get("id")
         fits = isinstance(ident, str) and _ID.fullmatch(ident) and ident.startswith(_prefix(entry))
         return ident if fits else None
@@ -216,7 +216,7 @@ class _Input:
             elif self.rules.mode == "encrypted":
                 self.notes.left_out("reasoning", self._why_dropped(entry))
         elif isinstance(entry, MessageEntry):
-            yield self._said(index, entry)
+            yield self._message_item(index, entry)
         elif isinstance(entry, Called) and not entry.by_provider:
             if self._is_typed(entry):
                 yield entry.raw
@@ -263,7 +263,7 @@ class _Input:
         elif raw["type"] == APPROVAL:
             self.sent.add(raw.get("id"))
         elif "approval_request_id" in raw and raw["approval_request_id"] not in self.sent:
-            return {name: one for name, one in raw.items() if name != "approval_request_id"}
+            return {name: value for name, value in raw.items() if name != "approval_request_id"}
         return raw
 
     def _why(self, entry: Entry) -> str:
@@ -281,7 +281,7 @@ class _Input:
             return "it did not come sealed"
         return "what followed it cannot go back with it"
 
-    def _said(self, index: int, entry: MessageEntry) -> Json:
+    def _message_item(self, index: int, entry: MessageEntry) -> Json:
         role = _role(entry)
         if role != "assistant":
             return _message(role, [content_part(p, self.rules.load) for p in entry.pieces])

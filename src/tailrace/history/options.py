@@ -27,7 +27,7 @@ conversation, and only new items are sent.
 def check_api(api: str) -> None:
     """Refuse an unknown API or mode."""
     if api not in get_args(Api):
-        raise ValueError(f"no such API: {api!r}; there are {', '.join(get_args(Api))}")
+        raise ValueError(f"Unknown API {api!r}; use {', '.join(get_args(Api))}.")
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -83,11 +83,11 @@ class Notes:
     """
 
     def __init__(self) -> None:
-        self._said: dict[str, None] = {}
+        self._noted: dict[str, None] = {}
 
     def add(self, note: str) -> None:
         """Add a note, once."""
-        self._said.setdefault(note)
+        self._noted.setdefault(note)
 
     def left_out(self, what: str, why: str) -> None:
         """Note that something is left out."""
@@ -95,7 +95,7 @@ class Notes:
 
     def all(self) -> list[str]:
         """All notes."""
-        return list(self._said)
+        return list(self._noted)
 
     def watch(self, load: Load) -> Load:
         """The same loader, with a note for each URL that it cannot load."""
@@ -143,8 +143,10 @@ def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[Called, str]:
             if (
                 rules.api == "openai_chat" and rules.takes_turns
             ):  # a router has the ids of all models
-                wanted = [one for one in wanted if _MISTRAL_ID.fullmatch(str(one))]
-            free = next((one for one in wanted if isinstance(one, str) and one not in used), None)
+                wanted = [ident for ident in wanted if _MISTRAL_ID.fullmatch(str(ident))]
+            free = next(
+                (ident for ident in wanted if isinstance(ident, str) and ident not in used), None
+            )
             number = len(found)
             while free is None:
                 number += 1

@@ -100,8 +100,8 @@ def _readable(items: list[Any]) -> list[Json]:
     """The valid items, each once, with valid ids."""
     found: list[Json] = []
     seen: dict[str, Json] = {}
-    for one in items:
-        item = _formed(one) if isinstance(one, dict) else None
+    for given in items:
+        item = _formed(given) if isinstance(given, dict) else None
         if item is None:
             continue
         kind, ident = _kind(item), item.get("id")
@@ -133,7 +133,7 @@ def _formed(item: Json) -> Json | None:
         item = {**item, "summary": []}
     elif kind in _NAMED:
         item = _with_arguments(item)
-    elif kind in (f"{one}_output" for one in _NAMED):
+    elif kind in (f"{tool}_output" for tool in _NAMED):
         item = _with_output(item)
     elif kind in OUTPUTS.values() and kind not in _BARE and not has_form(kind, item):
         return None
@@ -270,7 +270,7 @@ def _with_answers(items: list[Json], known: Collection[str]) -> list[Json]:
             there.add(item.get("call_id"))
         strange = {"approval_request_id": item.get("approval_request_id"), "caller": _caller(item)}
         gone = [name for name, ident in strange.items() if ident not in there]
-        found.append({name: one for name, one in item.items() if name not in gone})
+        found.append({name: value for name, value in item.items() if name not in gone})
     return found + late
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dicts_of, list_of
 from tailrace.history.anthropic_messages import is_empty, is_paused, settled
 from tailrace.history.content import PICTURES
 from tailrace.history.entries import INTERRUPTED
@@ -27,11 +27,13 @@ def mend_anthropic(messages: list[Any], *, keep_thinking: bool) -> list[Any]:
     given = _merged(messages)
     mended = [(role, _blocks(role, blocks, keep_thinking=keep_thinking)) for role, blocks in given]
     mended = _answered(_regrouped(mended))
-    sound = all(one == _instruction(one) for one in messages if _is_instruction(one))
+    sound = all(
+        message == _instruction(message) for message in messages if _is_instruction(message)
+    )
     if sound and mended == given and all(map(_says_something, messages)):
         return messages  # unchanged
-    system = [_instruction(one) for one in messages if _is_instruction(one)]
-    return [one for one in system if one["content"]] + [
+    system = [_instruction(message) for message in messages if _is_instruction(message)]
+    return [message for message in system if message["content"]] + [
         {"role": role, "content": blocks} for role, blocks in mended
     ]
 
@@ -71,7 +73,7 @@ def _says_something(message: Any) -> bool:
 def _content(content: Any) -> list[Any]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return content if isinstance(content, list) else []
+    return list_of(content)
 
 
 def _regrouped(messages: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
@@ -88,7 +90,7 @@ def _regrouped(messages: list[tuple[str, list[Any]]]) -> list[tuple[str, list[An
 def _blocks(role: str, blocks: list[Any], *, keep_thinking: bool) -> list[Json]:
     return [
         _named(block)
-        for block in map(_told, blocks)
+        for block in map(_as_block, blocks)
         if isinstance(block, dict)
         and isinstance(block.get("type"), str)
         and not is_empty(block)
@@ -96,7 +98,7 @@ def _blocks(role: str, blocks: list[Any], *, keep_thinking: bool) -> list[Json]:
     ]
 
 
-def _told(block: Any) -> Any:
+def _as_block(block: Any) -> Any:
     return {"type": "text", "text": block} if isinstance(block, str) else block
 
 
@@ -120,7 +122,7 @@ def _content_of(result: Json) -> Json:
     content = result.get("content")
     if content is None or isinstance(content, str):
         return {}
-    parts = map(_told, content if isinstance(content, list) else [as_text(content)])
+    parts = map(_as_block, content if isinstance(content, list) else [as_text(content)])
     words_only = result.get("is_error") is True
     taken = [
         part
@@ -292,7 +294,7 @@ def _spoken(message: Any, *, keep_reasoning: bool) -> Json | None:
     if not isinstance(role, str) or role not in _CHAT_ROLES:
         return None
     gone = () if keep_reasoning else _CHAT_REASONING
-    mended: Json = {name: one for name, one in message.items() if name not in gone}
+    mended: Json = {name: value for name, value in message.items() if name not in gone}
     if "content" in mended:
         content = mended["content"]
         if isinstance(content, list) and not keep_reasoning:
@@ -316,8 +318,8 @@ def _is_thinking(part: Any) -> bool:
 def _calls(given: Any) -> list[Json]:
     return [
         _call(call)
-        for call in (given if isinstance(given, list) else [])
-        if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]
+        for call in dicts_of(given)
+        if isinstance(call.get("id"), str) and call["id"]
         if _has_name(call.get("function")) or _has_name(call.get("custom"))
     ]
 

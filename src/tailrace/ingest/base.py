@@ -162,9 +162,9 @@ def _mended(value: Any, depth: int) -> Any:
     if isinstance(value, dict | list) and depth >= _DEEPEST:
         raise InvalidValue(f"JSON nested more than {_DEEPEST} deep.")
     if isinstance(value, dict):
-        return {_mended(key, depth): _mended(one, depth + 1) for key, one in value.items()}
+        return {_mended(key, depth): _mended(member, depth + 1) for key, member in value.items()}
     if isinstance(value, list):
-        return [_mended(one, depth + 1) for one in value]
+        return [_mended(member, depth + 1) for member in value]
     return _mended_text(value) if isinstance(value, str) else _mended_number(value)
 
 

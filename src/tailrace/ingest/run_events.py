@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import Data, ErrorInfo, File, Text, Usage
-from tailrace.core.values import Json, json_text, number_of, text_of
+from tailrace.core.values import Json, dict_of, json_text, list_of, number_of, text_of
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
 
@@ -75,8 +75,8 @@ class RunEvents:
             return
         kind, body = event.get("type"), event.get("data")
         take = self._TAKE.get(kind) if isinstance(kind, str) else None
-        if take is None or not take(self, body if isinstance(body, dict) else {}):
-            keep_raw(self._sink, API, kind if isinstance(kind, str) else "", event)
+        if take is None or not take(self, dict_of(body)):
+            keep_raw(self._sink, API, text_of(kind), event)
 
     def end(self) -> Outcome:
         """Close open items and return the outcome of the run."""
@@ -137,7 +137,7 @@ class RunEvents:
     def _step_finish(self, data: Json) -> bool:
         name = data.get("stepName")
         # A step ends together with the steps inside of it.
-        if not any(name == one for _, one in reversed(self._steps)):
+        if not any(name == step for _, step in reversed(self._steps)):
             return False
         ended = None
         while ended != name:
@@ -186,8 +186,7 @@ class RunEvents:
         ident = data.get("messageId")
         if not isinstance(ident, str):
             return False
-        output = data.get("workerAgentOutput")
-        output = output if isinstance(output, dict) else {}
+        output = dict_of(data.get("workerAgentOutput"))
         answer = text_of(output.get("answer"))
         message = self._messages.get(ident)
         if message is None or message.is_another(answer):
@@ -199,7 +198,7 @@ class RunEvents:
         is_whole = is_rich or output.get("status") not in ("failed", "partial_success")
         self._is_partial = not is_whole
         kept = {"api": API, "id": ident, "stage": data.get("stage"), "output": output}
-        private = ev.Private(provider={name: one for name, one in kept.items() if one})
+        private = ev.Private(provider={name: value for name, value in kept.items() if value})
         message.message.finish("completed" if is_whole else "incomplete", private)
         if is_rich and not self._has_output:
             self._has_output = True
@@ -211,7 +210,7 @@ class RunEvents:
         return True
 
     def _note_failure(self, error: Any, writer: MessageWriter) -> None:
-        self._failure = error if isinstance(error, dict) else {}
+        self._failure = dict_of(error)
         if self._failure.get("code") == "interrupted":
             # Another answer follows in its place; see `wire.run.outputs`.
             self._attempt += 1
@@ -316,10 +315,10 @@ class _RunMessage:
         """More of the text; what is left of it if the message is over and had another text."""
         before, at = "", self._again
         if at is not None:
-            known = self._said[at : at + len(piece)]
+            known = self._written[at : at + len(piece)]
             if known and piece.startswith(known):
                 at, piece = at + len(known), piece[len(known) :]
-            before = self._said[:at]
+            before = self._written[:at]
             self._again = None if piece else at
         if piece and self.message.is_open:
             self._open().add(piece)
@@ -327,17 +326,17 @@ class _RunMessage:
         return before + piece if piece else ""
 
     @property
-    def _said(self) -> str:
+    def _written(self) -> str:
         return "" if self._text is None else self._text.text
 
     def is_another(self, answer: str) -> bool:
         """Whether a message that began again, but did not stream, has another answer."""
         is_over = not self.message.is_open and self._again == 0
-        return is_over and bool(answer) and answer != self._said
+        return is_over and bool(answer) and answer != self._written
 
     def fill(self, answer: str) -> None:
         """The whole answer, for writers who do not stream it."""
-        if answer and not self._said:
+        if answer and not self._written:
             self._open().add(answer)
 
     def _open(self) -> TextWriter:
@@ -371,9 +370,8 @@ class _Call:
         is_failed = output.get("status") == "failed"
         if summary and not is_failed:
             result.whole(Text(text=summary))
-        attachments = output.get("attachments")
-        for one in attachments if isinstance(attachments, list) else ():
-            if (file := _attachment(one)) is not None:
+        for attachment in list_of(output.get("attachments")):
+            if (file := _attachment(attachment)) is not None:
                 result.whole(file)
         if output.get("ui_hints"):
             result.whole(Data(data=output["ui_hints"], name="ui_hints"))

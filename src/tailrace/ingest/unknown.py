@@ -1,7 +1,7 @@
 """Unknown fields of provider events, kept in `task.raw`.
 
-A reader takes the fields that it knows. An event with other fields is also kept whole, once per
-new set of unknown names: some servers add the same fields to each of a thousand deltas.
+A reader takes the fields that it knows. An event with other fields is also kept whole, once per new
+set of unknown names. Some servers add the same fields to each of a thousand deltas.
 """
 
 from __future__ import annotations

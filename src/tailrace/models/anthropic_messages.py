@@ -139,12 +139,12 @@ def _form(schema: Json) -> Json | None:
 
 def _has_open_object(node: Any) -> bool:
     if isinstance(node, list):
-        return any(_has_open_object(one) for one in node)
+        return any(_has_open_object(below) for below in node)
     if not isinstance(node, dict):
         return False
     if node.get("type") == "object" and node.get("additionalProperties", "properties" not in node):
         return True
-    return any(_has_open_object(one) for one in node.values())
+    return any(_has_open_object(below) for below in node.values())
 
 
 def _adapt(body: Json, config: Json, request: Request, *, forced: bool) -> None:

@@ -35,9 +35,9 @@ from tailrace.runtime.recordings import (
 __all__ = ["NoRecording", "record", "replay"]
 
 _ERRORS: dict[str, type[ProviderError]] = {
-    one.code: one
-    for one in vars(errors).values()
-    if isinstance(one, type) and issubclass(one, ProviderError)
+    error.code: error
+    for error in vars(errors).values()
+    if isinstance(error, type) and issubclass(error, ProviderError)
 }
 
 

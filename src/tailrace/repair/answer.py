@@ -1,6 +1,6 @@
 """Repairs the `response` object of a request that did not stream.
 
-The Vercel AI SDK refuses a response if an item has no id or a text has no annotations, and it shows
+The Vercel AI SDK refuses a response if an item has no id or a text has no annotations. It shows
 reasoning only from `summary`. Everything else stays unchanged.
 """
 

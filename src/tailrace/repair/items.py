@@ -1,9 +1,9 @@
 """The items and parts of a Responses stream that the repairer has seen.
 
-Backends name an item by id, by index, by both or by neither, and some contradict themselves:
-agentscope-runtime ends a reasoning item under the next item's index, GitHub Copilot gives every
-event a new id, and some use the same id for all items. So an id that was announced for an item of
-the right type decides first, then the index, then the order.
+Backends name an item by id, by index, by both or by neither, and some contradict themselves.
+agentscope-runtime ends a reasoning item under the next item's index. GitHub Copilot gives every
+event a new id, and some backends use the same id for all items. So an id that was announced for an
+item of the right type decides first, then the index, then the order.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from tailrace.core.values import text_of, text_or_none
 from tailrace.repair.frames import Json
 from tailrace.repair.object import straighten
 
@@ -246,7 +247,7 @@ class SeenItems:
             free += 1
         given = index if isinstance(index, int) and not isinstance(index, bool) else None
         number = free if given is None or given in self._used else given
-        name = id if isinstance(id, str) else ""
+        name = text_of(id)
         if not name or (name, None) in self._ids:
             name = f"{_PREFIX.get(type, 'item')}_{self.base}_{number}"
         item = SeenItem(name, number, type)
@@ -292,7 +293,7 @@ def named(value: Json, event: Json) -> tuple[str | None, object, object]:
     """The type, id and index of the item in an event."""
     type_ = value.get("type")
     id_ = value.get("id") or event.get("item_id")
-    return type_ if isinstance(type_, str) else None, id_, event.get("output_index")
+    return text_or_none(type_), id_, event.get("output_index")
 
 
 def fill_id(value: Json, item: SeenItem) -> bool:

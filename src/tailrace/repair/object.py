@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tailrace.core.values import list_of
 from tailrace.repair.frames import Json, encoded
 
 _STATUSES = {
@@ -51,8 +52,7 @@ def texts(item: Json, name: str, type_: str) -> list[str]:
 
 def listed(holder: Json, name: str) -> list[Any]:
     """A field that should be a list; empty if it is missing or has another type."""
-    value = holder.get(name)
-    return value if isinstance(value, list) else []
+    return list_of(holder.get(name))
 
 
 def straighten(item: Json) -> bool:

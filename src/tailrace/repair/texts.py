@@ -1,8 +1,8 @@
 """Repairs the texts of a Responses stream: announced before their deltas, and ended.
 
-A backend may leave out the announcement of an item or a part, the ids, the indexes, the deltas (and
-send the text only at its end) or the ends. Clients build the text from the deltas, so text that
-only an end has is sent as another delta.
+A backend may leave out the announcement of an item or a part, the ids, the indexes or the ends. It
+may also leave out the deltas and send the text only at its end. Clients build the text from the
+deltas, so text that only an end has is sent as another delta.
 """
 
 from __future__ import annotations

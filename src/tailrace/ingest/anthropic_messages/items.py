@@ -11,7 +11,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import IllegalEvent
 from tailrace.core.items import RawItem, Status
 from tailrace.core.tool_arguments import decoded
-from tailrace.core.values import Json, json_text
+from tailrace.core.values import Json, json_text, text_or_none
 from tailrace.core.writers import ArgumentsWriter, ReasoningWriter, ResultWriter, Sink
 from tailrace.ingest.anthropic_messages.texts import TextMessage
 from tailrace.ingest.anthropic_messages.values import (
@@ -147,7 +147,7 @@ class _ThinkingBlock:
         return False
 
     def _close(self, status: Status) -> None:
-        signature = self._signature if isinstance(self._signature, str) else None
+        signature = text_or_none(self._signature)
         raw: Json | None = None
         if more_than(self._start, "thinking", "signature"):
             thinking = "".join(part.text for part in self._writer.summaries)
@@ -220,7 +220,7 @@ class _CallBlock:
             call_id=self._id,
             kind=kind,
             executor="provider" if self._by_provider else answer.executor_of(name),
-            server_label=server if isinstance(server, str) else None,
+            server_label=text_or_none(server),
         )
         if self._id is not None:
             answer.calls[self._id] = None

@@ -13,7 +13,7 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, Refusal, Usage
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of, dicts_of, list_of, text_or_none
 from tailrace.core.writers import MessageWriter, Sink
 from tailrace.ingest.anthropic_messages.items import API, MessageContext, OpenBlock, open_block
 from tailrace.ingest.anthropic_messages.values import NO_FACTS, count_of, keepable, unread
@@ -237,13 +237,13 @@ class AnthropicMessages:
     def _begin(self, message: Json) -> None:
         ident, content = message.get("id"), message.get("content")
         self._stage = "live"
-        self._facts = {name: one for name, one in message.items() if name != "content"}
+        self._facts = {name: value for name, value in message.items() if name != "content"}
         self._usage = {}
-        self._answer.message_id = ident if isinstance(ident, str) else None
+        self._answer.message_id = text_or_none(ident)
         self._answer.has_broken_call = False
         self._count(message.get("usage"))
         # An answer that continues the provider's code may begin with whole blocks.
-        for block in content if isinstance(content, list) else ():
+        for block in list_of(content):
             self._started(block if isinstance(block, dict) else {"raw": block}).stop()
 
     def _started(self, block: Json) -> OpenBlock:
@@ -330,9 +330,8 @@ class AnthropicMessages:
         return True
 
     def _change(self, event: Json) -> None:
-        delta = event.get("delta")
         self._learn(event)
-        self._learn(delta if isinstance(delta, dict) else {})
+        self._learn(dict_of(event.get("delta")))
         self._count(event.get("usage"))
 
     def _learn(self, facts: Json) -> None:
@@ -341,14 +340,14 @@ class AnthropicMessages:
         Some servers send an empty `stop_reason` instead of null.
         """
         self._facts.update(
-            (name, one)
-            for name, one in facts.items()
-            if one is not None and name not in NO_FACTS and (name, one) != ("stop_reason", "")
+            (name, value)
+            for name, value in facts.items()
+            if value is not None and name not in NO_FACTS and (name, value) != ("stop_reason", "")
         )
 
     def _failed(self, event: Json) -> bool:
         error = event.get("error")
-        facts = error if isinstance(error, dict) else {}
+        facts = dict_of(error)
         code, message = facts.get("type"), facts.get("message") or error
         self._error = ErrorInfo(
             code=code if isinstance(code, str) else "provider_error",
@@ -358,7 +357,7 @@ class AnthropicMessages:
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._usage.update((name, one) for name, one in usage.items() if one is not None)
+            self._usage.update((name, value) for name, value in usage.items() if value is not None)
 
     def _close(self, *, whole: bool) -> None:
         """End the message; unless it is whole, open blocks end incomplete."""
@@ -391,11 +390,11 @@ class AnthropicMessages:
     def _report_usage(self) -> None:
         model, container = self._facts.get("model"), self._facts.get("container")
         tier = self._usage.get("service_tier")
-        total = _usage_of(self._usage, model if isinstance(model, str) else None)
+        total = _usage_of(self._usage, text_or_none(model))
         usage = msgspec.structs.replace(
             total,
             cost=cost_of(self._usage),
-            service_tier=tier if isinstance(tier, str) else None,
+            service_tier=text_or_none(tier),
         )
         self._report_beside(usage)
         provider = {"api": API, "response_id": self._answer.message_id, "model": usage.model}
@@ -404,18 +403,17 @@ class AnthropicMessages:
         self._sink.emit(
             ev.TaskUsage(task_id=self._sink.task_id, usage=usage),
             ev.Private(
-                provider={name: one for name, one in provider.items() if one is not None},
+                provider={name: value for name, value in provider.items() if value is not None},
                 raw={**self._facts, "usage": self._usage},
             ),
         )
 
     def _report_beside(self, message: Usage) -> None:
         """Report usage that the totals of the message leave out, by model."""
-        iterations = self._usage.get("iterations")
-        for one in iterations if isinstance(iterations, list) else ():
-            if isinstance(one, dict) and one.get("type") in _BESIDE:
-                model = one.get("model")
-                usage = _usage_of(one, model if isinstance(model, str) else message.model)
+        for iteration in dicts_of(self._usage.get("iterations")):
+            if iteration.get("type") in _BESIDE:
+                model = iteration.get("model")
+                usage = _usage_of(iteration, model if isinstance(model, str) else message.model)
                 # The time and the cost of the message include this call.
                 cost = None if message.cost is None else 0.0
                 usage = msgspec.structs.replace(usage, latency_ms=0.0, cost=cost)

@@ -17,7 +17,7 @@ from tailrace.core.items import (
     Text,
     UrlCitation,
 )
-from tailrace.core.values import Json, text_of
+from tailrace.core.values import Json, list_of, text_of, text_or_none
 from tailrace.ingest.unknown import EMPTY, unknown_names
 
 MOST_TOKENS = 2**48
@@ -28,12 +28,12 @@ def visible(value: Any) -> Any:
     """A value without its sealed fields, which only the provider can read."""
     if isinstance(value, dict):
         return {
-            name: visible(one)
-            for name, one in value.items()
+            name: visible(member)
+            for name, member in value.items()
             if not name.startswith("encrypted_") and name != "signature"
         }
     if isinstance(value, list):
-        return [visible(one) for one in value]
+        return [visible(member) for member in value]
     return value
 
 
@@ -61,7 +61,7 @@ def citation_of(citation: Any, length: int) -> Annotation:
         if length and isinstance(url, str) and url.startswith(("https://", "http://")):
             return UrlCitation(
                 url=url,
-                title=title if isinstance(title, str) else "",
+                title=text_of(title),
                 start_index=0,
                 end_index=length,
             )
@@ -93,12 +93,11 @@ def _shown_part(part: Any) -> Block:
         return Data(data=part)
     kind, text = part.get("type"), part.get("text")
     if kind in ("text", "advisor_result") and isinstance(text, str):
-        cited = part.get("citations")
-        cited = cited if isinstance(cited, list) else []
-        return Text(text=text, annotations=[citation_of(one, len(text)) for one in cited])
+        cited = list_of(part.get("citations"))
+        return Text(text=text, annotations=[citation_of(citation, len(text)) for citation in cited])
     if kind == "image" and (url := _image_url(part.get("source"))):
         return Image(image_url=ImageUrl(url=url))
-    return Data(data=visible(part), name=kind if isinstance(kind, str) else None)
+    return Data(data=visible(part), name=text_or_none(kind))
 
 
 def _image_url(source: Any) -> str | None:
@@ -107,7 +106,7 @@ def _image_url(source: Any) -> str | None:
     url, data, mime = source.get("url"), source.get("data"), source.get("media_type")
     if isinstance(data, str) and isinstance(mime, str):
         return f"data:{mime};base64,{data}"
-    return url if isinstance(url, str) else None
+    return text_or_none(url)
 
 
 def is_count(value: Any) -> TypeGuard[int]:

@@ -1,9 +1,9 @@
 """The calls of a chat completion, and the call of each fragment.
 
 By the API, `index` names the call, and the first fragment has the id and the name. Compatible
-servers leave out the index, the id or both, use the index 0 for every call, make a new id for every
-fragment, repeat the name, or repeat the whole call at the end. Then it counts whether the arguments
-of the last call are complete, by `PartialJson`.
+servers leave out the index, the id or both, or use the index 0 for every call. They make a new id
+for every fragment, repeat the name, or repeat the whole call at the end. Then it counts whether the
+arguments of the last call are complete, by `PartialJson`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tailrace.core.errors import MalformedJson
 from tailrace.core.items import Status
 from tailrace.core.partial_json import PartialJson
 from tailrace.core.tool_arguments import arguments_object, is_beginning
-from tailrace.core.values import json_text, text_of
+from tailrace.core.values import dict_of, json_text, text_of
 from tailrace.core.writers import ArgumentsWriter, Sink
 from tailrace.ingest.base import ExecutorOf
 
@@ -104,7 +104,9 @@ class _Call:
         if self.kind == "custom" or self.state() == "whole":
             return None
         pieces = self._pieces
-        if len(pieces) < 2 or not all(two.startswith(one) for one, two in pairwise(pieces)):
+        if len(pieces) < 2 or not all(
+            second.startswith(first) for first, second in pairwise(pieces)
+        ):
             return None
         return pieces[-1] if arguments_object(pieces[-1]) is not None else None
 
@@ -179,17 +181,16 @@ class _Fragment:
 
     def __init__(self, raw: dict[str, Any]) -> None:
         self.kind = "custom" if isinstance(raw.get("custom"), dict) else "function"
-        function = raw.get(self.kind)
-        function = function if isinstance(function, dict) else {}
+        function = dict_of(raw.get(self.kind))
         self.index = _index(raw.get("index"))
         self.id = text_of(raw.get("id"))
         self.name = text_of(function.get("name"))
         self.given = function.get("input" if self.kind == "custom" else "arguments")
         self.arguments, self.is_object = _arguments(self.given)
-        self.extra = {key: raw[key] for key in raw.keys() - _FRAGMENT.keys()}
+        self.extra = {key: value for key, value in raw.items() if key not in _FRAGMENT}
         if text_of(raw.get("type")) not in _TYPES:
             self.extra["type"] = raw["type"]  # Moonshot needs `builtin_function` back
-        inner = {key: function[key] for key in function.keys() - _FUNCTION.keys()}
+        inner = {key: value for key, value in function.items() if key not in _FUNCTION}
         if inner:
             self.extra["function"] = inner  # such as Gemini's thought signature
         self.strange = _strange(raw) | _strange(function)
@@ -221,7 +222,9 @@ class ChatCalls:
         continue each call in turn.
         """
         fragments = [_Fragment(raw) for raw in raws]
-        if 1 < len(raws) == len(self._calls) and not any(one.is_addressed for one in fragments):
+        if 1 < len(raws) == len(self._calls) and not any(
+            fragment.is_addressed for fragment in fragments
+        ):
             for call, fragment in zip(self._calls, fragments, strict=True):
                 self._take(call, fragment)
             return

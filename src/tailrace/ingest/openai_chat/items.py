@@ -239,7 +239,7 @@ class ChatAnswer:
             value = [value]  # older versions of Text Generation Inference
         if not isinstance(value, list):
             return False
-        fragments = [one for one in value if isinstance(one, dict)]
+        fragments = [fragment for fragment in value if isinstance(fragment, dict)]
         self._calls.fragments(fragments)
         if len(fragments) < len(value):
             self.unknown.add("tool_calls")

@@ -138,7 +138,7 @@ class OpenAIChat:
         self._note_usage(choice)  # Moonshot has it here
         delta, message = choice.get("delta"), choice.get("message")
         if isinstance(delta, dict):
-            self._streamed.update(name for name, one in delta.items() if one)
+            self._streamed.update(name for name, value in delta.items() if value)
             self._answer.delta(delta)
             if isinstance(message, dict):
                 self._beside = message
@@ -150,11 +150,11 @@ class OpenAIChat:
 
     def _message(self, message: dict[str, Any]) -> None:
         """Take a whole message; at the end of a stream it repeats the deltas."""
-        new = {name: one for name, one in message.items() if name not in self._streamed}
+        new = {name: value for name, value in message.items() if name not in self._streamed}
         if self._streamed & NAMES:
             # The same reasoning, but maybe sealed as in no delta.
             self._answer.unknown.update(name for name in DETAILS if new.get(name))
-            new = {name: one for name, one in new.items() if name not in NAMES}
+            new = {name: value for name, value in new.items() if name not in NAMES}
         self._answer.delta(new)
 
     def _note_finish(self, index: int, reason: Any) -> None:
@@ -166,9 +166,9 @@ class OpenAIChat:
     @property
     def _finish_reason(self) -> str | None:
         """The reason of the choice with content, or of an empty choice: some mix them up."""
-        silent = (one for one in self._finish_reasons if one not in self._spoke)
+        silent = (choice for choice in self._finish_reasons if choice not in self._spoke)
         return self._finish_reasons.get(0 if self._choice is None else self._choice) or next(
-            (self._finish_reasons[one] for one in silent), None
+            (self._finish_reasons[choice] for choice in silent), None
         )
 
     def _note_usage(self, *holders: Any) -> None:
@@ -182,7 +182,7 @@ class OpenAIChat:
     def _note_end(self, choices: Any, usage: Any) -> None:
         """Note the end: usage is final if no text comes with it or after it."""
         speaks = isinstance(choices, list) and any(
-            _speaks(one) for one in choices if isinstance(one, dict)
+            _speaks(choice) for choice in choices if isinstance(choice, dict)
         )
         counted = isinstance(usage, dict) and number_of(usage.get("completion_tokens"))
         self._says_end = not speaks and (self._says_end or bool(counted))
@@ -227,8 +227,8 @@ def _speaks(choice: dict[str, Any]) -> bool:
     messages = [choice.get("delta"), choice.get("message")]
     return any(
         value
-        for one in messages
-        if isinstance(one, dict)
-        for name, value in one.items()
+        for message in messages
+        if isinstance(message, dict)
+        for name, value in message.items()
         if name != "role"
     )

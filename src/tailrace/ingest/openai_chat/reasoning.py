@@ -102,7 +102,7 @@ class Thoughts:
             return False
         if words:
             self._say(words, "content")
-        inner = [one for name in _WORDS for one in dicts_of(part.get(name))]
+        inner = [below for name in _WORDS for below in dicts_of(part.get(name))]
         for holder in (part, *inner):
             if isinstance(holder.get("signature"), str):
                 self._open()
@@ -208,10 +208,10 @@ def words_of(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        found = [words_of(one) for one in value]
+        found = [words_of(member) for member in value]
     elif isinstance(value, dict):
         found = [words_of(value[name]) for name in _WORDS if name in value]
     else:
         return None
-    words = [one for one in found if one is not None]
+    words = [text for text in found if text is not None]
     return "".join(words) if words or not value else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tailrace.core.items import Annotation, ErrorInfo, RawAnnotation, Usage
-from tailrace.core.values import dict_of, json_text, number_of
+from tailrace.core.values import dict_of, json_text, number_of, text_or_none
 from tailrace.ingest.base import Outcome, cost_of
 from tailrace.ingest.openai_responses import values
 
@@ -62,7 +62,7 @@ def error_info(raw: Any) -> ErrorInfo:
     return ErrorInfo(
         code="provider_error" if code is None else str(code),
         message=message,
-        param=param if isinstance(param, str) else None,
+        param=text_or_none(param),
     )
 
 
@@ -89,14 +89,14 @@ def usage_of(raw: Mapping[str, Any], model: Any, service_tier: Any) -> Usage:
         or _count(raw, "cache_creation_input_tokens")  # gateways to Anthropic
     )
     return Usage(
-        model=model if isinstance(model, str) else None,
+        model=text_or_none(model),
         input_tokens=read,
         output_tokens=written,
         cached_input_tokens=cached,
         cache_write_tokens=stored,
         reasoning_tokens=reasoning,
         cost=cost_of(raw),
-        service_tier=service_tier if isinstance(service_tier, str) else None,
+        service_tier=text_or_none(service_tier),
     )
 
 

@@ -51,7 +51,9 @@ class ToolShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _web_query(item: Json) -> Any:
-    action = {name: one for name, one in dict_of(item.get("action")).items() if name != "sources"}
+    action = {
+        name: value for name, value in dict_of(item.get("action")).items() if name != "sources"
+    }
     text = text_or_none(item.get("arguments"))  # xAI's way
     if action or not text:
         return action

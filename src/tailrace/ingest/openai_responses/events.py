@@ -14,7 +14,7 @@ from tailrace.core.values import Json, dict_of, dicts_of, index_of, text_or_none
 from tailrace.ingest.openai_responses.calls import TOOLS
 from tailrace.ingest.openai_responses.items import TEXTS, MessageSlot, ReasoningSlot
 from tailrace.ingest.openai_responses.output import ResponseOutput, place
-from tailrace.ingest.openai_responses.texts import CitedText, StreamedPart, is_told
+from tailrace.ingest.openai_responses.texts import CitedText, StreamedPart, is_split
 from tailrace.ingest.openai_responses.values import as_arguments, image_url
 from tailrace.ingest.unknown import unknown_names
 
@@ -180,7 +180,7 @@ def _whole_text(output: ResponseOutput, event: Json, kind: Any, text: Any) -> bo
     slot = _slot(output, event, kind) if isinstance(text, str) else None
     if slot is None:
         return False
-    if not is_told(text, slot.parts):
+    if not is_split(text, slot.parts):
         part = _part(slot, event, kind)
         if part is None:
             return False

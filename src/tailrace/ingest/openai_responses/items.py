@@ -13,7 +13,13 @@ from tailrace.core import events as ev
 from tailrace.core.items import Data, RawItem, Status
 from tailrace.core.values import Json, dicts_of, text_or_none, word_of
 from tailrace.core.writers import MessageWriter, ReasoningWriter, Sink
-from tailrace.ingest.openai_responses.texts import CitedText, EndingPart, by_place, is_said, untold
+from tailrace.ingest.openai_responses.texts import (
+    CitedText,
+    EndingPart,
+    by_place,
+    is_repeated,
+    without_streamed_texts,
+)
 from tailrace.ingest.openai_responses.values import API, as_end, has_more, parts_of
 
 TEXTS = {"text": "output_text"}
@@ -169,7 +175,7 @@ class MessageSlot(Slot):
         """End the item with what did not stream."""
         self.learn(item)
         content = _content(item)
-        new = untold(content, self.parts)
+        new = without_streamed_texts(content, self.parts)
         self.parts = by_place(self.parts, len(content))
         more = has_more(item, self._known) or item.get("role", "assistant") != "assistant"
         more = more or new is not content
@@ -208,7 +214,9 @@ class MessageSlot(Slot):
         for place, part in enumerate(content):
             streamed = self.parts.get(place)
             if isinstance(streamed, CitedText):
-                facts = {name: one for name, one in streamed.facts.items() if not part.get(name)}
+                facts = {
+                    name: value for name, value in streamed.facts.items() if not part.get(name)
+                }
                 content[place] = {**part, **facts}
         if not content:
             content = [
@@ -301,11 +309,11 @@ class ReasoningSlot(Slot):
         self.learn(item)
         more = has_more(item, self._known)
         summary, content = self._lists(item)
-        if not summary and is_said(content, self.summaries):
+        if not summary and is_repeated(content, self.summaries):
             content, more = [], True
-        elif not content and is_said(summary, self.parts):
+        elif not content and is_repeated(summary, self.parts):
             summary, more = [], True
-        content = untold(content, self.parts)
+        content = without_streamed_texts(content, self.parts)
         self.summaries = by_place(self.summaries, len(summary))
         self.parts = by_place(self.parts, len(content))
         for parts, make in ((summary, self.summary_part), (content, self.text_part)):

@@ -271,16 +271,16 @@ class OpenAIResponses:
 
     def _queued(self, event: Json) -> bool:
         self._is_queued = True
-        self._tell("queued")
+        self._progress("queued")
         return self._going_on(event)
 
     def _in_progress(self, event: Json) -> bool:
         if self._is_queued:
             self._is_queued = False
-            self._tell("in_progress")
+            self._progress("in_progress")
         return self._going_on(event)
 
-    def _tell(self, message: str) -> None:
+    def _progress(self, message: str) -> None:
         self._sink.emit(ev.Progress(task_id=self._sink.task_id, message=message))
 
     def _going_on(self, event: Json) -> bool:

@@ -1,7 +1,7 @@
 """The parts of OpenAI's items: texts of a message, refusals, summaries, raw reasoning.
 
-The text of a part may come three times: when it is added, in deltas, and whole at the end of the
-part, the item or the response. It is written once:
+The text of a part may come three times: when it is added, in deltas, and whole at the end. It is
+written once:
 
 * The opening text waits. Deltas continue it, as in the openai SDK. Deltas that repeat it are
   dropped; if they diverge, all of them are written.
@@ -180,18 +180,18 @@ def by_place(parts: dict[int, Any], count: int) -> dict[int, Any]:
     return dict(enumerate(parts.values()))
 
 
-def untold(content: list[Json], parts: dict[int, Any]) -> list[Json]:
+def without_streamed_texts(content: list[Json], parts: dict[int, Any]) -> list[Json]:
     """The final parts, without their texts if deltas brought the same text in more parts.
 
     vLLM counts its deltas in `content_index`, so each of them is a part.
     """
     whole = "".join(text_or_none(part.get("text")) or "" for part in content)
-    if len(content) < len(parts) and is_told(whole, parts):
+    if len(content) < len(parts) and is_split(whole, parts):
         return [{**part, "text": None} for part in content]
     return content
 
 
-def is_told(text: str, parts: dict[int, Any]) -> bool:
+def is_split(text: str, parts: dict[int, Any]) -> bool:
     """Whether several parts together are this text.
 
     It reads at most as many parts as the text has characters, so the cost is bounded.
@@ -204,7 +204,7 @@ def is_told(text: str, parts: dict[int, Any]) -> bool:
     )
 
 
-def is_said(final: list[Json], parts: dict[int, Any]) -> bool:
+def is_repeated(final: list[Json], parts: dict[int, Any]) -> bool:
     """Whether the final parts of this kind were all streamed as parts of another kind.
 
     LiteLLM streams a summary and ends with the same text as content; others do the reverse.

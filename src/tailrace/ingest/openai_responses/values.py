@@ -29,7 +29,7 @@ _ENDS: dict[Any, Status] = {"completed": "completed", "incomplete": "incomplete"
 def parts_of(value: Any, kind: str) -> list[dict[str, Any]]:
     """The parts of an item; some backends send texts, or a single text."""
     found = value if isinstance(value, list) else [value]
-    named = [{"type": kind, "text": one} if isinstance(one, str) else one for one in found]
+    named = [{"type": kind, "text": part} if isinstance(part, str) else part for part in found]
     return dicts_of(named)
 
 

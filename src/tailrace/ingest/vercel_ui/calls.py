@@ -242,7 +242,7 @@ class UiCalls:
             for call in self._calls.values()
             if call.is_answered and call.writer is not None
         }
-        return [one for one in self.requests.values() if one.call_id not in answered]
+        return [request for request in self.requests.values() if request.call_id not in answered]
 
     # --- steps and the end -----------------------------------------------------------------------
 

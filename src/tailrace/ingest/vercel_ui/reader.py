@@ -25,12 +25,11 @@ from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, InputRequest
 from tailrace.core.values import Json, dict_of, text_of
 from tailrace.core.writers import Sink
-from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
+from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
 from tailrace.ingest.vercel_ui.calls import UiCalls
 from tailrace.ingest.vercel_ui.texts import REASONING, TEXT, UiTexts
 from tailrace.ingest.vercel_ui.values import API, error_of, file_of, model_of, outcome_of, usage_of
 
-_DONE = ("[DONE]", b"[DONE]")
 _SOURCES = ("source-url", "source-document")
 _FACTS = ("thread_id", "previous_run_id", "agent")
 
@@ -71,7 +70,7 @@ class VercelUi:
 
     def feed(self, data: str | bytes) -> None:
         """Take the next chunk. `[DONE]` completes a message without `finish`."""
-        if len(data) < 20 and data.strip() in _DONE:
+        if is_stop(data):
             self._is_done = True
             return
         chunk = read_json(data)
@@ -175,7 +174,7 @@ class VercelUi:
             return Outcome(status="failed", error=self._error)
         if self._finished is None:
             return Outcome(status="completed" if self._is_done else "cut")
-        requests = {**self._asked, **{one.id: one for one in self._calls.pending()}}
+        requests = {**self._asked, **{request.id: request for request in self._calls.pending()}}
         if requests and self._finished.status == "completed":
             return Outcome(status="completed", requests=list(requests.values()))
         return self._finished

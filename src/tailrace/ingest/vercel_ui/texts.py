@@ -141,7 +141,7 @@ class UiTexts:
         if echo is not None:
             if echo.is_whole:
                 self._ended[key] = self._echoes.pop(key).part
-                self._cited |= {one.source_id for one in citations_of(chunk, "")}
+                self._cited |= {citation.source_id for citation in citations_of(chunk, "")}
                 return True
             self._diverge(key, echo)
         part = self._open.pop(key, None)

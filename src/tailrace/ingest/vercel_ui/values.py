@@ -119,8 +119,8 @@ class Cited(msgspec.Struct, frozen=True):
 
 def citations_of(chunk: Json, text: str) -> list[Cited]:
     """The citations of a text that has ended, by code points."""
-    raws = [one for one in list_of(chunk.get("citations")) if isinstance(one, dict)]
-    offsets = [index_of(one.get(name)) for one in raws for name in ("startIndex", "endIndex")]
+    raws = [citation for citation in list_of(chunk.get("citations")) if isinstance(citation, dict)]
+    offsets = [index_of(raw.get(name)) for raw in raws for name in ("startIndex", "endIndex")]
     points = from_utf16(text, [offset or 0 for offset in offsets])
     found = []
     for at, raw in enumerate(raws):
