@@ -20,6 +20,7 @@ TALKS: dict[str, list[str]] = {
     "assistant": ["Is it sunny?"],
     "weather": ["Paris?"],
     "picker": ["Hat?"],
+    "triage": ["My invoice is wrong.", "Thanks."],
     "recalls": ["one", "pick", "two"],
     "broken": ["?"],
 }
@@ -79,6 +80,17 @@ def test_every_turn_knows_the_turns_before(talks: Talks, provider: str, generate
     for said in ("one", "pick", "the red one", "two"):
         assert said in read
     assert read.split(" | ")[-1] == "two"
+
+
+@each
+def test_a_handoff_is_an_answer_like_any_other(talks: Talks, provider: str, generate: bool) -> None:
+    talk = talks[provider, "triage", generate]
+    for answer in talk["answers"]:
+        assert (answer["text"], answer["errors"]) == ("You get 5 euros back.", [])
+        assert answer["finish"] == "stop"
+        assert answer["usage"]["outputTokens"] > 0
+    if generate:
+        assert [answer["model"] for answer in talk["answers"]] == ["billing", "billing"]
 
 
 @each

@@ -97,9 +97,18 @@ def test_an_agent_may_allow_nothing_or_name_what_it_allows(client: OpenAI) -> No
 
 
 def test_what_no_agent_applies_is_not_shown_as_applied(client: OpenAI) -> None:
-    response, _ = asked(client, service_tier="flex", max_tool_calls=3, top_logprobs=2)
-    assert (response.service_tier, response.max_tool_calls) == ("default", None)
-    assert response.top_logprobs == 0
+    response, _ = asked(client, service_tier="flex", top_logprobs=2)
+    assert (response.service_tier, response.top_logprobs) == ("default", 0)
+
+
+def test_after_max_tool_calls_the_model_is_asked_to_call_nothing(client: OpenAI) -> None:
+    response, sent = asked(client, "tooled", max_tool_calls=1)
+    assert (response.max_tool_calls, sent["tool_choice"]) == (1, "none")
+    assert [item.type for item in response.output].count("mcp_call") == 1
+    response, sent = asked(client, "tooled", max_tool_calls=2)
+    assert (response.max_tool_calls, sent["tool_choice"]) == (2, None)
+    response, _ = asked(client, "closed", max_tool_calls=1)
+    assert response.max_tool_calls is None
 
 
 def test_a_function_gets_all_options(client: OpenAI) -> None:
@@ -127,6 +136,7 @@ def test_a_tool_is_chosen_once_and_tools_may_be_forbidden(client: OpenAI) -> Non
         ("temperature", 2.5, "temperature"),
         ("top_p", -1, "top_p"),
         ("max_output_tokens", 0, "max_output_tokens"),
+        ("max_tool_calls", 0, "max_tool_calls"),
         ("reasoning", {"effort": "huge"}, "reasoning.effort"),
         ("reasoning", {"summary": "long"}, "reasoning.summary"),
         ("text", {"format": {"type": "xml"}}, "text.format"),
@@ -144,6 +154,61 @@ def test_an_impossible_value_is_refused_with_its_name(
     with pytest.raises(BadRequestError) as refused:
         asked(client, **{name: value})
     assert refused.value.param == param
+
+
+def test_a_tool_that_does_not_exist_is_named_in_the_error(client: OpenAI) -> None:
+    choice: Any = {"type": "function", "name": "nope"}
+    response = client.responses.create(model="tooled", input="?", tool_choice=choice)
+    assert response.status == "failed"
+    assert response.error is not None
+    assert response.error.message.startswith("tool_choice is 'nope': write auto")
+    asked: Any = {"model": "tooled", "messages": [{"role": "user", "content": "?"}]}
+    with pytest.raises(BadRequestError, match="tool_choice is 'nope'"):
+        client.chat.completions.create(
+            **asked, tool_choice={"type": "function", "function": {"name": "nope"}}
+        )
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "field"),
+    [
+        ("/chat/completions", {"max_tokens": 0}, "max_tokens"),
+        ("/chat/completions", {"max_completion_tokens": 0}, "max_completion_tokens"),
+        ("/chat/completions", {"reasoning_effort": "huge"}, "reasoning_effort"),
+        ("/chat/completions", {"response_format": {"type": "xml"}}, "response_format"),
+        ("/messages", {"max_tokens": 0}, "max_tokens"),
+        ("/messages", {"output_config": {"effort": "huge"}}, "output_config.effort"),
+    ],
+)
+def test_errors_name_the_field_as_the_client_does(
+    reading: Served, path: str, options: Json, field: str
+) -> None:
+    body = {"model": "reader", "messages": [{"role": "user", "content": "?"}], **options}
+    refused = httpx.post(f"{reading.url}/v1{path}", json=body)
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["message"].startswith(f"`{field}` ")
+    assert error.get("param", field) == field
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/chat/completions", {"role": "tool", "tool_call_id": "call_x", "content": "15 C"}),
+        (
+            "/messages",
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_x"}]},
+        ),
+    ],
+)
+def test_the_result_of_a_call_that_the_messages_lack_is_refused(
+    reading: Served, path: str, message: Json
+) -> None:
+    messages = [{"role": "user", "content": "?"}, message]
+    body = {"model": "reader", "max_tokens": 9, "messages": messages}
+    refused = httpx.post(f"{reading.url}/v1{path}", json=body)
+    assert refused.status_code == 400
+    assert "`messages[1]` has the result of call call_x" in refused.json()["error"]["message"]
 
 
 def test_chat_completions_have_other_names_for_the_same(client: OpenAI) -> None:

@@ -37,6 +37,16 @@ def test_the_client_runs_its_own_tool(found: Any, api: str) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
+def test_a_handoff_names_the_agent_that_speaks_as_the_model(found: Any, api: str) -> None:
+    handoff = found[api]["handoff"]
+    assert handoff["text"] == "You get 5 euros back."
+    assert handoff["end"] in ("completed", "stop", "end_turn")
+    named = [name for name in handoff["models"] if name]
+    assert list(dict.fromkeys(named)) == ["triage", "billing"]
+    assert named == sorted(named, reverse=True)  # never back to triage
+
+
+@pytest.mark.parametrize("api", APIS)
 def test_the_second_turn_knows_the_first(found: Any, api: str) -> None:
     read = found[api]["memory"]["text"]
     assert read.endswith("one | two")

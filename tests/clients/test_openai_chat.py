@@ -108,7 +108,7 @@ def test_the_stream_helper_ends_with_the_whole_message(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
-def test_whoever_asks_after_the_end_gets_the_same_from_a_replay(trace: Trace) -> None:
+def test_a_client_that_asks_after_the_end_gets_the_same_from_a_replay(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     told = joined(events, len(events))
     _, frames = FORMAT.open(state_of(events))

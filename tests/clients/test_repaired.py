@@ -238,7 +238,7 @@ def test_the_ai_sdk_reads_damaged_streams(
     assert answer["reasoning"] == ["Sun or rain?"]
 
 
-def test_the_ai_sdk_is_told_of_a_cut(recorded: Backend, recorded_urls: dict[str, str]) -> None:
+def test_the_ai_sdk_reports_a_cut(recorded: Backend, recorded_urls: dict[str, str]) -> None:
     before, recorded.stream = recorded.stream, stream(*sunny()[:6]) + b"data: {\n\n" + b"data: {"
     try:
         answer = ai_sdk(recorded_urls["proxy"])

@@ -78,6 +78,16 @@ def test_approvals_are_answered_by_the_next_request(client: OpenAI, streams: boo
     later = turn("What now?", previous_response_id=third.id)
     assert "What now?" in later.output_text
     assert "Too much." in later.output_text
+    assert later.previous_response_id == third.id
+    # An earlier response is continued as it was: without what the run did after its approvals.
+    branch = turn("And else?", previous_response_id=first.id)
+    assert "And else?" in branch.output_text
+    assert "paid 5" not in branch.output_text
+    assert branch.previous_response_id == first.id
+    branch = turn("And else?", previous_response_id=second.id)
+    assert "paid 5" in branch.output_text
+    assert "Too much." not in branch.output_text
+    assert branch.previous_response_id == second.id
 
 
 def test_a_response_in_the_background_can_be_polled(client: OpenAI) -> None:

@@ -86,8 +86,8 @@ def test_the_programs_of_the_readme_are_of_the_right_types_and_run(
         shown = run_node([project / "following.mjs"], cwd=project).splitlines()
     finally:
         served.kill()
-    assert shown[0] == "connecting undefined"
-    assert shown[-1] == "ended completed"
+    assert shown[:2] == ["connecting undefined", "live undefined"]
+    assert shown[2:] == ["ended completed"]
 
 
 def test_the_package_holds_only_what_was_built(project: Path) -> None:

@@ -364,7 +364,7 @@ def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) ->
 # --- what goes wrong -----------------------------------------------------------------------------
 
 
-def test_chat_shows_why_a_run_failed_and_keeps_what_it_said() -> None:
+def test_chat_shows_why_a_run_failed_and_keeps_its_text() -> None:
     story = Story()
     story.say("Half.")
     error = ErrorInfo(code="provider_overloaded", message="The provider is overloaded.")
@@ -375,7 +375,7 @@ def test_chat_shows_why_a_run_failed_and_keeps_what_it_said() -> None:
     assert answer["messages"][1]["parts"][-1]["text"] == "Half."
 
 
-def test_chat_drops_what_a_lost_worker_said() -> None:
+def test_chat_drops_the_text_of_a_lost_worker() -> None:
     story = Story()
     story.think("Hmm.")
     item = Message(id="msg_0", role="assistant")

@@ -52,11 +52,18 @@ export interface ImageUrl {
   readonly url: string;
 }
 
-/** A request of a paused task: the approval of a call, or a value. */
+/**
+ * A request of a paused task: the approval of a call, or a value.
+ *
+ * `name` and `arguments` are those of the call, so that a client can show what it approves or
+ * carry the call out. `arguments` is a JSON value, as the `value` of an answer is.
+ */
 export interface InputRequest {
   readonly id: string;
   readonly kind: "approval" | "input";
   readonly call_id?: string;
+  readonly name?: string;
+  readonly arguments?: unknown;
   readonly message?: string;
   readonly schema?: unknown;
 }

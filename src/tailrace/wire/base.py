@@ -26,6 +26,9 @@ from tailrace.core.log_lines import Lines
 Frame = bytes
 """A server-sent event, ready to be written."""
 
+DONE: Frame = b"data: [DONE]\n\n"
+"""The last frame of OpenAI's streams and of the AI SDK's."""
+
 MAX_CURSOR = 2**53 - 1
 """The greatest integer that JavaScript clients read exactly."""
 
@@ -175,8 +178,11 @@ def opened(wire: Format, state: State, epoch: int) -> tuple[Encoder, list[Frame]
 class OpensInPieces(Format, Protocol):
     """A format whose opening may be too large to encode at once."""
 
-    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
-        """The bytes of `open`, in pieces of any size. Equal pieces may be the same object."""
+    def open_in_pieces(self, state: State, epoch: int = 1) -> tuple[Encoder, Iterator[bytes]]:
+        """As `open`, but the bytes in pieces of any size. Equal pieces may be the same object.
+
+        The encoder is ready after the last piece.
+        """
 
 
 @runtime_checkable
@@ -218,7 +224,7 @@ def frame_pieces(
 
 def opens_in_pieces(wire: Format) -> TypeGuard[OpensInPieces]:
     """Whether a format opens in pieces. `isinstance` costs more than a small opening."""
-    return hasattr(wire, "opening")
+    return hasattr(wire, "open_in_pieces")
 
 
 def frames_lines(wire: Format) -> TypeGuard[FramesLines]:
@@ -251,6 +257,11 @@ def event_cursor(text: str) -> Cursor:
 def invalid_cursor(text: str) -> InvalidCursor:
     """The error for a text that is not a cursor."""
     return InvalidCursor(f"{text[:40]!r} is not a cursor; send the last id that you received.")
+
+
+def frame_json(frame: Frame) -> Any:
+    """The JSON of a frame."""
+    return msgspec.json.decode(frame.partition(b"data: ")[2])
 
 
 def safe_json(raw: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """Formats in which an event may become several frames, each with a cursor of its own.
 
-A frame's id is `epoch-seq` after the last frame of an event, `epoch-seq.k` after its k-th frame,
-and `epoch-seq.ok` after the k-th frame of `open` at the state after that event. `epoch` belongs to
-the writer of the event. In a thread's stream `ordinal:` stands before it.
+A frame's id is `epoch-seq` after the last frame of an event, and `epoch-seq.k` after its k-th
+frame. After the k-th frame of `open`, at the state after that event, it is `epoch-seq.ok`. `epoch`
+belongs to the writer of the event. In a thread's stream `ordinal:` stands before it.
 """
 
 from __future__ import annotations
@@ -91,9 +91,10 @@ class CountedFormat(DefaultFormat, ABC, Generic[E]):
         encoder = self.at(state)
         return encoder, encoder.opening(epoch)
 
-    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
-        """The bytes of `open`."""
-        return self.at(state).opening_in_pieces(epoch)
+    def open_in_pieces(self, state: State, epoch: int = 1) -> tuple[E, Iterator[bytes]]:
+        """As `open`. Frames that repeat a long text share the bytes of the text."""
+        encoder = self.at(state)
+        return encoder, encoder.opening_in_pieces(epoch)
 
     def gap(self, state: State, epoch: int, reason: str) -> Frame:
         """The frame for a client whose cursor points before `state`."""

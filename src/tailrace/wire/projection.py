@@ -1,13 +1,15 @@
 """What several wire formats decide in the same way about a folded state.
 
 Which reasoning is shown, who executes a call, whether a call is complete, what a citation links to,
-what a run used: each rule stands here once, and each format only chooses its own JSON.
+what a run used: each rule is here once. A format only chooses its own JSON.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -48,6 +50,33 @@ PART_EVENTS: Mapping[type[Any], PartPlace] = {
 def model_name(root: TaskNode) -> str:
     """The `model` of an answer: the agent that began it, or the model where none is named."""
     return root.facts.get("agent") or root.facts.get("model") or ""
+
+
+def taken_over_by(root: TaskNode, output_index: int) -> str | None:
+    """The agent that an item belongs to, if another agent began the run."""
+    found = [one["agent"] for one in root.switches if one["output_index"] <= output_index]
+    return found[-1] if found else None
+
+
+class Handoffs:
+    """Who takes over before which item, for a replay. Live, each switch is an event."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, switches: Iterable[Json]) -> None:
+        """Begin before the first item."""
+        self._left = deque(switches)
+
+    def before(self, output_index: float) -> list[str]:
+        """The agents that took over before this item, since the last call."""
+        found: list[str] = []
+        while self._left and self._left[0]["output_index"] <= output_index:
+            found.append(self._left.popleft()["agent"])
+        return found
+
+    def rest(self) -> list[str]:
+        """The agents that have no item yet."""
+        return self.before(inf)
 
 
 def limit_of(reason: str | None) -> str | None:

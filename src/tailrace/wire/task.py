@@ -64,10 +64,13 @@ class TaskFormat(DefaultFormat):
 
     def open(self, state: State, epoch: int = 1) -> tuple[TaskEncoder, list[Frame]]:
         """A single frame with a snapshot of the state."""
-        return self.at(state), [b"".join(self.opening(state, epoch))]
+        return self.at(state), [b"".join(self._opening(state, epoch))]
 
-    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
+    def open_in_pieces(self, state: State, epoch: int = 1) -> tuple[TaskEncoder, Iterator[bytes]]:
         """The frame of `open` in pieces, each encoded when it is needed."""
+        return self.at(state), self._opening(state, epoch)
+
+    def _opening(self, state: State, epoch: int) -> Iterator[bytes]:
         frame = self._frame(state, epoch, {"type": "task.snapshot"}, {"state": None})
         head, _, end = frame.rpartition(b"null")
         yield head

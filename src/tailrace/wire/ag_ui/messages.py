@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from tailrace.core.fold import State
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
+from tailrace.core.values import text_or_none
 from tailrace.history.content import Piece, inline, joined, plain
 from tailrace.history.inputs import ClientOutput, Speech, Use, read_input
-from tailrace.wire.base import Frame
+from tailrace.wire.base import Frame, frame_json
 
 Json = dict[str, Any]
 
@@ -27,7 +26,7 @@ def messages_of(chain: Sequence[State], opening: Callable[[State], list[Frame]])
         if state.root is not None:
             talk.read(state.root.facts.get("input"), state.root.task_id)
             for frame in opening(state):
-                talk.take(msgspec.json.decode(frame[len(b"data: ") :]))
+                talk.take(frame_json(frame))
     return talk.all
 
 
@@ -40,9 +39,9 @@ class _Messages:
     def read(self, value: Any, run_id: str) -> None:
         """Add the input of a run. A message keeps the id that its client gave it."""
         is_named = isinstance(value, list) and any(map(_own_id, value))
-        for one in [[item] for item in value] if is_named else [value]:
-            named = _own_id(one[0]) if is_named else None
-            for given in read_input(one):
+        for group in [[item] for item in value] if is_named else [value]:
+            named = _own_id(group[0]) if is_named else None
+            for given in read_input(group):
                 ident = f"{run_id}_in{len(self.all)}"
                 if named is not None and named not in self._by_id:
                     ident = named
@@ -115,7 +114,7 @@ class _Messages:
 
 def _own_id(item: Any) -> str | None:
     ident = item.get("id") if isinstance(item, dict) else None
-    return ident if isinstance(ident, str) else None
+    return text_or_none(ident)
 
 
 def _part(piece: Piece) -> Json:

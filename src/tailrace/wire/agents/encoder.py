@@ -45,11 +45,11 @@ from tailrace.wire.agents.events import (
     StreamingToolStartEvent,
     ToolPlace,
 )
-from tailrace.wire.base import Frame, frame_pieces
+from tailrace.wire.base import DONE, Frame, frame_pieces
 from tailrace.wire.counted import CountedFormat, frame_ids
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import OPENING
-from tailrace.wire.openai_responses.encoder import DONE, ResponseEvent, ResponsesEncoder
+from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
 from tailrace.wire.projection import Json, Sources, model_name, newly_superseded, output_text
 
 WAITS = "The run waits for people."
@@ -297,7 +297,9 @@ def _data_of(frame: Frame) -> bytes:
 
 def _agent_of(task: TaskNode, node: ItemNode) -> AgentName:
     """The agent that made an item."""
-    made = [one["agent"] for one in task.switches if one["output_index"] <= node.output_index]
+    made = [
+        switch["agent"] for switch in task.switches if switch["output_index"] <= node.output_index
+    ]
     return AgentName(name=made[-1] if made else model_name(task))
 
 

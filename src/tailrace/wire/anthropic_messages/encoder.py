@@ -5,9 +5,12 @@ open block at a time: the SDKs append a block when it starts, whatever its index
 sent in order of arrival, each to its end before the next begins. A block that streams meanwhile
 waits, and is then sent at once. The folded state alone determines what was sent.
 
-The stream ends with `error` where the format cannot express what happened: a text or a client's
-call that was sent and then superseded, a client's call that was cut, and an answer that broke off.
-Other ends:
+After a handoff, `model` in a block's start and in the last `message_delta` is the agent that
+speaks. A `message_delta` of its own would come earlier, but some clients take any for the end.
+
+The stream ends with `error` where the format cannot express what happened. That is a text or a
+client's call that was sent and then superseded, a client's call that was cut, or an answer that
+broke off. Other ends:
 
     completed      `end_turn`; `tool_use` if the client has calls to execute; `refusal`
     incomplete     its reason where Anthropic has a name for it, else `max_tokens`
@@ -45,7 +48,7 @@ from tailrace.wire.anthropic_messages.blocks import (
 from tailrace.wire.anthropic_messages.envelope import frame
 from tailrace.wire.base import Frame, ReplayFormat
 from tailrace.wire.encoder import AnswerEncoder
-from tailrace.wire.projection import PART_EVENTS
+from tailrace.wire.projection import PART_EVENTS, taken_over_by
 
 _json = msgspec.json.Encoder().encode
 
@@ -180,7 +183,11 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         if self._in_deltas and start["type"] == "mcp_tool_use":
             delta = ("input_json_delta", "partial_json", _json(start["input"]).decode())
             start["input"] = {}
-        frames = [frame("content_block_start", index=self._index, content_block=start)]
+        root = self._state.root
+        assert root is not None
+        agent = taken_over_by(root, block.node.output_index)
+        by = {} if agent is None else {"model": agent}
+        frames = [frame("content_block_start", index=self._index, content_block=start, **by)]
         self._head, self._live, self._cited = b"", block.live(), 0
         if delta is not None:
             kind, field, text = delta

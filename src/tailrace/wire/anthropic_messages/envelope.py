@@ -17,6 +17,7 @@ from tailrace.core.items import (
     RawAnnotation,
 )
 from tailrace.core.state import ItemNode, TaskNode
+from tailrace.core.values import text_or_none
 from tailrace.wire.base import Frame, safe_json
 from tailrace.wire.projection import Json, Sources, awaits_client, model_name, token_counts
 
@@ -86,8 +87,12 @@ def started(state: State) -> Frame:
 
 
 def stopped(state: State, reason: str) -> list[Frame]:
-    """The end of a message that did not fail."""
-    delta = {"stop_reason": reason, "stop_sequence": None}
+    """The end of a message that did not fail. After a handoff the message has another `model`."""
+    root = state.root
+    assert root is not None
+    delta: Json = {"stop_reason": reason, "stop_sequence": None}
+    if root.switches:
+        delta["model"] = root.speaker
     return [
         frame("message_delta", delta=delta, usage=_usage(state)),
         frame("message_stop"),
@@ -189,5 +194,5 @@ def _location(raw: Any) -> Json | None:
     cited, title = raw.get("cited_text"), raw.get("document_title")
     if not isinstance(cited, str) or any(type(number) is not int for number in numbers.values()):
         return None
-    shown = title if isinstance(title, str) else None
+    shown = text_or_none(title)
     return {"type": kind, "cited_text": cited, "document_title": shown, **numbers}

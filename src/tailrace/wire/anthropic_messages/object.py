@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tailrace.core.fold import State
 from tailrace.core.tool_arguments import decoded
 from tailrace.wire.anthropic_messages.encoder import FORMAT
+from tailrace.wire.base import frame_json
 from tailrace.wire.projection import Json
 
 _TEXTS = ("text", "thinking", "signature")
@@ -18,7 +17,7 @@ def message_object(state: State) -> Json:
     block: Json = {}
     arguments: list[str] = []
     for frame in FORMAT.open(state)[1]:
-        event = msgspec.json.decode(frame.partition(b"\ndata: ")[2])
+        event = frame_json(frame)
         kind = event["type"]
         if kind == "error":
             return dict(event)

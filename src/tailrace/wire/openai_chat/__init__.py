@@ -10,6 +10,7 @@ The stream has chunks with a single choice, a chunk without choices for the usag
 | tool_call, executor `client` | `delta.tool_calls` |
 | citation with a URL, or of a block | `delta.annotations`: `url_citation`, when its text ends |
 | structured output | `delta.content`, if the run completes without any other content |
+| another agent speaks | `model` of the chunks from there on, the first of them empty |
 | any other tool_call, results, data and raw, sub-agents, steps, notices | nothing |
 
 A call of the server is not shown: the client would execute it again.

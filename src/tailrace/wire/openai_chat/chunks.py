@@ -7,10 +7,9 @@ import msgspec
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, ToolCall
 from tailrace.core.state import TaskNode
-from tailrace.wire.base import Frame
+from tailrace.wire.base import DONE, Frame
 from tailrace.wire.projection import Json, model_name, token_counts, usage_of_run
 
-DONE: Frame = b"data: [DONE]\n\n"
 """The last frame of every stream."""
 
 _GAP = "\n\n"
@@ -27,6 +26,7 @@ class ChatChunks:
         "_annotations",
         "_delta",
         "_fields",
+        "_head",
         "_images",
         "_last",
         "_usage",
@@ -34,22 +34,25 @@ class ChatChunks:
     )
 
     def __init__(self, root: TaskNode, *, usage: bool = True) -> None:
-        """Encode what is the same in all chunks; `usage`: whether the last chunk has it."""
+        """`usage`: whether the last chunk has it."""
         self._usage = usage
-        about = {
+        self._head = {
             "id": f"chatcmpl-{root.task_id.removeprefix('chatcmpl-')}",
             "object": "chat.completion.chunk",
             "created": int(root.facts.get("created_at", 0)),
-            "model": model_name(root),
         }
-        self._about = b"data: %b" % _json(about)[:-1]
-        self._delta = self._about + b',"choices":[{"index":0,"delta":{'
-        self._fields = {name: b'%b"%b":' % (self._delta, name.encode()) for name in _FIELDS}
+        self._name(model_name(root))
         self._last: dict[str, object] = {}
         self._annotations = 0
         self._images = 0
         self.length = 0
         """The length of `content` in code points; citations count from its start."""
+
+    def _name(self, agent: str) -> None:
+        """Encode what is the same in all chunks of an agent."""
+        self._about = b"data: %b" % _json({**self._head, "model": agent})[:-1]
+        self._delta = self._about + b',"choices":[{"index":0,"delta":{'
+        self._fields = {name: b'%b"%b":' % (self._delta, name.encode()) for name in _FIELDS}
 
     @property
     def has_answer(self) -> bool:
@@ -59,6 +62,11 @@ class ChatChunks:
     def begin(self) -> Frame:
         """The first chunk."""
         return self.delta({"role": "assistant", "content": ""})
+
+    def switch(self, agent: str) -> Frame:
+        """An empty chunk with the name of another agent, which the later chunks have too."""
+        self._name(agent)
+        return self.delta({})
 
     def delta(self, fields: Json) -> Frame:
         """A chunk with any fields; the frequent chunks have methods of their own."""

@@ -28,6 +28,7 @@ from tailrace.wire.openai_chat.texts import DeltaPlace, TextLane, has_text
 from tailrace.wire.projection import (
     INCOMPLETE_CALL,
     PART_EVENTS,
+    Handoffs,
     Json,
     awaits_client,
     is_client,
@@ -85,10 +86,13 @@ class ChatEncoder(AnswerEncoder[Frame]):
         root = state.root
         if root is None:
             return
+        handoffs = Handoffs(root.switches)
         for node in sorted(root.output(), key=attrgetter("at")):
+            frames += map(self._chunks.switch, handoffs.before(node.output_index))
             # A replay leaves out the client's calls that have a result: they are not to be run.
             if replay is None or not is_client(node.item) or result_of(root, node) is None:
                 frames += self._item(node)
+        frames += map(self._chunks.switch, handoffs.rest())
         self._over = replay is None and self._has_shown_lost(root)
         self._find_live()
         if root.ended:
@@ -146,6 +150,8 @@ class ChatEncoder(AnswerEncoder[Frame]):
     def _frames(self, root: TaskNode, event: Any, kind: type[Any]) -> list[Frame]:
         if kind in ev.TERMINAL:
             return self._ending(root)
+        if kind is ev.AgentSwitched:
+            return [self._chunks.switch(event.agent)]
         if kind is ev.TaskAttempt:
             return self._advance()
         if kind in _ITEMS:

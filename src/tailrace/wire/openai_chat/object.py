@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
-from tailrace.wire.base import Frame
-from tailrace.wire.openai_chat.chunks import DONE
+from tailrace.wire.base import DONE, Frame, frame_json
 from tailrace.wire.openai_chat.encoder import ChatEncoder
 from tailrace.wire.projection import Json
 
@@ -20,7 +17,7 @@ def completion(state: State) -> Json:
     """The run as a `chat.completion`; `{"error": …}` if the run has no answer."""
     frames: list[Frame] = []
     ChatEncoder(fork(state), replay=frames)
-    chunks = [msgspec.json.decode(frame[len("data: ") :]) for frame in frames if frame != DONE]
+    chunks = [frame_json(frame) for frame in frames if frame != DONE]
     message: Json = {"role": "assistant", "content": None, "refusal": None}
     choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": None}
     found: Json = {"object": "chat.completion", "choices": [choice], "usage": None}

@@ -9,9 +9,9 @@ number.
 
 The last frame is `[DONE]`, without a number.
 
-The stream ends with `response.failed` where the format cannot express what happened: an item that
-was sent and then superseded, or a client's call that was cut. A cancelled run ends with
-`response.incomplete` and the status `cancelled`: there is no event of that name, and the AI SDK
+The stream ends with `response.failed` where the format cannot express what happened. That is an
+item that was sent and then superseded, or a client's call that was cut. A cancelled run ends with
+`response.incomplete` and the status `cancelled`. There is no event of that name, and the AI SDK
 repeats the request after a `response.failed` without output.
 
 In the Responses API a response also ends, as `completed`, where its run asks for approvals. The
@@ -28,9 +28,9 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
-from tailrace.wire.base import START, Cursor, DefaultFormat, Frame, whole_number
+from tailrace.wire.base import DONE, START, Cursor, DefaultFormat, Frame, whole_number
 from tailrace.wire.openai_responses.cursors import JOINED, OPENING, place_of, split
-from tailrace.wire.openai_responses.encoder import DONE, ResponseEvent, ResponsesEncoder
+from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
 from tailrace.wire.openai_responses.items import own_id
 from tailrace.wire.openai_responses.object import (
     ECHOED,
@@ -49,6 +49,7 @@ from tailrace.wire.openai_responses.object import (
 from tailrace.wire.openai_responses.stretches import (
     ApprovalResponse,
     approvals_of,
+    end_of,
     is_answered_inside,
     is_paused,
     open_approvals,
@@ -71,6 +72,7 @@ __all__ = [
     "compaction_object",
     "compaction_run",
     "echoed",
+    "end_of",
     "input_items",
     "is_answered_inside",
     "is_compaction",
@@ -114,10 +116,12 @@ class ResponsesFormat(DefaultFormat):
         encoder, replay = self._replay(state)
         return encoder, encoder.number(replay, OPENING, state.sequence_number, epoch)
 
-    def opening(self, state: State, epoch: int = 1) -> Iterator[bytes]:
-        """The frames of `open`. Several of them repeat the same text, whose bytes they share."""
+    def open_in_pieces(
+        self, state: State, epoch: int = 1
+    ) -> tuple[ResponsesEncoder, Iterator[bytes]]:
+        """As `open`. Several frames repeat the same text, whose bytes they share."""
         encoder, replay = self._replay(state)
-        return encoder.number_in_pieces(replay, OPENING, state.sequence_number, epoch)
+        return encoder, encoder.number_in_pieces(replay, OPENING, state.sequence_number, epoch)
 
     def _replay(self, state: State) -> tuple[ResponsesEncoder, list[ResponseEvent]]:
         replay: list[ResponseEvent] = []

@@ -4,7 +4,7 @@
     wide    1 << 52 | seq << 24 | mode << 22 | spread + k
 
 `k` counts the frames of an event, or of `open`. `spread` differs from epoch to epoch, and so from
-run to run: with a number of another run, or of an event that was written again, `k` is out of
+run to run. With a number of another run, or of an event that was written again, `k` is out of
 range, and the number is refused. `mode` is how the client connected:
 
     WHOLE    the stream from its first event on

@@ -13,7 +13,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Message, RawItem, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
-from tailrace.wire.base import Frame, frame_pieces
+from tailrace.wire.base import DONE, Frame, frame_pieces
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import (
@@ -39,8 +39,10 @@ from tailrace.wire.openai_responses.stretches import (
     has_begun,
     is_paused,
     is_within,
+    speakers,
 )
 from tailrace.wire.projection import (
+    Handoffs,
     Json,
     Sources,
     file_link,
@@ -107,7 +109,6 @@ _ARGUMENTS = {
     "code_interpreter_call": ("response.code_interpreter_call_code", "code"),
 }
 _DELTAS = {kind: (PARTS[kind].store, index_of) for kind, index_of in DELTAS.items()}
-DONE: Frame = b"data: [DONE]\n\n"
 """The last frame of a stream. It has no number: a client that has the frame before has all."""
 
 _LAST = ("response.completed", "response.incomplete", "response.failed")
@@ -491,9 +492,13 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     # --- the response --------------------------------------------------------------------------
 
-    def _in_progress(self, _root: TaskNode, _event: Any) -> ResponseEvents:
-        response = begun_response(self._state, self._stretch)
-        yield "response.in_progress", {"response": response}
+    def _in_progress(self, root: TaskNode, _event: Any) -> ResponseEvents:
+        """The response as it goes on. `model` is the agent that speaks now."""
+        yield self._goes_on(root.speaker)
+
+    def _goes_on(self, agent: str | None = None) -> ResponseEvent:
+        response = begun_response(self._state, self._stretch, agent)
+        return "response.in_progress", {"response": response}
 
     def _ended(self, root: TaskNode, _event: Any) -> ResponseEvents:
         for key in self._loose:
@@ -516,8 +521,11 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
     def _replayed(self, root: TaskNode) -> ResponseEvents:
         """Everything after `response.created`, with a single delta for each text."""
         if root.status != "queued":
-            yield from self._in_progress(root, None)
+            yield self._goes_on()
+        handoffs = Handoffs(speakers(self._state, root, self._stretch).switches)
         for key in entries(self._state, root, self._stretch):
+            for agent in handoffs.before(key[0]):
+                yield self._goes_on(agent)
             yield from self._item_begun(root, key)
             if key[1] != ITEM:
                 yield from self._partial(root, key)
@@ -527,6 +535,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
                 yield from self._replayed_parts(root, root.items[key[0]])
             if shown.is_closed(root, key):
                 yield from self._close(root, key)
+        for agent in handoffs.rest():
+            yield self._goes_on(agent)
         if root.ended and not is_paused(self._state, self._stretch):
             yield from self._ended(root, None)
 
@@ -538,6 +548,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     _ENCODE: ClassVar[dict[type[Any], Callable[[Any, TaskNode, Any], ResponseEvents]]] = {
         ev.TaskInProgress: _in_progress,
+        ev.AgentSwitched: _in_progress,
         **dict.fromkeys(ev.TERMINAL, _ended),
         ev.OutputItemAdded: _item_added,
         ev.OutputItemDone: _item_done,

@@ -18,7 +18,7 @@ which order, and what their JSON is.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -69,11 +69,14 @@ _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml
 # --- which entries there are ---------------------------------------------------------------------
 
 
-def keys(task: TaskNode) -> list[Key]:
-    """The entries of `output`, in order of arrival."""
+def keys(task: TaskNode, superseded: Collection[int] | None = None) -> list[Key]:
+    """The entries of `output`, in order of arrival.
+
+    `superseded` are the items that were superseded then, if not those of now.
+    """
     found: list[tuple[int, int, int]] = []
-    for node in task.items.values():
-        if node.superseded:
+    for index, node in task.items.items():
+        if node.superseded if superseded is None else index in superseded:
             continue
         if isinstance(node.item, Reasoning | Message | ToolCall):
             found.append((node.at, node.output_index, ITEM))

@@ -11,6 +11,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.openai_response import error_json, incomplete_details
 from tailrace.core.state import TaskNode
+from tailrace.core.values import list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import ClientOutput, Given, Speech, Use, read_input
 from tailrace.history.openai_responses import content_part
@@ -21,6 +22,7 @@ from tailrace.wire.openai_responses.stretches import (
     entries,
     is_paused,
     response_id,
+    speakers,
 )
 from tailrace.wire.projection import (
     INCOMPLETE_CALL,
@@ -28,7 +30,6 @@ from tailrace.wire.projection import (
     Sources,
     TokenCounts,
     is_cut,
-    model_name,
     token_counts,
     usage_of_run,
 )
@@ -81,6 +82,7 @@ def response_object(state: State, stretch: int | None = None) -> Json:
         return {}
     sources = Sources(state)
     shown = begun_response(state, stretch)
+    shown["model"] = speakers(state, root, stretch).last
     shown["status"] = "in_progress" if root.status in (None, "input_required") else root.status
     shown["output"] = [
         item_json(sources, root, key)
@@ -144,13 +146,12 @@ _CALLS = ("function_call", "custom_tool_call", "mcp_call")
 
 def calls_of(given: Any) -> set[str]:
     """The ids of the calls that an `input` contains."""
-    items = given if isinstance(given, list) else []
-    return {_call_id(item) for item in items if _kind(item) in _CALLS}
+    return {_call_id(item) for item in list_of(given) if _kind(item) in _CALLS}
 
 
 def outputs_of(given: Any) -> dict[str, str]:
     """The outputs of client functions in an `input`: their call ids, each with its field."""
-    items = given if isinstance(given, list) else []
+    items = list_of(given)
     return {
         _call_id(item): f"input[{index}].call_id"
         for index, item in enumerate(items)
@@ -176,8 +177,8 @@ def input_items(state: State, stretch: int | None = None) -> list[Json]:
         return []
     items = given if isinstance(given, list) else [given]
     if not all(map(_is_item, items)):  # the input of another API
-        items = [item for one in read_input(given) for item in _read_item(one)]
-    return [_input_item(one, f"{root.task_id}_in{index}") for index, one in enumerate(items)]
+        items = [item for entry in read_input(given) for item in _read_item(entry)]
+    return [_input_item(item, f"{root.task_id}_in{index}") for index, item in enumerate(items)]
 
 
 def _is_item(value: Any) -> bool:
@@ -187,7 +188,7 @@ def _is_item(value: Any) -> bool:
     if "role" not in value:
         return isinstance(value.get("type"), str) and value["type"] not in PARTS
     content = value.get("content")
-    parts = content if isinstance(content, list) else []
+    parts = list_of(content)
     known = all(isinstance(part, dict) and part.get("type") in PARTS for part in parts)
     return known and isinstance(content, str | list) and not value.keys() & _FOREIGN
 
@@ -224,8 +225,7 @@ def _input_item(item: Json, ident: str) -> Json:
 
 def references(given: Any) -> list[str]:
     """The ids of the item references in an `input`."""
-    items = given if isinstance(given, list) else []
-    named = [item.get("id") for item in items if _is_reference(item)]
+    named = [item.get("id") for item in list_of(given) if _is_reference(item)]
     return [ident for ident in named if isinstance(ident, str)]
 
 
@@ -266,8 +266,8 @@ def _end(shown: Json, root: TaskNode) -> None:
             shown["status"] = "failed"
 
 
-def begun_response(state: State, stretch: int | None = None) -> Json:
-    """The response before its first item."""
+def begun_response(state: State, stretch: int | None = None, agent: str | None = None) -> Json:
+    """The response before its first item; `agent` has taken over since it began."""
     root = state.root
     assert root is not None
     facts = root.facts
@@ -287,7 +287,7 @@ def begun_response(state: State, stretch: int | None = None) -> Json:
         "max_output_tokens": None,
         "max_tool_calls": None,
         "metadata": metadata if plain else {},
-        "model": model_name(root),
+        "model": agent or speakers(state, root, stretch).first,
         "output": [],
         "parallel_tool_calls": True,
         "presence_penalty": 0.0,
@@ -310,7 +310,7 @@ def begun_response(state: State, stretch: int | None = None) -> Json:
     options = facts.get("options")
     if isinstance(options, dict):
         shown |= _whole(echoed(options))
-        if not previous and isinstance(options.get("previous_response_id"), str):
+        if isinstance(options.get("previous_response_id"), str):
             shown["previous_response_id"] = options["previous_response_id"]
     if stretch:
         shown["previous_response_id"] = response_id(root.task_id, stretch - 1)
@@ -325,8 +325,8 @@ def _whole(options: Json) -> Json:
         options["reasoning"] = {"effort": None, "summary": None, **options["reasoning"]}
     if "tools" in options:
         options["tools"] = [
-            _FUNCTION | one if isinstance(one, dict) and one.get("type") == "function" else one
-            for one in options["tools"]
+            _FUNCTION | tool if isinstance(tool, dict) and tool.get("type") == "function" else tool
+            for tool in options["tools"]
         ]
     return options
 

@@ -8,14 +8,16 @@ Items that were unfinished at the pause belong to the response after it.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.core.errors import CallerError
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
+from tailrace.core.pauses import Pause
 from tailrace.core.state import ItemNode, TaskNode
+from tailrace.core.values import list_of
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     ITEM,
@@ -24,7 +26,7 @@ from tailrace.wire.openai_responses.items import (
     arguments_json,
     keys,
 )
-from tailrace.wire.projection import Json, server_name
+from tailrace.wire.projection import Json, model_name, server_name
 
 APPROVAL_RESPONSE = "mcp_approval_response"
 APPROVAL_REQUEST = "mcp_approval_request"
@@ -70,6 +72,13 @@ def is_paused(state: State, stretch: int | None) -> bool:
     return stretch is not None and len(state.pauses) > stretch
 
 
+def end_of(state: State, stretch: int) -> int | None:
+    """The number of the last event of a stretch, if its run has gone on after the pause."""
+    if len(state.pauses) <= stretch or state.pauses[stretch].until is None:
+        return None
+    return state.pauses[stretch].at
+
+
 def is_within(state: State, stretch: int | None, node: ItemNode) -> bool:
     """Whether an item was not finished, and not superseded, before this stretch began."""
     if not stretch:
@@ -81,19 +90,47 @@ def is_within(state: State, stretch: int | None, node: ItemNode) -> bool:
 
 def entries(state: State, root: TaskNode, stretch: int | None) -> list[Key]:
     """The entries of a response's `output`, in order of arrival."""
-    found = keys(root)
+    paused = state.pauses[stretch] if stretch is not None and is_paused(state, stretch) else None
+    found = keys(root, paused.superseded if paused is not None else None)
     if stretch:
         before = state.pauses[stretch - 1]
         found = [key for key in found if _at(root, key) > before.at or key in before.open]
-    if stretch is not None and is_paused(state, stretch):
-        pause = state.pauses[stretch]
-        found = [key for key in found if _at(root, key) <= pause.at and key not in pause.open]
+    if paused is not None:
+        found = [key for key in found if _at(root, key) <= paused.at and key not in paused.open]
     return found
 
 
 def _at(root: TaskNode, key: Key) -> int:
     node = root.items[key[0]]
     return node.at if key[1] == ITEM else node.parts[key[1]].at
+
+
+class Speakers(NamedTuple):
+    """Who speaks in a stretch: an agent from its begin on, then those that take over."""
+
+    first: str
+    switches: list[Json]
+
+    @property
+    def last(self) -> str:
+        """The agent that speaks at the end of the stretch, or now."""
+        return self.switches[-1]["agent"] if self.switches else self.first
+
+
+def speakers(state: State, root: TaskNode, stretch: int | None) -> Speakers:
+    """Who speaks in a stretch."""
+    found = root.switches
+    if stretch is not None and is_paused(state, stretch):
+        found = found[: _switches_before(root, state.pauses[stretch])]
+    before = _switches_before(root, state.pauses[stretch - 1]) if stretch else 0
+    first = found[before - 1]["agent"] if before else model_name(root)
+    return Speakers(first, found[before:])
+
+
+def _switches_before(root: TaskNode, pause: Pause) -> int:
+    """How many switches came before a pause."""
+    count = max((n for n, node in root.items.items() if node.at <= pause.at), default=-1) + 1
+    return sum(switch["output_index"] <= count for switch in root.switches)
 
 
 # --- requests and answers ------------------------------------------------------------------------
@@ -103,7 +140,7 @@ def approval_items(state: State, stretch: int | None) -> list[Json]:
     """The requests at the end of a stretch, as items."""
     if stretch is None or not is_paused(state, stretch):
         return []
-    return [_approval_item(state, *one) for one in state.pauses[stretch].asked]
+    return [_approval_item(state, *asked) for asked in state.pauses[stretch].asked]
 
 
 def _approval_item(state: State, task_id: str, request: InputRequest) -> Json:
@@ -156,7 +193,7 @@ class ApprovalResponse(msgspec.Struct):
 
 def approvals_of(given: Any) -> list[ApprovalResponse]:
     """The answers to approvals at the end of an `input`; earlier answers are history."""
-    items = given if isinstance(given, list) else []
+    items = list_of(given)
     found: list[ApprovalResponse] = []
     for index, item in reversed(list(enumerate(items))):
         if not _is_answer(item):
@@ -172,7 +209,7 @@ def approvals_of(given: Any) -> list[ApprovalResponse]:
 
 def is_answered_inside(given: Any) -> bool:
     """Whether an `input` has answers to approvals before other items."""
-    items = given if isinstance(given, list) else []
+    items = list_of(given)
     return any(map(_is_answer, items)) and not _is_answer(items[-1])
 
 
@@ -200,7 +237,7 @@ def pause_of(state: State, ident: str) -> int | None:
     root = state.root
     assert root is not None
     for index, pause in reversed(list(enumerate(state.pauses))):
-        if ident in [approval_id(root.task_id, one.id) for _, one in pause.asked]:
+        if ident in [approval_id(root.task_id, request.id) for _, request in pause.asked]:
             return index
     return None
 

@@ -33,7 +33,6 @@ from tailrace.wire.projection import CitedBlock, Sources, is_client, is_raw_firs
 
 encode_json = msgspec.json.Encoder().encode
 
-DONE: Frame = b"data: [DONE]\n\n"
 """The last frame of every response."""
 
 _RESERVED = frozenset(

@@ -40,10 +40,11 @@ from tailrace.core.items import Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.snapshot import fork
 from tailrace.core.state import Part, TaskNode, TextNode
-from tailrace.wire.base import Frame, ReplayFormat
+from tailrace.core.values import text_or_none
+from tailrace.wire.base import DONE, Frame, ReplayFormat
 from tailrace.wire.projection import PART_EVENTS, newly_superseded, shown_parts
 from tailrace.wire.vercel_ui import chunks
-from tailrace.wire.vercel_ui.chunks import DONE, chunk, encode_json, live_id, part_id
+from tailrace.wire.vercel_ui.chunks import chunk, encode_json, live_id, part_id
 from tailrace.wire.vercel_ui.messages import ui_messages
 from tailrace.wire.vercel_ui.object import (
     RESET_STEP,
@@ -286,7 +287,7 @@ def run_of(message: Any) -> str | None:
     named = metadata.get("task_id") if isinstance(metadata, dict) else None
     # Pages may drop metadata. A message has the id of its first run (`UiMessage.start`).
     found = named if isinstance(named, str) else message.get("id")
-    return found if isinstance(found, str) else None
+    return text_or_none(found)
 
 
 class _Approval(msgspec.Struct):
@@ -308,7 +309,7 @@ def answers_of(message: Any) -> list[dict[str, Any]]:
             f"An `approval` in `messages` is wrong: {error}.", param="messages"
         ) from error
     return [
-        {"request_id": one.id, "approved": one.approved}
-        | ({} if one.reason is None else {"reason": one.reason})
-        for one in approvals
+        {"request_id": approval.id, "approved": approval.approved}
+        | ({} if approval.reason is None else {"reason": approval.reason})
+        for approval in approvals
     ]

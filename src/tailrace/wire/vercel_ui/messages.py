@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from tailrace.core.errors import MalformedJson
 from tailrace.core.fold import State
 from tailrace.core.items import FilePart, ImageUrlPart
@@ -20,8 +18,8 @@ from tailrace.core.tool_arguments import decoded
 from tailrace.core.view import Json
 from tailrace.history.content import Piece, joined, plain
 from tailrace.history.inputs import ClientOutput, Speech, Use, read_input
-from tailrace.wire.base import Frame
-from tailrace.wire.vercel_ui.chunks import DONE, image_type
+from tailrace.wire.base import DONE, Frame, frame_json
+from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.object import START_STEP, UiMessage
 
 _ROLES = ("user", "assistant", "system")
@@ -65,7 +63,7 @@ def _is_ui_message(value: Any) -> bool:
     if not isinstance(value, dict) or value.get("role") not in _ROLES:
         return False
     parts = value.get("parts")
-    return isinstance(parts, list) and bool(parts) and all(isinstance(one, dict) for one in parts)
+    return isinstance(parts, list) and bool(parts) and all(isinstance(part, dict) for part in parts)
 
 
 def _put(messages: list[Json], message: Json) -> None:
@@ -125,15 +123,10 @@ def _add_answer(messages: list[Json], state: State) -> None:
     """Add the chunks of a run to a new message, or to the message that the run continues."""
     message: Json = {"id": "", "role": "assistant", "parts": []}
     frames = UiMessage(state).whole(START_STEP)
-    ident = _decode(frames[0])["messageId"]
+    ident = frame_json(frames[0])["messageId"]
     if messages and messages[-1]["id"] == ident:
         message = messages.pop()
     messages.append(reduced(message, frames))
-
-
-def _decode(frame: Frame) -> Json:
-    chunk: Json = msgspec.json.decode(frame[len(b"data: ") :])
-    return chunk
 
 
 def reduced(message: Json, frames: Iterable[Frame]) -> Json:
@@ -141,7 +134,7 @@ def reduced(message: Json, frames: Iterable[Frame]) -> Json:
     made = _Message(message)
     for frame in frames:
         if frame != DONE:
-            made.take(_decode(frame))
+            made.take(frame_json(frame))
     return message
 
 
@@ -192,7 +185,7 @@ class _Message:
             part |= _only(chunk, "providerExecuted", "inputEncoding")
             self._parts.append(part | _about_call(chunk))
             return
-        part = next(one for one in self._parts if one.get("toolCallId") == chunk["toolCallId"])
+        part = next(part for part in self._parts if part.get("toolCallId") == chunk["toolCallId"])
         if kind == "tool-input-delta":
             text = chunk["inputTextDelta"]
             part |= {"rawInput": text, **_partial(text, part.get("inputEncoding") == "text")}

@@ -1,6 +1,6 @@
 """The UI message of a state, as a client of the AI SDK holds it.
 
-Everything is made from the folded state alone, so it can be sent again at any time: to a client
+Everything is made from the folded state alone. So it can be sent again at any time: to a client
 that joins, after a pause, or after a lost attempt.
 """
 
@@ -14,7 +14,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import Data, InputRequest, Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.core.view import Json, show_task
-from tailrace.wire.base import Frame
+from tailrace.wire.base import DONE, Frame
 from tailrace.wire.projection import (
     Sources,
     asked_of,
@@ -28,7 +28,7 @@ from tailrace.wire.projection import (
     usage_of_run,
 )
 from tailrace.wire.vercel_ui import chunks
-from tailrace.wire.vercel_ui.chunks import DONE, chunk, part_id
+from tailrace.wire.vercel_ui.chunks import chunk, part_id
 
 START_STEP = chunk("start-step")
 RESET_STEP = chunk("reset-step")
@@ -317,9 +317,9 @@ def call_done(node: ItemNode) -> list[Frame]:
 
 
 def _waits(root: TaskNode, node: ItemNode) -> bool:
-    """Whether a complete call has no finished result."""
+    """Whether a complete call, which was not superseded, has no finished result."""
     result = result_of(root, node)
-    return is_complete(node) and (result is None or result.is_open)
+    return is_complete(node) and not node.superseded and (result is None or result.is_open)
 
 
 def _call_asked_for(task: TaskNode, request: InputRequest) -> str | None:
