@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from tailrace.buses import mirror_of, open_bus
-from tailrace.buses.redis import connections
+from tailrace.buses.redis import connections, reader, writer
 from tailrace.buses.redis.bus import BusUnavailable, RedisBus
 from tailrace.core.errors import CallerError
 from tailrace.ports import Bus
@@ -146,7 +146,7 @@ async def test_without_readers_no_connection_waits(
 async def test_listening_to_one_more_shard_does_not_wait_for_the_read_to_end(
     buses: tuple[RedisBus, RedisBus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "BLOCK_SECONDS", 4 * DEADLINE)
+    monkeypatch.setattr(reader, "BLOCK_SECONDS", 4 * DEADLINE)
     bus, other = buses
     for n in range(40):
         await until_heard(bus, other.subscribe(f"run_{n}"), f"run_{n}")
@@ -191,7 +191,7 @@ async def test_a_stream_that_was_deleted_is_heard_again(
 async def test_a_reader_that_was_overtaken_by_trimming_learns_of_it(
     redis: Redis, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "READ_ENTRIES", 10)
+    monkeypatch.setattr(reader, "READ_ENTRIES", 10)
     bus = await RedisBus.open(redis.url)
     ear = bus.subscribe(RUN)
     await until_heard(bus, ear)
@@ -286,7 +286,8 @@ async def test_gone_for_good_it_knocks_ever_more_rarely_and_keeps_nothing(
         pauses.append(failures)
         return 0.0005
 
-    monkeypatch.setattr(connections, "_pause", pause)
+    monkeypatch.setattr(reader, "pause", pause)
+    monkeypatch.setattr(writer, "pause", pause)
     bus = await RedisBus.open(redis.url)
     ear = bus.subscribe(RUN)
     await until_heard(bus, ear)
@@ -304,7 +305,7 @@ async def test_gone_for_good_it_knocks_ever_more_rarely_and_keeps_nothing(
 def test_pauses_grow_are_jittered_and_end_somewhere() -> None:
     for failures in (0, 1, 5, 10, 10_000):
         longest = min(connections.FIRST_PAUSE * 2.0 ** min(failures, 10), 2.0)
-        pauses = {connections._pause(failures) for _ in range(50)}
+        pauses = {connections.pause(failures) for _ in range(50)}
         assert len(pauses) > 40
         assert all(longest / 2 <= one <= longest for one in pauses)
 
@@ -313,8 +314,8 @@ async def test_a_stalled_server_bounds_what_waits(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert redis._process is not None
-    monkeypatch.setattr(connections, "MAX_QUEUED_COMMANDS", 10)
-    monkeypatch.setattr(connections, "MAX_QUEUED_BYTES", 5000)
+    monkeypatch.setattr(writer, "MAX_QUEUED_COMMANDS", 10)
+    monkeypatch.setattr(writer, "MAX_QUEUED_BYTES", 5000)
     bus = await RedisBus.open(redis.url)
     redis._process.send_signal(signal.SIGSTOP)
     for n in range(1, 200):

@@ -54,7 +54,7 @@ async def test_a_shard_that_moves_to_another_node_is_heard_again(
     assert to.command(f"EXISTS {key.decode()}") == b":1"
 
 
-async def test_without_the_first_node_the_others_are_found_and_check_tells(
+async def test_without_the_first_node_the_others_are_found_and_check_reports_it(
     buses: tuple[RedisBus, RedisBus], redis_cluster: RedisCluster
 ) -> None:
     bus, other = buses

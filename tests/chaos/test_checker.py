@@ -301,7 +301,7 @@ LOGS: list[tuple[Callable[[list[dict[str, Any]]], None], str]] = [
 
 
 @pytest.mark.parametrize(("plant", "finding"), LOGS, ids=range(len(LOGS)))
-def test_it_sees_a_log_that_tells_a_wrong_story(
+def test_the_checker_finds_a_wrong_log(
     plant: Callable[[list[dict[str, Any]]], None], finding: str
 ) -> None:
     script = events()

@@ -75,7 +75,7 @@ async def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
-async def test_a_server_that_is_away_is_said_to_be_without_its_password(scheme: str) -> None:
+async def test_the_error_of_an_unreachable_server_has_no_password(scheme: str) -> None:
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:1.*[Ss]tart") as caught:
         await open_store(f"{scheme}://me:secret@127.0.0.1:1/name")
     assert "secret" not in str(caught.value)

@@ -209,7 +209,7 @@ async def test_a_reader_never_sees_a_hole_whatever_commits_first(
     assert await asyncio.gather(*readers) == [99, 99, 99]
 
 
-async def test_an_append_waits_for_one_that_is_not_committed_and_then_sees_it(
+async def test_an_append_waits_for_an_uncommitted_append_and_then_sees_it(
     store: PostgresStore, other: PostgresStore, outsider: Any
 ) -> None:
     await made(store, new("r"))
@@ -564,7 +564,9 @@ async def test_a_bad_url_is_the_callers_mistake(url: str) -> None:
         await PostgresStore.open(url)
 
 
-async def test_a_user_without_rights_is_told_which_it_needs(postgres: Postgres) -> None:
+async def test_the_error_of_a_user_without_rights_names_the_missing_ones(
+    postgres: Postgres,
+) -> None:
     database = postgres.database()
     postgres.sql("create role guest login")
     url = database.replace("postgres@", "guest@")

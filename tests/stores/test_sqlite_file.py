@@ -17,6 +17,7 @@ import pytest
 
 from tailrace.core.errors import StorageBusy, StorageError
 from tailrace.stores.sqlite import connections, queue, schema
+from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.batches import SMALL_BYTES, pack, plan, put_pack, sweep
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
@@ -49,7 +50,7 @@ def execute(path: Path, statement: str) -> list[Any]:
 # --- the disk ----------------------------------------------------------------------------------
 
 
-async def test_a_full_disk_is_told_and_leaves_no_hole(store: SqliteLog) -> None:
+async def test_a_full_disk_is_an_error_and_leaves_no_hole(store: SqliteLog) -> None:
     await created(store, "r")
     await created(store, "other")
     pages = await store._writer.call(lambda db: int(db.pragma("page_count")))
@@ -84,7 +85,7 @@ async def test_a_damaged_row_is_noticed(store: SqliteLog, path: Path, part: str)
         await read()
 
 
-async def test_a_damaged_file_is_told(store: SqliteLog, path: Path) -> None:
+async def test_a_damaged_file_is_an_error(store: SqliteLog, path: Path) -> None:
     await created(store, "r")
 
     def meet_damage(_: object) -> None:
@@ -265,7 +266,7 @@ async def test_a_wal_that_grows_too_large_starts_again(
 
 
 @pytest.mark.parametrize("failure", [apsw.BusyError("busy"), apsw.IOError("no disk")])
-async def test_a_checkpoint_that_fails_stops_nobody(
+async def test_writers_go_on_after_a_checkpoint_that_fails(
     store: SqliteLog,
     path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -319,7 +320,9 @@ async def test_several_processes_write_one_file(path: Path) -> None:
     await store.close()
 
 
-async def test_a_killed_writer_leaves_a_dense_log_with_all_it_was_told(path: Path) -> None:
+async def test_a_killed_writer_leaves_a_dense_log_with_all_that_was_acknowledged(
+    path: Path,
+) -> None:
     chance = random.Random(3)
     told = 1
     for _ in range(8):
@@ -359,6 +362,77 @@ async def test_a_file_that_stays_busy_is_one_clear_error(
     await store.close()
 
 
+async def test_a_small_flush_is_committed_without_a_change_of_threads(store: SqliteLog) -> None:
+    await created(store, "r")
+    with pytest.raises(StopIteration):  # it never waits
+        store.append([batch("r", 2)]).send(None)
+    assert await numbers(store, "r") == [1, 2]
+    with pytest.raises(StopIteration):
+        store.append([batch("r", 3, ended=True)]).send(None)
+    assert await numbers(store, "r") == [1, 2, 3]
+
+
+async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None:
+    await created(store, "r")
+    await written(store, batch("r", 2, count=20))
+    for read in (
+        store.info("r"),
+        store.heads(["r"]),
+        store.read_lines("r", 0),
+        store.basis("r"),
+    ):
+        with pytest.raises(StopIteration):  # it never waits
+            read.send(None)
+
+
+@pytest.mark.parametrize("how", ["stored", "compressed", "many events", "many runs"])
+async def test_a_long_read_leaves_the_event_loop_free(
+    store: SqliteLog, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(log_store, "QUICK_ROW_BYTES", 50_000)
+    await created(store, "r")
+    await written(store, batch("r", 2, count=100, text="x" * 1000))
+    if how == "compressed":
+        await written(store, batch("r", 102, ended=True))
+        await store.repack("r")
+    read: Any = {
+        "many events": lambda: store.basis("r"),
+        "many runs": lambda: store.heads(["r"] * 100),
+    }.get(how, lambda: store.read_lines("r", 1))
+    reading = asyncio.ensure_future(read())
+    await asyncio.sleep(0)
+    assert not reading.done()
+    await reading
+
+
+@pytest.mark.parametrize("reason", ["large", "full", "slow", "job", "lock"])
+async def test_a_flush_that_may_have_to_wait_leaves_the_event_loop_free(
+    path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    if reason == "slow":
+        monkeypatch.setattr(connections, "SLOW_SECONDS", -1.0)
+    store = await SqliteLog.open(path, synchronous="full" if reason == "full" else "normal")
+    await created(store, "r")
+    await written(store, batch("r", 2))
+    other, held = apsw.Connection(str(path)), threading.Event()
+    if reason == "lock":
+        other.execute("begin immediate")
+    if reason == "job":
+        _ = store._writer.call(lambda _: held.wait(DEADLINE))
+    flush = asyncio.ensure_future(
+        store.append([batch("r", 3, text="x" * (100_000 if reason == "large" else 1))])
+    )
+    await asyncio.sleep(0)
+    assert not flush.done()
+    held.set()
+    if reason == "lock":
+        other.execute("rollback")
+    assert await flush == [None]
+    assert await numbers(store, "r") == [1, 2, 3]
+    other.close()
+    await store.close()
+
+
 async def test_a_lease_of_another_boot_has_ended(path: Path) -> None:
     before = SqliteLog(path, boot_id="before", boot_time=lambda: 1e9)
     await created(before, "r")
@@ -371,7 +445,7 @@ async def test_a_lease_of_another_boot_has_ended(path: Path) -> None:
     await after.close()
 
 
-async def test_a_lease_without_a_boot_id_goes_by_the_clock(
+async def test_a_lease_without_a_boot_id_is_compared_with_the_clock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "_BOOT_ID", Path("/nowhere"))
@@ -440,7 +514,7 @@ async def test_a_closed_store_says_so(path: Path) -> None:
         await store.read("r", 0)
 
 
-def test_a_loop_that_went_away_stops_nobody(path: Path) -> None:
+def test_other_callers_go_on_when_an_event_loop_has_gone(path: Path) -> None:
     store = SqliteLog(path)
     held = threading.Event()
 

@@ -315,6 +315,26 @@ async def test_silence_lasts_until_the_client_gives_up() -> None:
             await asked(provider, path, body, timeout=0.05)
 
 
+async def test_items_of_a_response_that_the_client_left_can_be_sent_back() -> None:
+    include: Any = ["reasoning.encrypted_content"]
+    asked: Any = {"model": "gpt-5", "store": False, "include": include}
+    async with (
+        Simulator([think("Hm."), say("Hello."), wait(60), call("f")], [say("Again.")]) as provider,
+        openai.AsyncOpenAI(base_url=provider.openai_url, api_key="k", max_retries=0) as client,
+    ):
+        kept: list[Any] = []
+        stream = await client.responses.create(input=HI, stream=True, **asked)
+        async for event in stream:
+            if event.type == "response.output_item.done":
+                kept.append(event.item.model_dump(exclude_none=True))
+            if len(kept) == 2:
+                break
+        await stream.close()
+        again = await client.responses.create(input=[*HI, *kept, *HI], **asked)
+        assert again.output_text == "Again."
+    assert provider.refusals == []
+
+
 # --- recordings --------------------------------------------------------------------------------
 
 FOLDERS = {
@@ -408,7 +428,7 @@ async def test_the_sdks_read_a_recording_that_is_not_streamed() -> None:
         assert found.tool_calls[0].model_dump()["function"]["arguments"] == '{"city":"Paris"}'
 
 
-async def test_a_recording_of_a_break_is_one_in_one_piece_too(tmp_path: Path) -> None:
+async def test_a_recorded_break_also_breaks_an_answer_that_does_not_stream(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     async with Simulator([say("It"), cut()]) as provider:
         model = record(model_at(provider, "anthropic"), path)

@@ -139,7 +139,7 @@ class Ring:
             heard(events)
         if len(self.listeners) == len(self.readers):
             return
-        size = sum(len(one.public) for one in events)
+        size = sum(len(recorded.public) for recorded in events)
         self._lists.append((events, size))
         self.end += 1
         self._queued += len(events)
@@ -163,7 +163,7 @@ class Ring:
         if skipped + 1 == len(self._lists):
             return self._lists[-1][0]
         lists = list(self._lists)[skipped:]
-        return [one for events, _ in lists for one in events]
+        return [event for events, _ in lists for event in events]
 
     def _forget_oldest(self) -> None:
         events, size = self._lists.popleft()
@@ -199,8 +199,8 @@ class LocalBus:
 
     def miss(self, run_id: str | None = None) -> None:
         """Make the readers of a run, or of all runs, read the log."""
-        for one in list(self._readers) if run_id is None else [run_id]:
-            if (ring := self._readers.get(one)) is not None:
+        for name in list(self._readers) if run_id is None else [run_id]:
+            if (ring := self._readers.get(name)) is not None:
                 ring.miss()
 
     def subscribe(self, run_id: str) -> Subscription:

@@ -3,12 +3,13 @@
 A flush writes one row per run, because a row costs the same with one event or a hundred. Events and
 private parts are JSON lines. Rows that are joined later hold frames of the native stream instead
 (`tailrace.core.log_lines`). Large joined rows, and all rows of an ended run, are also compressed
-with zstd: events repeat the same names, so they shrink to a twentieth, and unpacking costs less
-than reading the pages that are saved.
+with zstd. Events repeat the same names, so they shrink to a twentieth. Unpacking costs less than
+reading the pages that are saved.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -41,6 +42,9 @@ PACKED_BYTES = 64 * 1024
 
 LONE_BYTES = 4096
 """A row without neighbours to join is compressed from this size on: a page of the database."""
+
+
+_of_thread = threading.local()
 
 
 class Row(NamedTuple):
@@ -93,7 +97,15 @@ def verify(run_id: str, first_seq: int, stored: bytes, checksum: int | None) -> 
 
 def plain(part: bytes, unpacked: int | None) -> bytes:
     """A row's part as it was before it was compressed."""
-    return part if unpacked is None else zstandard.decompress(part)
+    return part if unpacked is None else _decompressor().decompress(part)
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    """The decompressor of this thread. A new decompressor takes as long as 16 KiB of frames."""
+    found: zstandard.ZstdDecompressor | None = getattr(_of_thread, "decompressor", None)
+    if found is None:
+        found = _of_thread.decompressor = zstandard.ZstdDecompressor()
+    return found
 
 
 def lines_in(

@@ -154,7 +154,7 @@ class AgentRun:
         for citation in found:
             if text in citation.text or (citation.url and text in citation.url):
                 return citation
-        shown = "; ".join(f"{(one.text or one.url)[:80]!r}" for one in found) or "none"
+        shown = "; ".join(f"{(source.text or source.url)[:80]!r}" for source in found) or "none"
         raise AssertionError(f"No message cites {text!r}. Cited sources: {shown}.")
 
     def assert_cost(self, *, at_most: float) -> None:
@@ -260,14 +260,14 @@ def _models(agent: AgentFunction, model: Model | Mapping[str, Model] | None) -> 
     if not isinstance(agent, Agent):
         raise CallerError(f"`model` is for an `Agent`; {agent!r} chooses its model itself.")
     models = model if isinstance(model, Mapping) else {agent.name: model}
-    family = {one.name: one for one in agent.family()}
+    family = {member.name: member for member in agent.family()}
     if unknown := sorted(set(models) - set(family)):
         known = ", ".join(sorted(family))
         raise CallerError(f"There is no agent {unknown[0]!r} to give a model to; use {known}.")
     before = {name: family[name].opened for name in models}
     try:
-        for name, one in models.items():
-            family[name].opened = one
+        for name, value in models.items():
+            family[name].opened = value
         yield
     finally:
         for name, opened in before.items():
@@ -376,9 +376,9 @@ def _renamed(event: Event, old: str, new: str) -> Event:
 
     def renamed(value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
-            return {key: renamed(one, key) for key, one in value.items()}
+            return {key: renamed(member, key) for key, member in value.items()}
         if isinstance(value, list):
-            return [renamed(one, "id" if name == "superseded" else "") for one in value]
+            return [renamed(member, "id" if name == "superseded" else "") for member in value]
         if isinstance(value, str) and name in _IDS:
             return new if value == old else value.replace(before, after)
         return value

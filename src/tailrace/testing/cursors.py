@@ -102,13 +102,13 @@ class _Log:
         """The state after so many events, until the next call; going forward is cheap."""
         if count < self._count:
             self._state, self._count = State(), 0
-        for one in self.recorded[self._count : count]:
-            self._state.absorb(one.event)
+        for recorded in self.recorded[self._count : count]:
+            self._state.absorb(recorded.event)
         self._count = count
         return self._state
 
     def encoded(self, encoder: Encoder, after: int) -> list[Frame]:
-        return [frame for one in self.recorded[after:] for frame in encoder.encode(one)]
+        return [frame for recorded in self.recorded[after:] for frame in encoder.encode(recorded)]
 
 
 def _check_rising(wire: Format, cursors: Sequence[str], where: str) -> None:
@@ -118,8 +118,8 @@ def _check_rising(wire: Format, cursors: Sequence[str], where: str) -> None:
         orders.append(int)
     for order in orders:
         ranks: list[Any] = [order(text) for text in cursors]
-        for one, other, text in zip(ranks, ranks[1:], cursors[1:], strict=False):
-            assert one < other, f"{where}: cursor {text} does not rise"
+        for rank, other, text in zip(ranks, ranks[1:], cursors[1:], strict=False):
+            assert rank < other, f"{where}: cursor {text} does not rise"
 
 
 def _rank(cursor: Cursor) -> tuple[int, float]:

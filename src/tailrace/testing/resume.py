@@ -42,7 +42,7 @@ async def check_resume(
     `formats` are the wire formats of the clients, by name or of your own; by default all that have
     cursors. The other options are those of `run_agent`.
     """
-    wires = [_wire(one) for one in (FORMATS.values() if formats is None else formats)]
+    wires = [_wire(wire) for wire in (FORMATS.values() if formats is None else formats)]
     async with application_of(agent, model) as app:
         run = await app.start(next(iter(app.agents)), input, options=options)
         clients = {
@@ -68,12 +68,12 @@ async def check_resume(
     return tested
 
 
-def _wire(one: str | Format) -> Format:
-    if not isinstance(one, str):
-        return one
-    if one not in FORMATS:
-        raise CallerError(f"Unknown format {one!r}; use {', '.join(FORMATS)}.")
-    return FORMATS[one]
+def _wire(wire: str | Format) -> Format:
+    if not isinstance(wire, str):
+        return wire
+    if wire not in FORMATS:
+        raise CallerError(f"Unknown format {wire!r}; use {', '.join(FORMATS)}.")
+    return FORMATS[wire]
 
 
 async def _cut_everywhere(runs: Runs, wire: Format, run_id: str) -> list[SseEvent]:
@@ -111,10 +111,11 @@ async def _whole(runs: Runs, wire: Format, run_id: str) -> list[SseEvent]:
 
 def _compare(name: str, received: list[SseEvent], whole: list[SseEvent]) -> None:
     __tracebackhide__ = True
-    for place, (one, other) in enumerate(zip(received, whole, strict=False), 1):
-        if (one.event, one.data) != (other.event, other.data):  # a parser remembers the last id
+    for place, (got, other) in enumerate(zip(received, whole, strict=False), 1):
+        # A parser remembers the last id.
+        if (got.event, got.data) != (other.event, other.data):
             raise AssertionError(
-                f"{name}: event {place} of a client that was cut is\n{one}\ninstead of\n{other}"
+                f"{name}: event {place} of a client that was cut is\n{got}\ninstead of\n{other}"
             )
     if len(received) != len(whole):
         raise AssertionError(

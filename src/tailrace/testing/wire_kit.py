@@ -43,7 +43,7 @@ _NO_CURSORS = ("", "-1", "+1", "1_0", "٣", "../", f"{MAX_CURSOR + 1}", "x" * 10
 def encoded(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     """Encode a whole run: the frames of each event."""
     encoder = wire.at(State())
-    return [encoder.encode(one) for one in as_recorded(events)]
+    return [encoder.encode(recorded) for recorded in as_recorded(events)]
 
 
 def is_log(events: Sequence[AnyEvent]) -> bool:
@@ -85,16 +85,16 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
         assert is_over(encoder) == is_over(along), (
             f"{wire.name}: a resume after event {place} does not know whether the stream is over"
         )
-        for at, one in enumerate(recorded[place:], place):
-            frames = encoder.encode(one)
+        for at, event in enumerate(recorded[place:], place):
+            frames = encoder.encode(event)
             assert frames == whole[at], (
                 f"{wire.name}: resumed after event {place}, event {at + 1} is encoded as\n"
-                f"{frames}\ninstead of\n{whole[at]}\n{one.public!r}"
+                f"{frames}\ninstead of\n{whole[at]}\n{event.public!r}"
             )
         opener, opening = wire.open(state)
         _check_frames(wire, opening, f"open after event {place}")
         if opens_in_pieces(wire):
-            assert b"".join(wire.opening(state)) == b"".join(opening), (
+            assert b"".join(wire.open_in_pieces(state)[1]) == b"".join(opening), (
                 f"{wire.name}: opening after event {place} differs from open"
             )
         assert opening or not shown, (
@@ -154,15 +154,15 @@ def _check_lines(wire: Format, whole: list[list[Frame]], recorded: list[Recorded
     if frames_lines(wire):
         for place in range(len(recorded)):
             first, last, epoch = place + 1, len(recorded), recorded[0].epoch
-            publics = [one.public for one in recorded[place:]]
+            publics = [event.public for event in recorded[place:]]
             joined = b"".join(frame for frames in whole[place:] for frame in frames)
             for raw in (b"\n".join(publics), framed(lines_place(epoch), first, publics)):
                 lines = Lines(first, last, epoch, raw)
                 assert wire.frames(lines) == joined, f"{wire.name}: history after event {place}"
 
 
-def _same(one: State, other: State) -> bool:
-    return saved(one) == saved(other)
+def _same(state: State, other: State) -> bool:
+    return saved(state) == saved(other)
 
 
 def _is_lines(wire: Format) -> bool:

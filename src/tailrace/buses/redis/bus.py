@@ -34,18 +34,18 @@ from tailrace.buses.local import LocalBus
 from tailrace.buses.redis.connections import (
     ClusterLine,
     Command,
-    CommandWriter,
     Health,
     Line,
     Node,
     Pool,
-    ShardReader,
     dial,
     is_away,
     is_in_cluster,
     reason,
 )
 from tailrace.buses.redis.mirror import RedisMirror
+from tailrace.buses.redis.reader import ShardReader
+from tailrace.buses.redis.writer import CommandWriter
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import CallerError, MalformedEvent, TailraceError
 from tailrace.core.events import Recorded
@@ -136,7 +136,6 @@ class RedisBus:
         self._shards = [LocalBus() for _ in range(shards)]
         self._complained = False
         self._health = health = Health(name)
-        self._cluster = cluster
         tag = "{%d}" if cluster else "%d"
         self._keys = [f"{prefix}:bus:{tag % number}".encode() for number in range(shards)]
         by_key = dict(zip(self._keys, self._shards, strict=True))
@@ -283,7 +282,7 @@ class RedisBus:
             self._tasks.append(loop.create_task(reading, name="tailrace redis reader"))
 
     def _entry(self, key: bytes, run_id: bytes, piece: list[Recorded]) -> Command:
-        body = b"\n".join([one.public for one in piece])
+        body = b"\n".join([recorded.public for recorded in piece])
         # An event that holds a line break (a foreign event may) would look like two.
         if len(body) > MAX_ENTRY_BYTES or body.count(b"\n") >= len(piece):
             body = b""
@@ -326,12 +325,12 @@ def _pieces(events: list[Recorded]) -> Iterator[list[Recorded]]:
     """Cut published events into entries: one epoch each, and not too many bytes."""
     piece: list[Recorded] = []
     size = 0
-    for one in events:
-        length = len(one.public) + 1
-        if piece and (size + length > MAX_ENTRY_BYTES or one.epoch != piece[0].epoch):
+    for recorded in events:
+        length = len(recorded.public) + 1
+        if piece and (size + length > MAX_ENTRY_BYTES or recorded.epoch != piece[0].epoch):
             yield piece
             piece, size = [], 0
-        piece.append(one)
+        piece.append(recorded)
         size += length
     yield piece
 

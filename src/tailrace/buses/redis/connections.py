@@ -1,21 +1,15 @@
-"""The two connections of the Redis bus: a writer and a reader. Neither raises.
-
-While Redis is away, the writer drops commands, and both reconnect after growing pauses.
-"""
+"""Connections to Redis, or to a node of a Redis Cluster, and what their failures mean."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-import secrets
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
 
 try:
@@ -37,27 +31,9 @@ except ModuleNotFoundError as missing:
         "The Redis bus needs the package `redis`. Run: pip install 'tailrace[redis]'"
     ) from missing
 
-MAX_QUEUED_COMMANDS = 10_000
-MAX_QUEUED_BYTES = 16 * 1024 * 1024
-"""What may wait to be sent while Redis is slow; beyond that the oldest is dropped."""
-
-FLUSH_COMMANDS = 200
-FLUSH_BYTES = 256 * 1024
-"""About how much is sent at once. More only fills buffers and is slower."""
-
-READ_ENTRIES = 64
-BREATH_EVENTS = 500
-"""Events that are decoded before the event loop runs other tasks."""
-
-BLOCK_SECONDS = 1.0
-"""How long an `XREAD` waits, and how often the places in the streams are checked."""
-
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 """Seconds between tries to reach Redis, at first and at most."""
-
-NOWHERE = b"0-0"
-"""The place before any entry."""
 
 Command: TypeAlias = tuple[str | bytes | int, ...]
 
@@ -68,7 +44,7 @@ Node: TypeAlias = tuple[str, int]
 """Host and port of a node of a Redis Cluster."""
 
 NODE_SECONDS = 1.0
-"""How long a node may take to tell where the keys are; then another is asked."""
+"""How long a node may take to answer which node has a key; then another node is asked."""
 
 logger = logging.getLogger("tailrace")
 
@@ -122,7 +98,7 @@ class Line:
             async with asyncio.timeout(self._patience + blocking):
                 await self._connect()
                 # The driver packs in Python, which takes longer than the command itself.
-                packed = b"".join([pack_command(one) for one in commands])  # type: ignore[arg-type]
+                packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
                 await self._connection.send_packed_command(packed, check_health=False)
                 return [await self._answer() for _ in commands]
         except BaseException:
@@ -162,7 +138,7 @@ class ClusterLine(Line):
     async def ask(self, commands: Sequence[Command], blocking: float = 0.0) -> list[Any]:
         """Send commands to the node that has the key."""
         answers = await super().ask(commands, blocking)
-        if any(isinstance(one, ResponseError) for one in answers):
+        if any(isinstance(answer, ResponseError) for answer in answers):
             await self.hang_up()  # the key may have moved to another node
         return answers
 
@@ -197,259 +173,6 @@ class ClusterLine(Line):
             last = ConnectionError("the cluster has no node for the key")
         assert last is not None
         raise last
-
-
-class CommandWriter:
-    """Sends commands in the background; drops them while Redis is away."""
-
-    def __init__(self, line: Line, health: Health) -> None:
-        self.line = line
-        self._health = health
-        self._queue: deque[tuple[Command, int]] = deque()
-        self._bytes = 0
-        self._open = True
-        self._filled = asyncio.Event()
-        self._sent = asyncio.Event()
-        self._sent.set()
-
-    def put(self, command: Command) -> None:
-        """Queue a command; never waits."""
-        if not self._open:
-            return
-        size = sum(len(part) for part in command if not isinstance(part, int))
-        self._queue.append((command, size))
-        self._bytes += size
-        while len(self._queue) > MAX_QUEUED_COMMANDS or self._bytes > MAX_QUEUED_BYTES:
-            self._bytes -= self._queue.popleft()[1]
-        self._filled.set()
-        self._sent.clear()
-
-    async def sent(self) -> None:
-        """Wait until the queue is empty and sent."""
-        await self._sent.wait()
-
-    async def try_to(self, commands: Sequence[Command]) -> Exception | None:
-        """Send commands; returns the error if all of them failed."""
-        try:
-            answers = await self.line.ask(commands)
-        except Exception as error:  # noqa: BLE001  # no bus error may stop the runtime
-            return error
-        refusals = [one for one in answers if isinstance(one, ResponseError)]
-        if refusals and len(refusals) < len(answers):
-            logger.debug("Redis refused %d of %d: %s", len(refusals), len(answers), refusals[0])
-        return refusals[0] if len(refusals) == len(answers) else None
-
-    async def run(self, failure: Exception | None = None) -> None:
-        """Send for ever. While Redis is away, drop commands and ping after growing pauses.
-
-        With a `failure`, Redis is away from the start.
-        """
-        failures = 0
-        while True:
-            if failure is None:
-                await self._filled.wait()
-                commands = self._take()
-                failure = await self.try_to(commands)
-                if failure is not None and not isinstance(failure, ResponseError):
-                    # Redis may have restarted while the connection was idle.
-                    failure = await self.try_to(commands)
-            if failure is None:
-                failures = 0
-                self._health.back("writer")
-                if not self._queue:
-                    self._sent.set()
-                continue
-            self._health.away("writer", failure)
-            self._shut()
-            reached = False
-            while not reached:
-                await asyncio.sleep(_pause(failures))
-                failures += 1
-                reached = await self.try_to([("PING",)]) is None
-            self._open = True
-            # A Redis that refused the entries is back only when it accepts some.
-            if not isinstance(failure, ResponseError):
-                self._health.back("writer")
-            failure = None
-
-    def _take(self) -> list[Command]:
-        taken: list[Command] = []
-        room = FLUSH_BYTES
-        while self._queue and room > 0 and len(taken) < FLUSH_COMMANDS:
-            command, size = self._queue.popleft()
-            taken.append(command)
-            self._bytes -= size
-            room -= size
-        if not self._queue:
-            self._filled.clear()
-        return taken
-
-    def _shut(self) -> None:
-        self._open = False
-        self._queue.clear()
-        self._bytes = 0
-        self._filled.clear()
-        self._sent.set()
-
-
-class ShardReader:
-    """Waits in one `XREAD` for all shards that have readers in this process.
-
-    A place is the id of the last entry that was read from a shard; `$` would lose entries between
-    two calls. After each search for new places the readers read the log: it has the earlier events,
-    and the shard brings the later ones.
-    """
-
-    def __init__(
-        self,
-        line: Line,
-        health: Health,
-        shards: dict[bytes, LocalBus],
-        hear: Callable[[LocalBus, list[bytes]], int],
-        *,
-        wake_key: bytes,
-        generation_key: bytes,
-    ) -> None:
-        self.line = line
-        self._health = health
-        self._shards = shards
-        self._hear = hear
-        self._wake_key = wake_key
-        self._wake_place = NOWHERE
-        self._generation_key = generation_key
-        self._generation = b""
-        self._places: dict[bytes, bytes] = {}
-        self._checked = 0.0
-        self._wanted = asyncio.Event()
-        self._waiting = False
-
-    def want(self, key: bytes) -> bool:
-        """Note that a shard has a reader; returns whether to interrupt the running `XREAD`."""
-        if key in self._places:
-            return False
-        self._wanted.set()
-        interrupt, self._waiting = self._waiting, False
-        return interrupt
-
-    async def run(self) -> None:
-        """Read for ever. While Redis is away, try again after growing pauses."""
-        failures = 0
-        while True:
-            try:
-                if await self._listen():
-                    failures = 0
-                    self._health.back("reader")
-            except Exception as error:  # noqa: BLE001  # no bus error may stop the runtime
-                self._waiting = False
-                self._places.clear()
-                await self.line.hang_up()
-                self._health.away("reader", error)
-                await asyncio.sleep(_pause(failures))
-                failures += 1
-
-    async def _listen(self) -> bool:
-        """Read once; returns whether Redis answered."""
-        self._wanted.clear()
-        wanted = {key for key, shard in self._shards.items() if len(shard)}
-        for key in self._places.keys() - wanted:
-            del self._places[key]
-        if not wanted:
-            # Without readers, keep no connection.
-            await self.line.hang_up()
-            await self._wanted.wait()
-            return False
-        await self._check()
-        if missing := sorted(wanted - self._places.keys()):
-            await self._find_places(missing)
-        # A reader may have subscribed meanwhile.
-        if not self._wanted.is_set():
-            before = dict(self._places)
-            full = await self._read()
-            if full:
-                await self._check_trimmed({key: before[key] for key in full})
-        return True
-
-    async def _read(self) -> list[bytes]:
-        """Wait for entries and pass them on; returns the shards that may have more."""
-        keys = (self._wake_key, *self._places.keys())
-        places = (self._wake_place, *self._places.values())
-        options = ("COUNT", READ_ENTRIES, "BLOCK", int(BLOCK_SECONDS * 1000))
-        self._waiting = True
-        (answer,) = await self._ask([("XREAD", *options, "STREAMS", *keys, *places)], BLOCK_SECONDS)
-        self._waiting = False
-        full = []
-        # A mapping in RESP 3, pairs in RESP 2, None after the timeout.
-        for key, entries in answer.items() if isinstance(answer, dict) else answer or ():
-            if key == self._wake_key:
-                self._wake_place = entries[-1][0]
-                continue
-            self._places[key] = entries[-1][0]
-            await self._pass_on(self._shards[key], entries)
-            if len(entries) == READ_ENTRIES:
-                full.append(key)
-        return full
-
-    async def _pass_on(self, shard: LocalBus, entries: list[Any]) -> None:
-        decoded = 0
-        for _, fields in entries:
-            decoded += self._hear(shard, fields)
-            if decoded > BREATH_EVENTS:
-                decoded = 0
-                await asyncio.sleep(0)
-
-    async def _find_places(self, keys: list[bytes]) -> None:
-        answers = await self._ask([("XREVRANGE", key, "+", "-", "COUNT", 1) for key in keys])
-        for key, newest in zip(keys, answers, strict=True):
-            self._places[key] = newest[0][0] if newest else NOWHERE
-            self._shards[key].miss()
-
-    async def _check(self) -> None:
-        """Check once a second that the places still belong to these streams.
-
-        After a FLUSHALL, new ids may be below the old places, and `XREAD` would never return. A
-        changed generation, or an empty stream, shows that.
-        """
-        now = asyncio.get_running_loop().time()
-        if self._places and now - self._checked < BLOCK_SECONDS:
-            return
-        self._checked = now
-        keys = list(self._places)
-        ours = secrets.token_hex(8)
-        _, generation, *lengths = await self._ask(
-            [
-                ("SET", self._generation_key, ours, "NX"),
-                ("GET", self._generation_key),
-                *(("XLEN", key) for key in keys),
-            ]
-        )
-        if generation != self._generation:
-            self._generation = generation
-            self._wake_place = NOWHERE
-            self._places.clear()
-            return
-        for key, length in zip(keys, lengths, strict=True):
-            if length == 0 and self._places[key] != NOWHERE:
-                self._places[key] = NOWHERE
-                self._shards[key].miss()
-
-    async def _check_trimmed(self, places: dict[bytes, bytes]) -> None:
-        """Check whether trimming deleted entries that were not read.
-
-        A read that returns the most entries is behind, and `XREAD` skips deleted entries silently.
-        Trimming deletes the oldest first: if the last entry that was read still exists, no later
-        entry is missing.
-        """
-        answers = await self._ask([("XRANGE", key, place, place) for key, place in places.items()])
-        for key, entry in zip(places, answers, strict=True):
-            if not entry:
-                self._shards[key].miss()
-
-    async def _ask(self, commands: Sequence[Command], blocking: float = 0.0) -> list[Any]:
-        answers = await self.line.ask(commands, blocking)
-        for one in answers:
-            if isinstance(one, ResponseError):
-                raise one
-        return answers
 
 
 def dial(url: str, patience: float) -> tuple[Pool, str]:
@@ -487,7 +210,8 @@ def _connection(pool: Pool, node: Node | None = None) -> AbstractConnection:
     return made
 
 
-def _pause(failures: int) -> float:
+def pause(failures: int) -> float:
+    """Seconds to the next try to reach Redis, after so many failures."""
     longest = min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
     return longest * random.uniform(0.5, 1)  # noqa: S311  # spreads the reconnects
 

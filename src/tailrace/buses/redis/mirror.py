@@ -57,7 +57,7 @@ class RedisMirror:
         if encoder is None:
             return
         with self._harmless(run_id):
-            self._add(encoder, [sent for one in events for sent in encoder.changes(one)])
+            self._add(encoder, [sent for event in events for sent in encoder.changes(event)])
         last = events[-1].event
         if isinstance(last, TERMINAL) and last.task_id == run_id:
             del self._encoders[run_id]

@@ -293,9 +293,15 @@ class PostgresLog(Statements):
         rows = await self._fetch(sql.NEWEST_RUN, thread_id, owner)
         return _info(rows[0]) if rows else None
 
-    async def latest_runs(self, *, owner: str = "", limit: int = 100) -> list[RunInfo]:
+    async def latest_runs(
+        self, *, owner: str = "", before: str | None = None, limit: int = 100
+    ) -> list[RunInfo]:
         """An owner's runs, newest first."""
-        return [_info(row) for row in await self._fetch(sql.LATEST_RUNS, owner, limit)]
+        if before is not None:
+            known = await self.info(before)
+            if known is None or known.owner != owner:
+                raise NotFound(f"Run {before} is not in this listing. List from the start again.")
+        return [_info(row) for row in await self._fetch(sql.LATEST_RUNS, owner, before, limit)]
 
     async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
         """The highest ordinal of a thread so far."""

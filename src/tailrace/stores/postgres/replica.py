@@ -1,7 +1,7 @@
 """Reads ended runs from a replica of the database.
 
 A run's row is read from the primary first, so a run that was deleted or trimmed there is not shown.
-The replica is used if its row of the run is the same: replication keeps the order of transactions,
+The replica is used if its row of the run is the same. Replication keeps the order of transactions,
 so all events of the run are there too.
 """
 

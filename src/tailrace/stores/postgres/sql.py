@@ -135,9 +135,12 @@ NEWEST_RUN = f"""
 select {INFO} from @runs where thread_id = $1 and owner = $2 order by ordinal desc limit 1
 """  # noqa: S608
 
-# $1 owner, $2 limit
+# $1 owner, $2 the run before which they were created (null: the newest), $3 limit
 LATEST_RUNS = f"""
-select {INFO} from @runs where owner = $1 order by number desc limit $2
+select {INFO} from @runs
+where owner = $1
+    and ($2::text is null or number < (select number from @runs where run_id = $2))
+order by number desc limit $3
 """  # noqa: S608
 
 LAST_ORDINAL = "select last_ordinal from @threads where owner = $1 and thread_id = $2"

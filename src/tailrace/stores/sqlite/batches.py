@@ -31,7 +31,7 @@ from tailrace.stores.rows import (
     verify,
 )
 from tailrace.stores.sqlite import blobs as blobs_of
-from tailrace.stores.sqlite.connections import attempt
+from tailrace.stores.sqlite.connections import TakesLong, attempt
 
 AT_ONCE = 32
 """Most batches that one statement writes."""
@@ -189,16 +189,25 @@ def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generat
         found.close()  # an open cursor would keep the WAL from being reset
 
 
-def read_lines(db: apsw.Connection, run_id: str, after: int, limit: int) -> list[Lines]:
-    """Rows with events after `after`, until `limit` or `READ_BYTES` is reached."""
+def read_lines(
+    db: apsw.Connection, run_id: str, after: int, limit: int, *, most: int | None = None
+) -> list[Lines]:
+    """Rows with events after `after`, until `limit` or `READ_BYTES` is reached.
+
+    Raises `TakesLong` if a row has more than `most` bytes.
+    """
     known = db.execute("select trimmed_to from runs where run_id = ?", (run_id,)).fetchone()
     if known is not None and known[0] > after:
         raise trimmed(run_id, known[0])
     found: list[Lines] = []
     count = size = 0
     columns = "first_seq, last_seq, epoch, public, checksum, unpacked"
+    if most is not None:  # the size of a blob is known before it is read
+        columns = columns.replace("public", f"iif(length(public) > {most}, null, public)")
     with closing(_rows(db, columns, run_id, after)) as rows:
         for row in rows:
+            if most is not None and (row[3] is None or (row[5] or 0) > most):
+                raise TakesLong("The row is large.")
             lines = lines_in(run_id, after, *row)
             found.append(lines)
             count += lines.last_seq - lines.first_seq + 1

@@ -1,7 +1,8 @@
 """The threads of the SQLite store: a writer, some readers, and a checkpointer.
 
 Jobs that arrive during a transaction share the next transaction (group commit). A failed job is
-rolled back alone. A disk failure rolls back the group, and each caller gets the error.
+rolled back alone. A disk failure rolls back the group, and each caller gets the error. Short jobs
+run on the event loop instead: `DatabaseThreads.call_now`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import apsw
 
 from tailrace.core.errors import StorageBusy, StorageError, TailraceError
-from tailrace.stores.sqlite.schema import BUSY_SECONDS, WAL_LIMIT
+from tailrace.stores.sqlite.schema import BUSY_SECONDS, WAL_LIMIT, wait_when_busy
 
 T = TypeVar("T")
 Job = Callable[[apsw.Connection], T]
@@ -26,10 +29,19 @@ Connect = Callable[[], apsw.Connection]
 CHECKPOINT_PAGES = 1000
 """Pages in the WAL after which the checkpointer copies them to the file."""
 
+SLOW_SECONDS = 0.02
+THREADS_SECONDS = 1.0
+"""After a job of the event loop that took so long, the threads do all jobs for a while: the disk is
+busy, and the loop must not wait for it."""
+
 logger = logging.getLogger("tailrace")
 
 _Answer = tuple[Any, Exception | None]
 _Waiting = tuple[Job[Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+
+
+class TakesLong(Exception):
+    """A job that is too long for the caller's thread."""
 
 
 class DatabaseThreads:
@@ -42,6 +54,8 @@ class DatabaseThreads:
     def __init__(self, connect: Connect, *, writes: bool, threads: int = 1) -> None:
         self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._writes = writes
+        self._in_use = threading.Lock()
+        self._threads_only_until = 0.0
         self._closing = threading.Lock()
         self._closed = False
         connections: list[apsw.Connection] = []
@@ -52,6 +66,8 @@ class DatabaseThreads:
             for connection in connections:
                 connection.close()
             raise
+        # A reader's threads need not wait for the caller's jobs, nor the caller for theirs.
+        self._connection = connections[0] if writes else connect()
         self._threads = [
             threading.Thread(
                 target=self._work, args=(connection,), name="tailrace-sqlite", daemon=True
@@ -71,6 +87,33 @@ class DatabaseThreads:
             self._jobs.put((job, future, loop))
         return future
 
+    def call_now(self, job: Job[T]) -> tuple[T] | None:
+        """Run a short job on the caller's thread, if it need not wait; None if it did not run.
+
+        Two changes of threads take longer than a short job. A write lock of another process, a
+        write that waits or runs, and a job that raises `TakesLong` are left to the threads.
+        """
+        begun = time.monotonic()
+        if begun < self._threads_only_until or (self._writes and not self._jobs.empty()):
+            return None
+        if not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            if self._closed:
+                return None
+            self._connection.set_busy_timeout(0)
+            [(value, failure)] = self._answers(self._connection, [job])
+            wait_when_busy(self._connection)
+        finally:
+            self._in_use.release()
+        if time.monotonic() - begun > SLOW_SECONDS:
+            self._threads_only_until = time.monotonic() + THREADS_SECONDS
+        if isinstance(failure, StorageBusy | TakesLong):
+            return None  # nothing was written
+        if failure is not None:
+            raise failure
+        return (value,)
+
     def stop(self) -> None:
         """Finish the waiting jobs, then end the threads. A second call does nothing."""
         with self._closing:
@@ -80,6 +123,8 @@ class DatabaseThreads:
                     self._jobs.put(None)
         for thread in self._threads:
             thread.join()
+        with self._in_use:
+            self._connection.close()
 
     def _work(self, connection: apsw.Connection) -> None:
         running = True
@@ -91,7 +136,10 @@ class DatabaseThreads:
             # Skip cancelled jobs: their callers may try again, and the job would run twice.
             work = [job for job in jobs if job is not None and not job[1].cancelled()]
             if work:
-                _settle_all(work, self._answers(connection, [job for job, _, _ in work]))
+                with self._in_use if self._writes else nullcontext():
+                    answers = self._answers(connection, [job for job, _, _ in work])
+                _settle_all(work, answers)
+                del answers
             del jobs, work  # a result may have megabytes, and the next job may come in hours
         connection.close()
 
@@ -137,7 +185,7 @@ FATAL = (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError, apsw.N
 
 def as_storage_error(failure: Exception) -> Exception:
     """A failure as a `StorageError` that names the fault and the next step."""
-    if isinstance(failure, TailraceError):
+    if isinstance(failure, TailraceError | TakesLong):
         return failure
     kind = StorageError
     if isinstance(failure, apsw.BusyError):

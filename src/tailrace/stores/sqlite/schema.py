@@ -245,8 +245,13 @@ def connect(path: str, synchronous: Synchronous) -> apsw.Connection:
     return connection
 
 
-def _prepare(connection: apsw.Connection, synchronous: Synchronous) -> None:
+def wait_when_busy(connection: apsw.Connection) -> None:
+    """Let a connection wait for the write lock of another process."""
     connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+
+
+def _prepare(connection: apsw.Connection, synchronous: Synchronous) -> None:
+    wait_when_busy(connection)
     connection.execute("pragma journal_mode = wal")
     # NORMAL survives the death of the process; a power cut may lose the last moments. FULL
     # survives a power cut too, at the cost of an fsync per transaction.

@@ -41,13 +41,23 @@ from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
 from tailrace.stores.sqlite import blobs as blobs_of
 from tailrace.stores.sqlite import queue as queue_of
-from tailrace.stores.sqlite.connections import Checkpointer, DatabaseThreads
+from tailrace.stores.sqlite.connections import Checkpointer, DatabaseThreads, TakesLong
 from tailrace.stores.sqlite.schema import Synchronous, connect
 
 MEMORY = ":memory:"
 
 PACK_PAUSE = 0.005
 """Pause between two joins of a run's rows, so that other jobs get the threads."""
+
+QUICK_BATCHES = 64
+QUICK_BYTES = 32 * 1024
+"""A flush up to this size is committed on the event loop, if the disk need not be waited for."""
+
+QUICK_RUNS = 8
+QUICK_EVENTS = 64
+QUICK_ROW_BYTES = 1024 * 1024
+"""Reads up to these sizes are done on the event loop. A row of this size is unpacked in a third of
+a millisecond."""
 
 EXPIRED_AT_ONCE = 1000
 """Most runs that one call of `expired` returns."""
@@ -145,8 +155,13 @@ class SqliteLog:
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write batches; accept or refuse each run on its own."""
         answers: list[Exception | None] = [None] * len(batches)
+
+        def job(db: apsw.Connection) -> None:
+            batches_of.append(db, batches, self._now())
+
         try:
-            await self._writer.call(lambda db: batches_of.append(db, batches, self._now()))
+            if not self._is_quick(batches) or self._writer.call_now(job) is None:
+                await self._writer.call(job)
         except StorageBusy:
             raise
         except StorageError:  # most flushes fit: only then are they tried separately
@@ -161,6 +176,18 @@ class SqliteLog:
                 self._writer.call(batches_of.sweep).add_done_callback(lambda done: done.exception())
         return answers
 
+    def _is_quick(self, batches: list[Batch]) -> bool:
+        """Whether a commit of these batches takes a fraction of a millisecond."""
+        if self._synchronous == "full" or len(batches) > QUICK_BATCHES:
+            return False
+        size = 0
+        for batch in batches:
+            if batch.snapshot is not None:
+                return False
+            for public in batch.publics:
+                size += len(public)
+        return size <= QUICK_BYTES
+
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
         """Events after `after`, decoded on the reader's thread."""
         return await self._reader.call(
@@ -169,7 +196,9 @@ class SqliteLog:
 
     async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
         """Events after `after`, not decoded."""
-        return await self._reader.call(lambda db: batches_of.read_lines(db, run_id, after, limit))
+        job = partial(batches_of.read_lines, run_id=run_id, after=after, limit=limit)
+        found = self._reader.call_now(partial(job, most=QUICK_ROW_BYTES))
+        return found[0] if found is not None else await self._reader.call(job)
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
@@ -177,16 +206,15 @@ class SqliteLog:
 
     async def info(self, run_id: str) -> RunInfo | None:
         """The row of a run."""
-        return await self._reader.call(lambda db: _info(db, run_id))
+        job = partial(_info, run_id=run_id)
+        found = self._reader.call_now(job)
+        return found[0] if found is not None else await self._reader.call(job)
 
     async def heads(self, run_ids: list[str]) -> dict[str, Head]:
         """How far these runs' logs go."""
-        rows = await self._select(
-            "select run_id, last_seq, epoch, ended_at is not null from runs"
-            " where run_id in (select value from json_each(?))",
-            queue_of.listed(run_ids),
-        )
-        return {run_id: Head(seq, epoch, bool(ended)) for run_id, seq, epoch, ended in rows}
+        job = partial(_heads, run_ids=run_ids)
+        found = self._reader.call_now(job) if len(run_ids) <= QUICK_RUNS else None
+        return found[0] if found is not None else await self._reader.call(job)
 
     async def runs(
         self,
@@ -226,9 +254,19 @@ class SqliteLog:
         found = await self._infos(where, [thread_id, owner])
         return found[0] if found else None
 
-    async def latest_runs(self, *, owner: str = "", limit: int = 100) -> list[RunInfo]:
+    async def latest_runs(
+        self, *, owner: str = "", before: str | None = None, limit: int = 100
+    ) -> list[RunInfo]:
         """An owner's runs, newest first."""
-        return await self._infos("owner = ? order by number desc limit ?", [owner, limit])
+        where, values = "owner = ?", [owner]
+        if before is not None:
+            query = "select number from runs where run_id = ? and owner = ?"
+            place = await self._select(query, before, owner)
+            if not place:
+                raise NotFound(f"Run {before} is not in this listing. List from the start again.")
+            where += " and number < ?"
+            values += place[0]
+        return await self._infos(f"{where} order by number desc limit ?", [*values, limit])
 
     async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
         """The highest ordinal of a thread so far."""
@@ -243,7 +281,7 @@ class SqliteLog:
     async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
         """Info, snapshot and events of a run, in one job."""
 
-        def job(db: apsw.Connection) -> Basis | None:
+        def job(db: apsw.Connection, *, quick: bool = False) -> Basis | None:
             info = _info(db, run_id)
             if info is None:
                 return None
@@ -251,10 +289,13 @@ class SqliteLog:
             seen = found.seq if found is not None else 0
             last = info.last_seq if at_most is None else min(at_most, info.last_seq)
             limit = min(last - seen, EVENTS_AT_ONCE)
+            if quick and limit > QUICK_EVENTS:
+                raise TakesLong("The state needs many events.")
             lines = batches_of.read_lines(db, run_id, seen, limit) if limit > 0 else []
             return Basis(info, found, decode_lines(lines), batches_of.epoch_of(db, run_id, last))
 
-        return await self._reader.call(job)
+        done = self._reader.call_now(partial(job, quick=True))
+        return done[0] if done is not None else await self._reader.call(job)
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait."""
@@ -458,6 +499,15 @@ def _snapshot(db: apsw.Connection, run_id: str, at_most: int | None) -> Snapshot
         2**62 if at_most is None else at_most,
     )
     return Snapshot(*found) if found is not None else None
+
+
+def _heads(db: apsw.Connection, run_ids: list[str]) -> dict[str, Head]:
+    rows = db.execute(
+        "select run_id, last_seq, epoch, ended_at is not null from runs"
+        " where run_id in (select value from json_each(?))",
+        (queue_of.listed(run_ids),),
+    )
+    return {run_id: Head(seq, epoch, bool(ended)) for run_id, seq, epoch, ended in rows}
 
 
 def _one(db: apsw.Connection, query: str, *values: Any) -> Any:

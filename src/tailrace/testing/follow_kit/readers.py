@@ -74,7 +74,9 @@ class ReaderTests(FollowTests):
         assert slow.since(last - 11) is None
         reader.tails.give_back(slow)
         rest = await numbers(source)
-        assert [one.event.sequence_number for one in first] + rest == list(range(1, last + 1))
+        assert [recorded.event.sequence_number for recorded in first] + rest == list(
+            range(1, last + 1)
+        )
 
     async def test_all_followers_of_a_run_share_one_ear_and_all_runs_one_poll(
         self, store: Store, bus: Bus
@@ -101,15 +103,13 @@ class ReaderTests(FollowTests):
         state = await reader.state("run_1")
         writing = asyncio.ensure_future(write_slowly(emitter, 40))
         async for batch in reader.follow("run_1", state):
-            for one in batch:
-                assert one.event.sequence_number == state.sequence_number + 1
-                state.absorb(one.event)
+            for recorded in batch:
+                assert recorded.event.sequence_number == state.sequence_number + 1
+                state.absorb(recorded.event)
         await writing
         assert save(state) == save(emitter.state) == save(await reader.state("run_1"))
 
-    async def test_what_retention_took_is_told_and_never_skipped(
-        self, store: Store, bus: Bus
-    ) -> None:
+    async def test_a_deleted_event_is_a_gap_and_never_skipped(self, store: Store, bus: Bus) -> None:
         last = await write_slowly(await begun(store, bus), 10)
         reader = Reader(store, bus)
         final = save(await reader.state("run_1"))
@@ -172,12 +172,18 @@ class ReaderTests(FollowTests):
         write(fresh, 3)
         await end(fresh)
         found = await following
-        assert found == [(one.epoch, one.public) for one in await store.read("run_1", 0)]
+        assert found == [
+            (recorded.epoch, recorded.public) for recorded in await store.read("run_1", 0)
+        ]
         assert {epoch for epoch, _ in found[2:]} == {claim.epoch}
 
 
 async def _texts(reader: Reader, run_id: str) -> list[tuple[int, bytes]]:
-    return [(one.epoch, one.public) async for batch in reader.follow(run_id) for one in batch]
+    return [
+        (recorded.epoch, recorded.public)
+        async for batch in reader.follow(run_id)
+        for recorded in batch
+    ]
 
 
 async def _successor(store: Store, bus: Bus, epoch: int) -> Emitter:

@@ -144,7 +144,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 async def numbers(source: AsyncIterator[list[Recorded]]) -> list[int]:
     """The numbers of everything that comes, in the order in which it comes."""
-    return [one.event.sequence_number async for batch in source for one in batch]
+    return [recorded.event.sequence_number async for batch in source for recorded in batch]
 
 
 async def trimmed(store: Store, run_id: str) -> None:
@@ -172,7 +172,7 @@ class Misbehaving:
         if self._fault == "dead" or (self._fault == "lossy" and chance < 0.5):
             return
         if self._fault == "lossy" and chance < 0.7:
-            events = [one for one in events if self._chance.random() < 0.5]
+            events = [event for event in events if self._chance.random() < 0.5]
         if self._fault == "reordering":
             self._held.append((run_id, events))
             self._chance.shuffle(self._held)

@@ -48,7 +48,7 @@ class StreamTests(FollowTests):
         whole = {await found for found in crowd}
         encoder = wire.at(State())
         events = await store.read("run_1", 0)
-        assert whole == {b"".join(frame for one in events for frame in encoder.encode(one))}
+        assert whole == {b"".join(frame for event in events for frame in encoder.encode(event))}
         assert counted.encoded - before == last - 2
         assert not len(streams)
 
@@ -73,7 +73,7 @@ class StreamTests(FollowTests):
         await end(emitter)
         events = await store.read("run_1", 0)
         encoder = wire.at(State())
-        frames = [b"".join(encoder.encode(one)) for one in events]
+        frames = [b"".join(encoder.encode(event)) for event in events]
         for cut, found in following:
             assert await found == b"".join(frames[cut:])
 
@@ -195,7 +195,9 @@ async def _places(reader: Reader, thread_id: str, after: str, count: int) -> lis
             if run is not None:
                 seen = seq if run.ordinal == ordinal else 0
                 async for batch in reader.follow(run.run_id, seen):
-                    found += [f"{run.ordinal}:{one.event.sequence_number}" for one in batch]
+                    found += [
+                        f"{run.ordinal}:{recorded.event.sequence_number}" for recorded in batch
+                    ]
             if len(found) >= count:
                 break
     return found

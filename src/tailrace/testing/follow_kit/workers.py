@@ -123,14 +123,14 @@ class WorkerTests(FollowTests):
         self, open_store: OpenStore, open_bus: OpenBus
     ) -> None:
         async with (
-            process(open_store, open_bus, {"a": quick}) as one,
-            process(open_store, open_bus, {"a": quick}) as two,
+            process(open_store, open_bus, {"a": quick}) as first,
+            process(open_store, open_bus, {"a": quick}) as second,
         ):
-            ids = [await runs.start("a", n) for n in range(20) for runs in (one, two)]
+            ids = [await runs.start("a", n) for n in range(20) for runs in (first, second)]
             for run_id in ids:
-                shown = await at_the_end(two, run_id)
+                shown = await at_the_end(second, run_id)
                 assert (shown["status"], len(shown["output"])) == ("completed", 1)
-                assert (await one.info(run_id)).attempts == 1
+                assert (await first.info(run_id)).attempts == 1
 
     async def test_a_worker_takes_only_agents_that_it_has(
         self, open_store: OpenStore, open_bus: OpenBus
@@ -150,12 +150,12 @@ class WorkerTests(FollowTests):
             await asyncio.sleep(3 * SHORT)  # longer than the lease: that is the point
 
         async with (
-            process(open_store, open_bus, {"a": patient}, lease=SHORT) as one,
+            process(open_store, open_bus, {"a": patient}, lease=SHORT) as first,
             process(open_store, open_bus, {"a": patient}, lease=SHORT),
         ):
-            run_id = await one.start("a", "?")
-            assert (await at_the_end(one, run_id))["status"] == "completed"
-            assert (await one.info(run_id)).attempts == 1
+            run_id = await first.start("a", "?")
+            assert (await at_the_end(first, run_id))["status"] == "completed"
+            assert (await first.info(run_id)).attempts == 1
 
     async def test_the_run_of_a_lost_worker_ends_as_interrupted_and_keeps_what_it_had(
         self, open_store: OpenStore, open_bus: OpenBus, store: Store, bus: Bus
@@ -257,7 +257,7 @@ class WorkerTests(FollowTests):
             assert (shown["status"], shown["attempt"]) == ("completed", 2)
             assert time.monotonic() - stopping < 2 * SOON  # the lease of 60 s was not waited for
 
-    async def test_a_worker_that_stops_closes_what_nobody_can_go_on_with(
+    async def test_a_worker_that_stops_closes_runs_that_cannot_be_continued(
         self, open_store: OpenStore, open_bus: OpenBus
     ) -> None:
         async with process(open_store, open_bus, {"a": quick}, worker=False) as server:

@@ -61,9 +61,9 @@ class LogMachine(Writers):
         """A client follows from any cursor and reads its first event."""
         run = self._run(index)
         places = {"start": 0, "end": run.last, "beyond": run.last + 1 + at % 2}
-        one = Follower(run, places.get(where, at % (run.last + 1)))
-        self.followers.append(one)
-        self._do(self._poll(one, whole=False))
+        follower = Follower(run, places.get(where, at % (run.last + 1)))
+        self.followers.append(follower)
+        self._do(self._poll(follower, whole=False))
 
     @precondition(lambda self: self.followers)
     @rule(index=INDEX, whole=st.booleans())
@@ -81,9 +81,9 @@ class LogMachine(Writers):
     @rule(index=INDEX)
     def leave(self, index: int) -> None:
         """A client leaves for good."""
-        one = self._follower(index)
-        self._do(self._drop(one))
-        self.followers.remove(one)
+        follower = self._follower(index)
+        self._do(self._drop(follower))
+        self.followers.remove(follower)
 
     # --- what goes wrong -------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class LogMachine(Writers):
     def crash(self, which: str) -> None:
         """A process dies between two calls; everything it was answered is stored."""
         self._do(self._die(self.writer if which == "writer" else self.readers))
-        self._touched.update(one.run_id for one in self.runs)
+        self._touched.update(run.run_id for run in self.runs)
 
     @precondition(lambda self: self.place.durable)
     @rule(wish=WISH, turns=st.integers(0, 4), worker=WORKER)
@@ -118,7 +118,7 @@ class LogMachine(Writers):
         if run.deleted or run.ended:
             return
         batch = self._batch(Wish(wish.run, "next", wish.texts, wish.private, 0, False, None), run)
-        self._touched.update(one.run_id for one in self.runs)
+        self._touched.update(run.run_id for run in self.runs)
 
         async def work() -> Claim | None:
             append = asyncio.get_running_loop().create_task(self.writer.store.append([batch]))
@@ -167,12 +167,12 @@ class LogMachine(Writers):
     @rule()
     def retention(self) -> None:
         """Only ended runs expire."""
-        ended = {one.run_id for one in self.runs if one.ended and not one.deleted}
-        trimmed = {one.run_id for one in self.runs if one.trimmed}
+        ended = {run.run_id for run in self.runs if run.ended and not run.deleted}
+        trimmed = {run.run_id for run in self.runs if run.trimmed}
         expired = self.writer.store.expired
         to_trim, _ = self._do(expired(full_for=0.0, snapshot_for=1e9))
         _, to_delete = self._do(expired(full_for=0.0, snapshot_for=0.0))
-        ours = {one.run_id for one in self.runs}
+        ours = {run.run_id for run in self.runs}
         assert set(to_trim) & ours == ended - trimmed
         assert set(to_delete) & ours == ended
 
@@ -197,26 +197,26 @@ class LogMachine(Writers):
 
     async def _compare(self) -> None:
         store = self.readers.store
-        kept = [one for one in self.runs if not one.deleted]
+        kept = [run for run in self.runs if not run.deleted]
         found = await store.runs(owner=self.name)
         assert [
             (
-                *(one.run_id, one.thread_id, one.agent, one.ordinal, one.metadata),
-                *(one.last_seq, one.epoch, one.attempts, one.ended_at is not None, one.trimmed_to),
+                *(run.run_id, run.thread_id, run.agent, run.ordinal, run.metadata),
+                *(run.last_seq, run.epoch, run.attempts, run.ended_at is not None, run.trimmed_to),
             )
-            for one in found
+            for run in found
         ] == [
             (
-                *(one.run_id, one.thread_id, one.agent, one.ordinal, one.run_id.encode()),
-                *(one.last, one.epoch, one.attempts, one.ended, one.last if one.trimmed else 0),
+                *(run.run_id, run.thread_id, run.agent, run.ordinal, run.run_id.encode()),
+                *(run.last, run.epoch, run.attempts, run.ended, run.last if run.trimmed else 0),
             )
-            for one in kept
+            for run in kept
         ]
-        letters = await store.letters([one.run_id for one in self.runs])
-        assert letters == {one.run_id: one.letters for one in kept if one.letters}
-        heads = await store.heads([one.run_id for one in self.runs])
+        letters = await store.letters([run.run_id for run in self.runs])
+        assert letters == {run.run_id: run.letters for run in kept if run.letters}
+        heads = await store.heads([run.run_id for run in self.runs])
         assert {run_id: tuple(_fields(head)) for run_id, head in heads.items()} == {
-            one.run_id: (one.last, one.epoch, one.ended) for one in kept
+            run.run_id: (run.last, run.epoch, run.ended) for run in kept
         }
         touched, self._touched = self._touched, set()
         for run in self.runs:
@@ -230,7 +230,9 @@ class LogMachine(Writers):
         gone = run.deleted or run.trimmed
         expected = [] if gone else run.events()
         private = {} if gone else dict(enumerate(run.privates, 1))
-        assert await store.read_private(run.run_id) == {n: one for n, one in private.items() if one}
+        assert await store.read_private(run.run_id) == {
+            n: value for n, value in private.items() if value
+        }
         snapshots = {} if run.deleted else run.snapshots
         for at_most in (None, run.last - 1):
             saved = await store.snapshot(run.run_id, at_most)

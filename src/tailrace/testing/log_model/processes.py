@@ -137,12 +137,12 @@ class Processes(RuleBasedStateMachine):
                 self._runner.close()
 
     async def _settle(self) -> None:
-        for one in self.followers:
-            await self._poll(one, whole=True)
+        for follower in self.followers:
+            await self._poll(follower, whole=True)
 
     async def _close(self) -> None:
-        for one in self.followers:
-            await self._drop(one)
+        for follower in self.followers:
+            await self._drop(follower)
         writer, readers = self._writer, self._readers
         self._writer = self._readers = None
         try:
@@ -161,8 +161,8 @@ class Processes(RuleBasedStateMachine):
     async def _die(self, process: Process) -> Process:
         """The process dies; another process takes its place."""
         if process is self.readers:
-            for one in self.followers:
-                await self._drop(one)
+            for follower in self.followers:
+                await self._drop(follower)
         await process.reader.close()
         await process.bus.close()
         await self.place.crash(process.store)
@@ -182,48 +182,52 @@ class Processes(RuleBasedStateMachine):
 
     # --- clients ---------------------------------------------------------------------------------
 
-    async def _drop(self, one: Follower) -> None:
-        if one.waiting is not None:
-            one.waiting.cancel()
-            await asyncio.wait([one.waiting])
-            if not one.waiting.cancelled():
-                one.waiting.exception()  # the reader died, so its error is expected
-        if one.stream is not None:
-            await one.stream.aclose()
-        one.stream = one.waiting = None
+    async def _drop(self, follower: Follower) -> None:
+        if follower.waiting is not None:
+            follower.waiting.cancel()
+            await asyncio.wait([follower.waiting])
+            if not follower.waiting.cancelled():
+                follower.waiting.exception()  # the reader died, so its error is expected
+        if follower.stream is not None:
+            await follower.stream.aclose()
+        follower.stream = follower.waiting = None
 
-    async def _poll(self, one: Follower, *, whole: bool) -> None:
+    async def _poll(self, follower: Follower, *, whole: bool) -> None:
         """Take what comes and look at it; wait for it if it is owed."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self.place.patience
-        while not one.over:
-            run = one.run
-            if one.stream is None:
-                one.stream = self.readers.reader.follow(run.run_id, one.seen)
-            if one.waiting is None:
-                one.waiting = loop.create_task(_next(one.stream))
-            owed = run.deleted or run.ended or one.seen < run.last
+        while not follower.over:
+            run = follower.run
+            if follower.stream is None:
+                follower.stream = self.readers.reader.follow(run.run_id, follower.seen)
+            if follower.waiting is None:
+                follower.waiting = loop.create_task(_next(follower.stream))
+            owed = run.deleted or run.ended or follower.seen < run.last
             # Nothing is owed: then a moment, in which something wrong could come.
-            await asyncio.wait([one.waiting], timeout=give_up - loop.time() if owed else 0.001)
-            if not one.waiting.done():
-                assert not owed, f"silence after {one.seen} of {run.run_id}, which has {run.last}"
+            await asyncio.wait([follower.waiting], timeout=give_up - loop.time() if owed else 0.001)
+            if not follower.waiting.done():
+                assert not owed, (
+                    f"silence after {follower.seen} of {run.run_id}, which has {run.last}"
+                )
                 return
-            got = self._outcome(one)
-            assert loop.time() < give_up, f"{run.run_id} brings nothing after {one.seen}"
+            got = self._outcome(follower)
+            assert loop.time() < give_up, f"{run.run_id} brings nothing after {follower.seen}"
             if got and not whole:
                 return
 
-    def _outcome(self, one: Follower) -> bool:
+    def _outcome(self, follower: Follower) -> bool:
         """Look at what came; whether it was anything."""
-        run, waiting = one.run, one.waiting
+        run, waiting = follower.run, follower.waiting
         assert waiting is not None
-        one.waiting = None
-        complete = one.seen >= run.last
+        follower.waiting = None
+        complete = follower.seen >= run.last
         try:
             events = waiting.result()
         except Trimmed:
             assert run.trimmed, f"{run.run_id} was not trimmed"
-            assert not complete, f"a gap was reported after {one.seen}, where {run.run_id} ends"
+            assert not complete, (
+                f"a gap was reported after {follower.seen}, where {run.run_id} ends"
+            )
             events = None
         except NotFound:
             assert run.deleted, f"{run.run_id} is there"
@@ -231,13 +235,13 @@ class Processes(RuleBasedStateMachine):
         else:
             if events is None:
                 assert run.ended, f"the stream of {run.run_id} ended before the run"
-                assert complete, f"{run.run_id} was cut short after {one.seen}"
+                assert complete, f"{run.run_id} was cut short after {follower.seen}"
         if events is None:
-            one.over, one.stream = True, None
+            follower.over, follower.stream = True, None
             return True
-        expected = run.events()[one.seen : one.seen + len(events)]
-        assert events == expected, f"after {one.seen} of {run.run_id}"
-        one.seen += len(events)
+        expected = run.events()[follower.seen : follower.seen + len(events)]
+        assert events == expected, f"after {follower.seen} of {run.run_id}"
+        follower.seen += len(events)
         return bool(events)
 
 

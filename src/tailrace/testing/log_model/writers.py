@@ -108,7 +108,7 @@ class Writers(Processes):
             ]
             privates = [wish.private if seq % 2 else b"" for seq in range(first, last + 1)]
         return Batch(
-            run_id=f"{self.name}_nobody" if wish.kind == "unknown" else run.run_id,
+            run_id=f"{self.name}_unknown" if wish.kind == "unknown" else run.run_id,
             epoch=epoch,
             first_seq=first,
             publics=publics,
@@ -124,7 +124,7 @@ class Writers(Processes):
         return encode_event(recorded(event, seq))
 
     def _publish(self, batch: Batch) -> None:
-        events = [Recorded(decode_event(one), one, batch.epoch) for one in batch.publics]
+        events = [Recorded(decode_event(public), public, batch.epoch) for public in batch.publics]
         self.writer.bus.publish(batch.run_id, events)
 
     @precondition(lambda self: len(self.runs) < MAX_RUNS)
@@ -133,7 +133,7 @@ class Writers(Processes):
         """A new run, in one of two threads."""
         run_id, thread_id = f"{self.name}_{len(self.runs)}", f"{self.name}_thread_{thread % 2}"
         public = encode_event(recorded(TaskCreated(task_id=run_id), 1))
-        ordinal = 1 + sum(one.thread_id == thread_id for one in self.runs)
+        ordinal = 1 + sum(run.thread_id == thread_id for run in self.runs)
         run = ExpectedRun(run_id, thread_id, self.name, ordinal, [public], [private], [1])
         made = self._do(self.writer.store.create(self._new(run)))
         assert made is not None, f"the id of {run_id} is free"
@@ -207,8 +207,10 @@ class Writers(Processes):
                 events.append(TaskCompleted(task_id=run.run_id))
             for event in events:
                 emitter.emit(event)
-            publics = [encode_event(recorded(one, n)) for n, one in enumerate(events, run.last + 1)]
-            privates = [BEGUN if isinstance(one, TaskInProgress) else b"" for one in events]
+            publics = [
+                encode_event(recorded(event, n)) for n, event in enumerate(events, run.last + 1)
+            ]
+            privates = [BEGUN if isinstance(event, TaskInProgress) else b"" for event in events]
             batch = Batch(
                 run_id=run.run_id,
                 epoch=epoch,
@@ -233,9 +235,9 @@ class Writers(Processes):
     def claim(self, worker: str, lease: float, limit: int) -> None:
         """The runs that wait, oldest first."""
         waiting = [
-            one for one in self.runs if not (one.deleted or one.ended or one.leased or one.parked)
+            run for run in self.runs if not (run.deleted or run.ended or run.leased or run.parked)
         ]
-        expected = [one.claimed(worker, lease) for one in waiting[:limit]]
+        expected = [run.claimed(worker, lease) for run in waiting[:limit]]
         found = self._do(self.writer.store.claim(worker, [self.name], lease, limit))
         assert found == expected
 
@@ -249,7 +251,7 @@ class Writers(Processes):
     @rule(worker=WORKER, lease=LEASE, late=st.integers(0, 1))
     def extend(self, worker: str, lease: float, late: int) -> None:
         """Only who holds a run keeps it."""
-        claims = [(one.run_id, one.epoch - late) for one in self.runs]
+        claims = [(run.run_id, run.epoch - late) for run in self.runs]
         lost: set[str] = set()
         for run, (run_id, epoch) in zip(self.runs, claims, strict=True):
             if run.deleted or run.holder != (worker, epoch):
@@ -276,7 +278,7 @@ class Writers(Processes):
     @rule(worker=WORKER, first_go=LEASE, late=st.integers(0, 1), unread=st.integers(0, 2))
     def park(self, worker: str, first_go: float, late: int, unread: int) -> None:
         """Only who holds a run parks it, and only if the worker has read its letters."""
-        claims = [(one.run_id, one.epoch - late, one.last_letter - unread) for one in self.runs]
+        claims = [(run.run_id, run.epoch - late, run.last_letter - unread) for run in self.runs]
         parked: set[str] = set()
         for run, (run_id, epoch, read) in zip(self.runs, claims, strict=True):
             is_read = all(letter.number <= read for letter in run.letters)
@@ -289,9 +291,9 @@ class Writers(Processes):
     def woken(self, worker: str) -> None:
         """What this worker parked and a letter, or the worker itself, woke."""
         expected = {
-            one.run_id
-            for one in self.runs
-            if one.live and one.woken and one.holder is not None and one.holder[0] == worker
+            run.run_id
+            for run in self.runs
+            if run.live and run.woken and run.holder is not None and run.holder[0] == worker
         }
         assert self._do(self.writer.store.woken(worker)) == expected
 
@@ -316,7 +318,7 @@ class Writers(Processes):
         run = self._run(index)
         number %= run.last_letter + 2
         self._do(self.writer.store.acknowledge(run.run_id, number))
-        run.letters = [one for one in run.letters if one.number > number]
+        run.letters = [letter for letter in run.letters if letter.number > number]
 
     @rule(index=INDEX, publish=st.booleans())
     def obey(self, index: int, publish: bool) -> None:
@@ -324,7 +326,7 @@ class Writers(Processes):
         run = self._run(index)
         letters = self._do(self.writer.store.letters([run.run_id])).get(run.run_id, [])
         assert letters == run.letters
-        if any(one.kind == "cancel" for one in letters) and not run.ended:
+        if any(letter.kind == "cancel" for letter in letters) and not run.ended:
             wish = Wish(index, "next", ["cancelled"], b"", 0, True, None)
             batch = self._batch(wish, run)
             assert run.take(batch)

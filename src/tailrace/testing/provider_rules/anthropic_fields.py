@@ -100,7 +100,7 @@ _BOUNDS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multip
 def _output(config: Json, model: str) -> Iterator[str]:
     effort, form = config.get("effort"), config.get("format")
     if effort is not None and effort not in _EFFORTS:
-        quoted = [f"'{one}'" for one in _EFFORTS]
+        quoted = [f"'{effort}'" for effort in _EFFORTS]
         listed = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
         yield f"output_config.effort: Input should be {listed}"
     if effort == "xhigh" and _WITHOUT_XHIGH.search(model):
@@ -121,18 +121,18 @@ def _output(config: Json, model: str) -> Iterator[str]:
 def _loose(place: str, schema: Any) -> Iterator[str]:
     """What a strict schema may not have, at any depth."""
     if isinstance(schema, list):
-        for one in schema:
-            yield from _loose(place, one)
+        for below in schema:
+            yield from _loose(place, below)
     if not isinstance(schema, dict):
         return
     kind = schema.get("type")
     if kind == "object" and schema.get("additionalProperties") is not False:
         yield f"{place}: For 'object' type, 'additionalProperties' must be explicitly set to false"
-    bounds = [one for one in _BOUNDS if one in schema]
+    bounds = [bound for bound in _BOUNDS if bound in schema]
     if kind in ("integer", "number") and bounds:
         yield f"{place}: For '{kind}' type, properties {', '.join(bounds)} are not supported"
-    for one in schema.values():
-        yield from _loose(place, one)
+    for below in schema.values():
+        yield from _loose(place, below)
 
 
 def _tool(place: str, tool: Any, names: list[str]) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _choice(request: Mapping[str, Any], names: list[str]) -> Iterator[str]:
 
 def _tagged(place: str, value: Json, tags: tuple[str, ...]) -> Iterator[str]:
     if value.get("type") not in tags:
-        listed = ", ".join(f"'{one}'" for one in tags)
+        listed = ", ".join(f"'{tag}'" for tag in tags)
         yield (
             f"{place}: Input tag '{value.get('type')}' found using 'type' does not match any of "
             f"the expected tags: {listed}"

@@ -50,7 +50,7 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[RequestError]
             return
         role = _role(message)
         if role not in _ROLES:
-            quoted = ", ".join(f"'{one}'" for one in _ROLES[:-1])
+            quoted = ", ".join(f"'{role}'" for role in _ROLES[:-1])
             reason = f"Supported values are: {quoted}, and '{_ROLES[-1]}'."
             place = f"messages[{index}].role"
             yield RequestError(f"Invalid value: '{role}'. {reason}", place, "invalid_value")
@@ -169,7 +169,7 @@ def _content(index: int, message: Json, issued: Issued) -> Iterator[RequestError
 def _part(index: int, at: int, part: Json, role: str) -> Iterator[RequestError]:
     kind, place = part.get("type"), f"messages[{index}].content[{at}]"
     if kind not in _PARTS:
-        listed = ", ".join(f"'{one}'" for one in _PARTS[:-1])
+        listed = ", ".join(f"'{part}'" for part in _PARTS[:-1])
         reason = f"Supported values are: {listed}, and '{_PARTS[-1]}'."
         yield RequestError(f"Invalid value: '{kind}'. {reason}", place, "invalid_value")
     elif kind == "text" and not isinstance(part.get("text"), str):
@@ -253,7 +253,7 @@ def _reasoning(
 
 def _thoughtful(messages: list[Any], issued: Issued) -> int:
     """The start of the last turn, if it has calls with reasoning."""
-    turn = max((n for n, one in enumerate(messages) if _role(one) == "user"), default=0)
-    called = (call for one in messages[turn:] for call in _ids(one))
+    turn = max((n for n, message in enumerate(messages) if _role(message) == "user"), default=0)
+    called = (call for message in messages[turn:] for call in _ids(message))
     known = any(call in issued.reasoning_of_calls for call in called)
     return turn if known else len(messages)

@@ -133,8 +133,8 @@ _CHOICES = ("none", "auto", "required")
 def responses_errors(request: Mapping[str, Any]) -> Iterator[RequestError]:
     """Errors in the fields of `POST /v1/responses`."""
     yield from _fields(request, RESPONSES)
-    for index, one in enumerate(request.get("include") or ()):
-        yield from _among(f"include[{index}]", one, _INCLUDES)
+    for index, name in enumerate(request.get("include") or ()):
+        yield from _among(f"include[{index}]", name, _INCLUDES)
     reasoning = request.get("reasoning") or {}
     yield from _among("reasoning.effort", reasoning.get("effort"), EFFORTS)
     yield from _among("reasoning.summary", reasoning.get("summary"), _SUMMARIES)
@@ -235,7 +235,7 @@ def _within(name: str, value: Any) -> Iterator[RequestError]:
 
 def _among(place: str, value: Any, values: tuple[str, ...]) -> Iterator[RequestError]:
     if value is not None and value not in values:
-        quoted = [f"'{one}'" for one in values]
+        quoted = [f"'{value}'" for value in values]
         listed = f"{', '.join(quoted[:-1])}{',' if len(quoted) > 2 else ''} and {quoted[-1]}"
         reason = f"Invalid value: '{value}'. Supported values are: {listed}."
         yield RequestError(reason, place, "invalid_value")
@@ -278,7 +278,7 @@ def _no_schema(of: str, name: str, reason: str, place: str) -> RequestError:
 
 def _loose(schema: Json, context: tuple[str, ...] = ()) -> Iterator[str]:
     """Places where a strict schema is not strict."""
-    here = f"In context=({', '.join(repr(one) for one in context)})"
+    here = f"In context=({', '.join(repr(step) for step in context)})"
     if schema.get("type") == "object":
         if schema.get("additionalProperties") is not False:
             yield f"{here}, 'additionalProperties' is required to be supplied and to be false."
@@ -289,8 +289,8 @@ def _loose(schema: Json, context: tuple[str, ...] = ()) -> Iterator[str]:
                     f"{here}, 'required' is required to be supplied and to be an array including "
                     f"every key in properties. Missing '{name}'."
                 )
-        for name, one in inner.items():
-            yield from _loose(one, (*context, "properties", name))
+        for name, value in inner.items():
+            yield from _loose(value, (*context, "properties", name))
     elif isinstance(schema.get("items"), dict):
         yield from _loose(schema["items"], (*context, "items"))
 

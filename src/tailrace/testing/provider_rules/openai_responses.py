@@ -171,7 +171,7 @@ def _parts(place: str, parts: list[Any], allowed: tuple[str, ...]) -> Iterator[R
         kind = part.get("type") if isinstance(part, dict) else None
         here = f"{place}[{index}]"
         if kind not in allowed:
-            quoted = [f"'{one}'" for one in allowed]
+            quoted = [f"'{name}'" for name in allowed]
             listed = f"{', '.join(quoted[:-1])} and {quoted[-1]}"
             reason = f"Invalid value: '{kind}'. Supported values are: {listed}."
             yield RequestError(reason, here, "invalid_value")

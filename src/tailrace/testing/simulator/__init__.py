@@ -128,12 +128,15 @@ class Simulator:
             output = response.get("output") or []
             self.issued.openai_response(str(response.get("id")), output, store=store)
 
+        def note(response: Json) -> None:
+            self.issued.openai_response("", response.get("output") or [], store=False)
+
         def play(name: str, script: Script) -> Responses:
             sealed = "reasoning.encrypted_content" in (body.get("include") or ())
             size = _size(body["input"])
             return Responses(name, script, model=body["model"], sealed=sealed, input_tokens=size)
 
-        return self._answer(body, play, whole_response, remember)
+        return self._answer(body, play, whole_response, remember, note)
 
     def _chat(self, body: Json) -> Response:
         refusal = _openai(openai_fields.chat_errors(body))
@@ -225,6 +228,7 @@ class Simulator:
         play: Callable[[str, Script], AnswerStreams],
         whole: Callable[[tuple[str, ...]], Json],
         remember: Callable[[Json], None],
+        note: Callable[[Json], None] = lambda _: None,
         *,
         anthropic: bool = False,
     ) -> Response:
@@ -245,7 +249,12 @@ class Simulator:
             return Whole(script, made, self._closing)
         streams = play(f"sim{number}", answer)
         if body.get("stream"):
-            return Streaming(streams.frames(), self._closing, lambda: remember(streams.object()))
+            return Streaming(
+                streams.frames(),
+                self._closing,
+                lambda: remember(streams.object()),
+                lambda: note(streams.object()),
+            )
         for _ in streams.frames():
             pass
         for step in answer:

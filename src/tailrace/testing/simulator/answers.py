@@ -91,13 +91,15 @@ class Streaming(Response):
         frames: Iterator[Frame],
         closing: asyncio.Event,
         remember: Callable[[], None] = lambda: None,
+        note: Callable[[], None] = lambda: None,
     ) -> None:
-        """Play these; `remember` is called when all of it is sent."""
+        """Play these; `remember` is called when all is sent, `note` after each whole item."""
         super().__init__(media_type="text/event-stream")
         del self.headers["content-length"]
         self._frames = frames
         self._closing = closing
         self._remember = remember
+        self._note = note
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Send it."""
@@ -123,6 +125,8 @@ class Streaming(Response):
                 continue
             whole = sse.frame(frame.data.encode(), event=frame.event)
             if frame.cut is None:
+                if frame.event == "response.output_item.done":
+                    self._note()  # the client may leave before the end, and send it back
                 yield whole
             else:
                 yield _part(whole, frame.cut)
@@ -228,8 +232,8 @@ def whole_completion(events: Sequence[str]) -> Json:
             reason = choice.get("finish_reason") or reason
             for name, piece in (choice.get("delta") or {}).items():
                 if name == "tool_calls":
-                    for one in piece or ():
-                        _called(calls, one)
+                    for member in piece or ():
+                        _called(calls, member)
                 elif isinstance(piece, str) and name != "role":
                     message[name] = (message.get(name) or "") + piece
     if calls:

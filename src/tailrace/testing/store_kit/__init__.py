@@ -18,9 +18,11 @@ import inspect
 from typing import Any
 
 from tailrace.testing.store_kit.blobs import BlobTests
+from tailrace.testing.store_kit.inbox import LetterTests
+from tailrace.testing.store_kit.keeping import KeepingTests
 from tailrace.testing.store_kit.log import AppendTests, ReadTests
 from tailrace.testing.store_kit.parking import ParkTests
-from tailrace.testing.store_kit.queue import ClaimTests, KeepingTests, LetterTests
+from tailrace.testing.store_kit.queue import ClaimTests
 from tailrace.testing.store_kit.setup import Opener
 
 __all__ = ["EventLogKit", "Opener"]

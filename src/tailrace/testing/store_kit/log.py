@@ -93,17 +93,19 @@ class AppendTests(StoreTests):
         await created(store, "r")
         await written(store, batch("r", 2, 3), batch("r", 5, 2))
         events = await store.read("r", 0)
-        assert [one.event.sequence_number for one in events] == [1, 2, 3, 4, 5, 6]
-        assert [one.public for one in events] == [public("r", seq) for seq in range(1, 7)]
+        assert [recorded.event.sequence_number for recorded in events] == [1, 2, 3, 4, 5, 6]
+        assert [recorded.public for recorded in events] == [public("r", seq) for seq in range(1, 7)]
 
     async def test_of_writers_racing_for_one_seq_exactly_one_wins(self, store: Store) -> None:
         await created(store, "r")
         racers = [batch("r", 2, text=f"racer {n}") for n in range(30)]
-        answers = await asyncio.gather(*(store.append([one]) for one in racers))
-        winners = [one for one, (answer,) in zip(racers, answers, strict=True) if answer is None]
+        answers = await asyncio.gather(*(store.append([racer]) for racer in racers))
+        winners = [
+            racer for racer, (answer,) in zip(racers, answers, strict=True) if answer is None
+        ]
         assert len(winners) == 1
         assert all(isinstance(a, SeqConflict) for (a,) in answers if a is not None)
-        assert [one.public for one in await store.read("r", 1)] == winners[0].publics
+        assert [recorded.public for recorded in await store.read("r", 1)] == winners[0].publics
 
     @pytest.mark.parametrize(
         "wrong",
@@ -135,7 +137,7 @@ class AppendTests(StoreTests):
         assert [await numbers(store, run_id) for run_id in "abc"] == [[1, 2], [1], [1, 2]]
         assert await store.snapshot("b") is None
 
-    async def test_a_batch_that_is_none_is_refused_alone(self, store: Store) -> None:
+    async def test_a_malformed_batch_is_refused_alone(self, store: Store) -> None:
         await created(store, "a")
         await created(store, "b")
         empty = Batch(run_id="b", epoch=1, first_seq=2, publics=[], privates=[])
@@ -197,7 +199,7 @@ class AppendTests(StoreTests):
         await asyncio.gather(*(write(f"r{n}") for n in range(20)))
         for n in range(20):
             assert await numbers(store, f"r{n}") == list(range(1, 42))
-            assert all(b'"r%d"' % n in one.public for one in await store.read(f"r{n}", 0))
+            assert all(b'"r%d"' % n in recorded.public for recorded in await store.read(f"r{n}", 0))
 
     async def test_a_writer_that_stops_waiting_leaves_no_hole(self, store: Store) -> None:
         await created(store, "r")
@@ -217,8 +219,10 @@ class AppendTests(StoreTests):
         )
         assert (info.agent, info.thread_id, info.owner) == (text, text, text)
         await written(store, batch(text, 2, text=text, private=PRIVATE))
-        assert [one.public for one in await store.read(text, 1)] == [public(text, 2, text)]
-        assert [one.run_id for one in await store.runs(thread_id=text, owner=text)] == [text]
+        assert [recorded.public for recorded in await store.read(text, 1)] == [
+            public(text, 2, text)
+        ]
+        assert [run.run_id for run in await store.runs(thread_id=text, owner=text)] == [text]
         assert [claim.run_id for claim in await store.claim(text, [text], 60, 9)] == [text]
         assert await store.post(text, "input", text.encode()) == 1
         assert list(await store.letters([text, "plain"])) == [text]
@@ -241,7 +245,7 @@ class ReadTests(StoreTests):
         for first in range(2, 32, 3):
             await written(store, batch("r", first, 3))
         few = await store.read("r", 0, limit=4)
-        assert [one.event.sequence_number for one in few] == list(range(1, len(few) + 1))
+        assert [recorded.event.sequence_number for recorded in few] == list(range(1, len(few) + 1))
         assert 4 <= len(few) < 31
         assert len(await store.read("r", 4, limit=1)) >= 1
 
@@ -272,7 +276,7 @@ class ReadTests(StoreTests):
         assert claim is not None
         await written(store, batch("r", 3, epoch=claim.epoch, ended=True))
         for _ in range(2):
-            assert [one.epoch for one in await store.read("r", 0)] == [1, 1, claim.epoch]
+            assert [recorded.epoch for recorded in await store.read("r", 0)] == [1, 1, claim.epoch]
             await store.repack("r")
 
     async def test_private_parts_are_kept_beside_their_events(self, store: Store) -> None:
@@ -280,7 +284,7 @@ class ReadTests(StoreTests):
         await written(store, batch("r", 2, 2), batch("r", 4, 2, private=PRIVATE), batch("r", 6))
         assert await store.read_private("r") == {4: PRIVATE, 5: PRIVATE}
         assert await store.read_private("r", after=4) == {5: PRIVATE}
-        assert not any(PRIVATE in one.public for one in await store.read("r", 0))
+        assert not any(PRIVATE in recorded.public for recorded in await store.read("r", 0))
 
     async def test_an_ended_run_that_is_packed_reads_as_before(self, store: Store) -> None:
         await created(store, "r")
@@ -346,7 +350,7 @@ class ReadTests(StoreTests):
         await created(store, "r")
         await written(store, batch("r", 2, 2, snapshot=b"one"), batch("r", 4, 2, snapshot=b"two"))
         found = {at: await store.snapshot("r", at) for at in (None, 6, 5, 4, 3, 2)}
-        assert {at: one and (one.seq, one.state) for at, one in found.items()} == {
+        assert {at: value and (value.seq, value.state) for at, value in found.items()} == {
             None: (5, b"two"),
             6: (5, b"two"),
             5: (5, b"two"),
@@ -441,8 +445,10 @@ class ReadTests(StoreTests):
         await written(store, batch("r", 4))
         assert await numbers(second, "r") == await numbers(store, "r") == [1, 2, 3, 4]
         racers = [
-            (one, batch("r", 5, text=f"racer {n}")) for n in range(10) for one in (store, second)
+            (opened, batch("r", 5, text=f"racer {n}"))
+            for n in range(10)
+            for opened in (store, second)
         ]
-        answers = await asyncio.gather(*(one.append([rival]) for one, rival in racers))
+        answers = await asyncio.gather(*(racer.append([rival]) for racer, rival in racers))
         assert [answer for (answer,) in answers].count(None) == 2  # each text is sent by both
         assert await numbers(second, "r") == [1, 2, 3, 4, 5]

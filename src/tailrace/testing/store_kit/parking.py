@@ -102,7 +102,11 @@ class ParkTests(StoreTests):
         await self.wait(LEASE + 0.1)
         assert [claim.run_id for claim in await store.claim("other", ["a"], 60)] == ["r"]
         letters = (await store.letters(["r"]))["r"]
-        assert [(one.number, one.body) for one in letters] == [(2, b"2"), (3, b"3"), (4, b"4")]
+        assert [(letter.number, letter.body) for letter in letters] == [
+            (2, b"2"),
+            (3, b"3"),
+            (4, b"4"),
+        ]
 
     async def test_a_parked_run_is_taken_over_and_its_worker_may_end_the_parking(
         self, store: Store

@@ -117,4 +117,4 @@ async def numbers(store: Store, run_id: str, after: int = 0) -> list[int]:
         events = await store.read(run_id, found[-1] if found else after)
         if not events:
             return found
-        found += [one.event.sequence_number for one in events]
+        found += [stored.event.sequence_number for stored in events]

@@ -200,8 +200,8 @@ class RunWriter(PartMoves):
             if not item.superseded and self.is_lost(item):
                 result = item.result if item.result and not item.result.superseded else None
                 superseded += [item, result] if result is not None else [item]
-                for one in superseded:
-                    one.superseded = True
+                for item in superseded:
+                    item.superseded = True
         task.attempt += 1
         self.emit(
             ev.TaskAttempt(
