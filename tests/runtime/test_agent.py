@@ -25,6 +25,7 @@ from tailrace import (
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
 from tailrace.models.scripted import Scripted, call, cut, fail, say, think, tries
+from tailrace.runtime.limits import named
 from tailrace.runtime.model_call import Patience
 from tailrace.runtime.run import Result, Run
 
@@ -308,6 +309,20 @@ async def test_calls_beyond_the_fan_out_get_an_error(tmp_path: Path) -> None:
     assert result.text == "Two."
 
 
+async def test_calls_beyond_the_clients_max_tool_calls_get_an_error(tmp_path: Path) -> None:
+    first, *others = [call("get_weather", city=str(n)) for n in range(4)]
+    pick = {"type": "function", "name": "pick", "parameters": {"type": "object"}}
+    agent = Agent(
+        "a", model=Scripted([first], others, [call("pick")], [say("Two.")]), tools=[get_weather]
+    )
+    options = {"max_tool_calls": 2, "tools": [pick]}
+    result = await answer(tmp_path, agent, options=options)
+    failed = [item["error"] for item in result.items if item.get("status") == "failed"]
+    assert [error["code"] for error in failed] == ["max_tool_calls"] * 2
+    # A function of the client is not carried out here, so it does not count.
+    assert (result.status, result.items[-1]["name"]) == ("completed", "pick")
+
+
 async def test_an_error_of_the_provider_fails_the_run_with_its_code(tmp_path: Path) -> None:
     agent = Agent("a", model=Scripted([fail("key_refused")]), patience=HASTY)
     result = await answer(tmp_path, agent)
@@ -524,3 +539,17 @@ def test_declarations_are_checked() -> None:
             Agent("a", **{"model": Scripted([say("x")]), **wrong})
     with pytest.raises(CallerError, match="no JSON object"):
         Agent("a", model=Scripted([say("x")]), output=list[int])
+    with pytest.raises(CallerError, match="instructions takes nothing, or the `Context`"):
+        Agent("a", model=Scripted([say("x")]), instructions=lambda one, two: "x")
+    with pytest.raises(CallerError, match="a guardrail takes the text"):
+        Agent("a", model=Scripted([say("x")]), input_guardrails=[lambda: None])
+    for fitting in (str.upper, lambda *texts: None, lambda text, context=None: None):
+        Agent("a", model=Scripted([say("x")]), output_guardrails=[fitting])
+    with pytest.raises(CallerError, match=r"Limits\(cost='1'\): write a number"):
+        Limits(cost="1")  # type: ignore[arg-type]
+
+
+def test_a_limit_is_named_with_its_whole_value() -> None:
+    assert named("tokens", 1_234_567) == "max_tokens=1234567"
+    assert named("cost", 0.1234567) == "max_cost=0.1234567"
+    assert named("seconds", 90.0) == "max_seconds=90"

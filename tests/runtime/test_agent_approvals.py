@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tailrace import Agent, Answer, Context, Limits, Tailrace, tool
+from tailrace import Agent, Answer, Context, Limits, Tailrace, Task, tool
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
 from tailrace.models.scripted import Scripted, call, say
@@ -83,6 +83,79 @@ async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_
             await run.send({"request_id": "another"})
     assert result.text == "Done."
     assert mail.sent == ["ada@example.org"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({}, "is an approval: send `approved`, true or false"),
+        ({"value": {"to": "eve"}}, "is an approval: send `approved`, true or false"),
+        ({"approved": True, "value": "eve"}, "replaces the arguments of send_mail"),
+        ({"approved": True, "request_id": None}, "names no request. Send the `request_id`"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_an_approval_is_refused_and_the_run_waits(
+    tmp_path: Path, wrong: dict[str, Any], words: str
+) -> None:
+    mail = Mail()
+    async with running(tmp_path, mailer(mail)) as app:
+        run = await app.start("mailer", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        answer = {"request_id": request.id, **wrong}
+        sent = {name: value for name, value in answer.items() if value is not None}
+        with pytest.raises(CallerError, match=words):
+            await app.runs.send(run.id, sent)
+        assert await run.requests() == [request]
+        await run.send(True)
+        result = await run.result()
+    assert (result.status, mail.sent) == ("completed", ["ada@example.org"])
+
+
+@tool(executor="client")
+def locate(precise: bool) -> str:
+    """Where the user is."""
+    raise NotImplementedError
+
+
+async def test_a_request_has_the_name_and_the_arguments_of_its_call(tmp_path: Path) -> None:
+    async def own_loop(task: Task) -> None:
+        with task.call("paint") as call:
+            call.arguments('{"colour": "red"}')
+        await task.ask("Paint it red?", kind="approval", call=call)
+
+    async def free_text(task: Task) -> None:
+        with task.call("run_sql") as call:
+            call.arguments("select 1")
+        await task.ask("Run this?", kind="approval", call=call)
+
+    async def question(task: Task) -> None:
+        await task.ask("Which city?")
+
+    locator = Agent(
+        "locator", model=Scripted([call("locate", precise=True)], [say("x")]), tools=[locate]
+    )
+    shown = {}
+    for name, agent in {
+        "mailer": mailer(Mail()),
+        "locator": locator,
+        "own_loop": own_loop,
+        "free_text": free_text,
+        "question": question,
+    }.items():
+        (folder := tmp_path / name).mkdir()
+        async with running(folder, agent) as app:
+            run = await app.start(name, "Go.")
+            [request] = (await asked(run)).requests
+            assert await run.requests() == [request]
+            shown[name] = (request.name, request.arguments)
+            await run.cancel()
+    assert shown == {
+        "mailer": ("send_mail", {"to": "ada@example.org"}),
+        "locator": ("locate", {"precise": True}),
+        "own_loop": ("paint", {"colour": "red"}),
+        "free_text": ("run_sql", "select 1"),
+        "question": (None, None),
+    }
 
 
 async def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(tmp_path: Path) -> None:

@@ -125,9 +125,11 @@ async def finished(run: Run) -> Result:
     async for event in run.events():
         if isinstance(event, ev.TaskInputRequired):
             for request in event.requests:
+                given: Any = {"approved": True} if request.kind == "approval" else {"value": 4}
+                answer = Answer(request_id=request.id, **given)
                 with suppress(CallerError):  # it was answered before, and the run has ended
-                    await run.send(Answer(request_id=request.id, approved=True, value=4))
-                    await run.send(Answer(request_id=request.id, approved=True, value=4))
+                    await run.send(answer)
+                    await run.send(answer)
     return await run.result()
 
 

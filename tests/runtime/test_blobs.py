@@ -328,3 +328,19 @@ async def test_a_url_that_a_client_sent_is_not_looked_up() -> None:
         run_id = await app.runs.start("agent", [{"role": "user", "content": [part]}])
         assert await app.runs.reader.ended(run_id, 120)
     assert seen == [None]
+
+
+async def test_the_input_list_of_a_result_has_the_bytes_of_large_images() -> None:
+    @tool
+    def scan() -> Any:
+        """Scans a page."""
+        return image(LARGE)
+
+    agent = Agent("scanner", model=Scripted([call("scan")], [say("A page.")]), tools=[scan])
+    app = Tailrace([agent], database="sqlite://:memory:")
+    async with app.running():
+        result = await (await app.start("scanner", "Scan it.")).result()
+    [output] = [one for one in result.to_input_list() if one["type"] == "function_call_output"]
+    [picture] = [part for part in output["output"] if part["type"] == "input_image"]
+    assert picture["image_url"] == data_url(LARGE, "image/png")
+    assert f"/blobs/{HASH}" in str(result.items)  # clients load it

@@ -142,7 +142,7 @@ async def test_a_chain_ends_at_a_run_that_was_deleted() -> None:
         assert last["said"] == ["two", "three", "four"]
 
 
-async def test_a_chat_tells_what_the_log_does_not_have() -> None:
+async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() -> None:
     one, two = ({"role": "user", "id": t, "parts": [{"type": "text", "text": t}]} for t in "ab")
     async with serving() as (runs, client):
         # Two questions, because the first run failed before it had said anything.

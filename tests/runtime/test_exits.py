@@ -22,7 +22,7 @@ async def exits(task):
 
 async def leave():
     await asyncio.sleep(0)
-    raise SystemExit(3)
+    raise SystemExit("the secret password is hunter2")
 
 async def interrupt():
     raise KeyboardInterrupt
@@ -89,7 +89,8 @@ def test_an_exit_of_an_agent_or_of_its_tasks_ends_only_its_run(tmp_path: Path, h
     assert found.pop("cancels") == ["completed", None]
     assert len(found) == 6
     assert all(end == ["failed", "agent_error"] for end in found.values()), found
-    assert "never awaited" not in process.stderr
+    assert "never" not in process.stderr  # neither awaited nor retrieved
+    assert "hunter2" not in process.stderr
 
 
 def test_ctrl_c_inside_an_agent_ends_the_process(tmp_path: Path) -> None:

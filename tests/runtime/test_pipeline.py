@@ -174,7 +174,6 @@ async def test_many_runs_at_human_pace_share_transactions(
 
 async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.runtime.pipeline.REST_SECONDS", 3600)
-    monkeypatch.setattr("tailrace.runtime.pipeline.WINDOW_SECONDS", 3600)
     emitter = writer(Pipeline(log, LocalBus()))
     emitter.emit(TaskInProgress(task_id=RUN))
     for number in range(20):
@@ -183,8 +182,37 @@ async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.Monkey
     await flushed(emitter, 22)
 
 
+async def test_events_of_a_run_within_the_window_share_a_transaction(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.WINDOW_SECONDS", 0.2)
+    counted: Any = Counted(log)
+    emitter = writer(Pipeline(counted, LocalBus()))
+    emitter.emit(TaskInProgress(task_id=RUN))
+    await flushed(emitter, 2)
+    for _ in range(3):
+        emitter.emit(Notice(task_id=RUN, message="soon after"))
+        await asyncio.sleep(0)
+    await flushed(emitter, 5)
+    assert counted.sizes == [1, 3]
+
+
+async def test_drain_ends_the_window_of_a_lone_run(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.pipeline.WINDOW_SECONDS", 3600)
+    emitter = writer(Pipeline(log, LocalBus()))
+    async with asyncio.timeout(120):
+        for number in range(20):
+            event = (
+                Notice(task_id=RUN, message="soon after") if number else TaskInProgress(task_id=RUN)
+            )
+            emitter.emit(event)
+            await emitter.drain()
+
+
 @pytest.mark.parametrize("wait", ["drain", "close"])
-async def test_whoever_waits_for_a_resting_run_does_not_wait_for_its_rest(
+async def test_a_reader_of_a_resting_run_does_not_wait_for_its_rest(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch, wait: str
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.pipeline.REST_SECONDS", 3600)
@@ -200,7 +228,7 @@ async def test_whoever_waits_for_a_resting_run_does_not_wait_for_its_rest(
     assert len(await log.read(RUN, 0)) == 12
 
 
-async def test_a_run_in_many_small_batches_is_told_of(
+async def test_a_run_in_many_small_batches_is_reported(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.pipeline.CRUMBS", 4)

@@ -20,6 +20,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import Lines
 from tailrace.ports import Batch, Bus, Store, Trimmed
+from tailrace.runtime import tail
 from tailrace.runtime.fanout import FrameRange, FrameRing, Stream
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.offload import LogRead
@@ -39,6 +40,7 @@ PATIENCE = 60.0
 
 real_init, real_follow, real_feed = Reader.__init__, Reader.follow, Tail.feed
 real_lines, real_history, real_rides = Stream._lines, Stream._history, Stream._rides
+real_next = Stream.next
 
 
 def takes_repeats(self: Tail, events: list[Recorded]) -> bool:
@@ -133,6 +135,14 @@ def keeps_the_encoder_it_gave(self: Stream, tail: Tail, shared: FrameRing) -> bo
     return rides
 
 
+async def ends_with_its_run(self: Stream, *, wait: bool = True) -> bytes | None:
+    """A reader of shared frames ends after the next piece as soon as the run has ended."""
+    frames = await real_next(self, wait=wait)
+    if self._encoder is None and self._shared is not None and self._shared.over:
+        self._ended = True
+    return frames
+
+
 STALLS = "test_a_reader_that_stalls_at_any_step_receives_each_event_once"
 EVERY_CURSOR = "test_every_cursor_gets_the_rest_once_while_the_run_is_written"
 PLANTED: dict[str, tuple[type, str, Callable[..., Any], str]] = {
@@ -172,16 +182,17 @@ PLANTED: dict[str, tuple[type, str, Callable[..., Any], str]] = {
         Tail,
         "_let_go",
         shares_a_gap,
-        "test_the_gap_of_one_follower_is_not_told_to_another",
+        "test_the_gap_of_one_follower_does_not_reach_another",
     ),
 }
 
 
-TWICE: dict[str, tuple[bool, dict[str, Callable[..., Any]]]] = {
+STALLED: dict[str, tuple[bool, dict[str, Callable[..., Any]]]] = {
     # name: (whether each reader is alone in its process, what is planted in `Stream`)
     "any read-ahead": (False, {"_lines": takes_any_read_ahead, "_drop_ahead": keeps_read_ahead}),
     "lines first": (False, {"_history": takes_lines_first}),
     "keeps the encoder": (True, {"_rides": keeps_the_encoder_it_gave}),
+    "ends with its run": (False, {"next": ends_with_its_run}),
 }
 """Mistakes by which a reader that stalls is sent wrong frames, unless `_pass` stops them."""
 
@@ -226,13 +237,14 @@ async def test_a_planted_mistake_is_found(
         await try_it(tmp_path / "broken.db", test)
 
 
-@pytest.mark.parametrize("mistake", TWICE)
-async def test_a_stream_that_sends_events_twice_is_found(
+@pytest.mark.parametrize("mistake", STALLED)
+async def test_a_stream_that_sends_events_twice_or_not_at_all_is_found(
     mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, planted = TWICE[mistake]
+    alone, planted = STALLED[mistake]
     given = {"monkeypatch": monkeypatch, "alone": alone}
     monkeypatch.setattr(Stream, "_pass", passes_anything)
+    monkeypatch.setattr(tail, "BEAT_SECONDS", 0.2)  # a reader that misses events waits for it
     await try_it(tmp_path / "well.db", STALLS, within=PATIENCE, **given)
     for name, value in planted.items():
         monkeypatch.setattr(Stream, name, value)

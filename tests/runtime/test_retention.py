@@ -166,13 +166,13 @@ async def test_a_run_that_is_deleted_while_it_is_read_is_passed_over(
     app: Tailrace, store: Store
 ) -> None:
     class Deleting(Counting):
-        """A store in which somebody else is quicker."""
+        """A store from which another process deletes the run meanwhile."""
 
         def __getattr__(self, name: str) -> Any:
             method = super().__getattr__(name)
 
             async def call(*args: Any, **kwargs: Any) -> Any:
-                if name == "read":
+                if name == "read_lines":
                     await store.delete(args[0])
                 return await method(*args, **kwargs)
 
@@ -213,7 +213,7 @@ async def test_those_behind_a_run_that_cannot_be_trimmed_do_not_wait_for_it(
             method = super().__getattr__(name)
 
             async def call(*args: Any, **kwargs: Any) -> Any:
-                if name == "read" and args[0] == damaged:
+                if name == "read_lines" and args[0] == damaged:
                     raise StorageError("The log is damaged.")
                 return await method(*args, **kwargs)
 
@@ -228,7 +228,7 @@ async def test_those_behind_a_run_that_cannot_be_trimmed_do_not_wait_for_it(
     assert [bool(info and info.trimmed_to) for info in found] == [False, True, True]
 
 
-async def test_a_reader_over_http_is_told_what_retention_took(
+async def test_a_reader_over_http_learns_that_events_were_trimmed(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Started by the application, in a process with a worker, as configured there."""

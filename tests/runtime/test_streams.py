@@ -9,8 +9,9 @@ import pytest
 
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import StorageError
-from tailrace.core.events import Notice
+from tailrace.core.events import Notice, Recorded, TaskInputReceived, TaskInputRequired
 from tailrace.core.fold import State
+from tailrace.core.items import InputRequest
 from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.runtime.fanout import Stream, Streams
 from tailrace.runtime.follow import Reader
@@ -22,6 +23,7 @@ from tailrace.testing.follow_kit.setup import Counting, begun, end, until, write
 from tailrace.wire import run, task
 from tailrace.wire.base import Format
 from tailrace.wire.formats import FORMATS
+from tailrace.wire.run.encoder import RunEncoder
 
 
 @pytest.mark.parametrize("wire", FORMATS.values(), ids=FORMATS)
@@ -100,6 +102,88 @@ async def riding(emitter: Emitter, streams: Streams, wire: Format) -> list[Strea
         while reader.seen < emitter.state.sequence_number:
             await reader.next()
     return readers
+
+
+@pytest.mark.parametrize("wire", FORMATS.values(), ids=FORMATS)
+async def test_readers_that_are_far_behind_the_end_of_their_run_get_all_of_it(wire: Format) -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    streams = Streams(Reader(store, bus))
+    readers = await riding(emitter, streams, wire)
+    seen = readers[0].seen
+    for _ in range(2 * PIECE_BYTES // 50_000):
+        await say(emitter)
+    await end(emitter)
+    encoder, expected = wire.at(State()), b""
+    async for batch in streams.reader.follow("run_1"):
+        for one in batch:
+            frames = encoder.encode(one)
+            expected += b"".join(frames) if one.event.sequence_number > seen else b""
+    for reader in readers:
+        found = [piece async for piece in reader]
+        assert b"".join(found) == expected
+    await store.close()
+
+
+@pytest.mark.parametrize("rides", [True, False])
+@pytest.mark.parametrize("name", ["ag-ui", "vercel-ui"])
+async def test_a_stream_ends_at_a_pause_although_the_run_has_gone_on_since(
+    name: str, rides: bool
+) -> None:
+    wire = FORMATS[name]
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    streams = Streams(Reader(store, bus))
+    reader, sent_away = (
+        await riding(emitter, streams, wire)
+        if rides
+        else [streams.stream(wire, "run_1", wire.at(State()), 0) for _ in range(2)]
+    )
+    seen = reader.seen
+    paused_at = emitter.state.sequence_number + 1
+    asked = InputRequest(id="r1", kind="input", message="Which city?")
+    emitter.emit(TaskInputRequired(task_id="run_1", requests=[asked]))
+    emitter.emit(TaskInputReceived(task_id="run_1", request_id="r1", value="Paris"))
+    await say(emitter)
+    encoder, expected = wire.at(State()), b""
+    for one in await store.read("run_1", 0):
+        frames = encoder.encode(one)
+        if seen < one.event.sequence_number <= paused_at:
+            expected += b"".join(frames)
+    async with asyncio.timeout(20):
+        assert b"".join([piece async for piece in reader]) == expected
+    assert reader.seen == paused_at
+    if rides:
+        assert sent_away.closing("Bye.") == expected
+    sent_away.close()
+    await store.close()
+
+
+async def test_readers_that_wait_for_one_read_let_others_work_after_each_of_them() -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    await say(emitter)
+    await end(emitter)
+    turns, encoded_in = 0, list[int]()
+
+    class Noting(RunEncoder):
+        def encode(self, recorded: Recorded) -> list[bytes]:
+            encoded_in.append(turns)
+            return super().encode(recorded)
+
+    async def work() -> None:
+        nonlocal turns
+        while len(set(encoded_in)) < 5:
+            turns += 1
+            await asyncio.sleep(0)
+
+    streams = Streams(Reader(store, bus))
+    readers = [streams.stream(run.FORMAT, "run_1", Noting(State()), 0) for _ in range(5)]
+    async with asyncio.timeout(120):
+        await asyncio.gather(work(), *(reader.next() for reader in readers))
+    for reader in readers:
+        reader.close()
+    await store.close()
 
 
 @pytest.mark.parametrize("wire", [task.FORMAT, run.FORMAT], ids=["task", "run"])

@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tailrace.buses.local import LocalBus
+from tailrace.core.events import Recorded
 from tailrace.runtime import tail as tails
 from tailrace.runtime.tail import Tail, Tails
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.bus_kit import notices
-from tailrace.testing.store_kit.setup import created
+from tailrace.testing.bus_kit import notices, until
+from tailrace.testing.store_kit.setup import batch, created
 
 RUN = "run_1"
 
@@ -83,6 +84,48 @@ async def test_readers_that_left_are_not_kept(found: Tail) -> None:
     assert len(found._waiting) < 10
     found.wake()
     await asyncio.wait_for(staying, 5)
+
+
+async def test_events_that_come_while_the_log_is_read_need_no_second_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, bus = SqliteLog(":memory:"), LocalBus()
+    await created(log, RUN)
+    known = Tails(log, bus, poll=60.0)
+    tail = known.take(RUN)
+    await tail.find_end()
+    await log.append([batch(RUN, 2, count=4)])
+    reads: list[int] = []
+
+    async def read(run_id: str, after: int) -> list[Recorded]:
+        reads.append(after)
+        found = await SqliteLog.read(log, run_id, after)
+        bus.publish(RUN, notices(6, 6))  # the run writes while its log is read
+        return found
+
+    monkeypatch.setattr(log, "read", read)
+    bus.publish(RUN, notices(5, 5))
+    await until(lambda: tail.last == 6)
+    assert reads == [1]
+    assert [one.event.sequence_number for one in tail.since(1) or []] == [2, 3, 4, 5, 6]
+    await known.close()
+    await log.close()
+
+
+async def test_an_event_that_the_log_does_not_lead_to_is_dropped(found: Tail) -> None:
+    found._hear(notices(9, 9))
+    await until(lambda: not found.kept)
+    assert found.last == 1
+
+
+async def test_events_behind_a_hole_are_kept_within_bounds(
+    found: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "RING_EVENTS", 10)
+    assert not found.feed(notices(5, 12))
+    assert len(found.kept) == 8
+    assert not found.feed(notices(13, 20))
+    assert not found.kept
 
 
 async def _wait(found: Tail) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tailrace.buses.local import LocalBus
-from tailrace.core.codec import encode_event
-from tailrace.core.errors import CallerError, InvalidValue, NotFound
+from tailrace.core.codec import MAX_EVENT_BYTES, encode_event
+from tailrace.core.errors import CallerError, InvalidValue, NotFound, StreamTooLarge
 from tailrace.core.events import TaskCreated, TaskInProgress, recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Refusal, Text, Usage
@@ -236,6 +236,20 @@ async def test_a_block_closes_its_item_after_a_refused_event_too(task: Task) -> 
     task.complete()
     [item] = output(task)
     assert (item["status"], item["block_list"][0]["text"]) == ("incomplete", "Half")
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["result", "fail"])
+async def test_a_result_that_is_refused_is_closed_as_failed_so_that_the_run_can_end(
+    task: Task, fails: bool
+) -> None:
+    with task.call("read") as call:
+        call.arguments("{}")
+    large = "x" * MAX_EVENT_BYTES
+    with pytest.raises(StreamTooLarge):
+        call.fail("too_long", large) if fails else call.result(large)
+    task.complete()
+    [_, result] = output(task)
+    assert (result["status"], result["error"]["code"]) == ("failed", "invalid_result")
 
 
 async def test_after_a_task_has_failed_inside_its_blocks_they_end_silently(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -11,6 +12,7 @@ import jsonschema
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 
 from tailrace import Context, Tool, tool
 from tailrace.ingest.base import Notebook
@@ -43,6 +45,18 @@ class Span:
 class Filter(TypedDict):
     name: str
     limit: NotRequired[int]
+
+
+class Other(TypedDict):
+    number: int
+
+
+class Car(typing_extensions.TypedDict):
+    doors: int
+
+
+class Bike(typing_extensions.TypedDict):
+    gears: int
 
 
 class Inner(pydantic.BaseModel):
@@ -146,6 +160,34 @@ def test_pydantic_reads_what_msgspec_cannot() -> None:
     }
     with pytest.raises(InvalidArguments, match=r"ratio: Input should be greater than 0"):
         find.validate({**value, "what": {"ratio": 0}})
+
+
+def test_a_described_type_is_read_by_pydantic_too() -> None:
+    @tool
+    def find(at: Path, what: object = None) -> str:
+        """Finds.
+
+        Args:
+            at: Where to look.
+            what: Anything.
+        """
+        return ""
+
+    assert find.parameters["properties"]["at"] == {
+        "type": "string",
+        "format": "path",
+        "description": "Where to look.",
+    }
+    assert find.validate({"at": "a/b", "what": [1]}) == {"at": Path("a/b"), "what": [1]}
+
+
+def test_dicts_of_typing_extensions_may_be_in_a_union() -> None:
+    @tool
+    def find(what: Car | Bike) -> str:
+        return ""
+
+    assert find.validate({"what": {"gears": 3}}) == {"what": {"gears": 3}}
+    assert find.validate({"what": {"doors": 5}}) == {"what": {"doors": 5}}
 
 
 def test_a_schema_has_no_references() -> None:
@@ -464,8 +506,23 @@ def _type() -> Any:
     return f
 
 
+def _described_type() -> Any:
+    def f(city: Exception) -> None:
+        """Args:
+        city: Its name.
+        """
+
+    return f
+
+
 def _union() -> Any:
     def f(city: Place | Folder) -> None: ...
+
+    return f
+
+
+def _dicts() -> Any:
+    def f(city: list[Filter | Other]) -> None: ...
 
     return f
 
@@ -490,7 +547,13 @@ def _field() -> Any:
         (_stars, "`**cities`"),
         (_positional, "remove the `/`"),
         (_type, "no JSON Schema"),
-        (_union, "no JSON Schema"),
+        (_described_type, "no JSON Schema"),
+        (_union, "with a tag, as `class Car(msgspec.Struct, tag=True)`"),
+        pytest.param(
+            _dicts,
+            "import `TypedDict` from `typing_extensions`",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads them"),
+        ),
         (_unknown, "'Nowhere', which is not defined at run time"),
         (_field, "Annotated[type, Field(…)]"),
     ],
@@ -531,11 +594,14 @@ def test_a_strict_tool_refuses_what_may_be_absent_or_unknown() -> None:
 
     def no_fields(values: dict[str, Any]) -> None: ...
 
+    def anything(value: Any) -> None: ...
+
     for function, words in (
         (default, "days may be left out"),
         (nested, "country may be left out"),
         (any_fields, "a dict has any"),
         (no_fields, "a dict has any"),
+        (anything, "value may be anything"),
     ):
         with pytest.raises(InvalidTool, match=words):
             tool(strict=True)(function)

@@ -355,7 +355,7 @@ asyncio.run(main())
     assert "ToolTimeout: The tool hanging did not finish" in done.stderr
 
 
-async def test_the_time_of_whoever_reads_the_events_does_not_count() -> None:
+async def test_the_time_of_the_reader_of_events_does_not_count() -> None:
     @streaming_tool(timeout=1)
     async def quick() -> AsyncIterator[Any]:
         yield notify("one")
@@ -445,6 +445,15 @@ def test_approval_may_depend_on_the_arguments(caplog: pytest.LogCaptureFixture) 
     assert large.asks_approval(large.validate('{"amount": 500}'))
     assert large.asks_approval({})
     assert "needs_approval failed with KeyError" in caplog.text
+
+
+def test_a_function_decides_about_approval_with_the_defaults_of_the_call() -> None:
+    @tool(needs_approval=lambda arguments: arguments["severity"] != "nit")
+    def comment(text: str, severity: str = "nit") -> str:
+        return "ok"
+
+    assert not comment.asks_approval(comment.validate('{"text": "hey"}'))
+    assert comment.asks_approval(comment.validate('{"text": "hey", "severity": "major"}'))
 
 
 async def test_a_client_tool_needs_no_body() -> None:

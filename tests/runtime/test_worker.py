@@ -120,7 +120,7 @@ async def finish(database: Path, point: str, shown: dict[str, str]) -> None:
         await runs.close()
 
 
-def test_a_crash_point_that_is_none_is_refused_and_unset_costs_nothing() -> None:
+def test_an_unknown_crash_point_is_refused_and_unset_costs_nothing() -> None:
     with pytest.raises(ValueError, match=r"nowhere"):
         crash_points.armed("nowhere:1")
     crash_points.armed("")("append.before")

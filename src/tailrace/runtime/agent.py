@@ -3,9 +3,9 @@
     weather = Agent("weather", model="openai:gpt-5-mini", tools=[get_weather])
     app = Tailrace([weather])
 
-The agent asks its model, runs the tools that the model calls, feeds the results back, and ends with
-the answer, at a limit, or when it is stopped. `tailrace.runtime.loop` is how. All of it is in the
-log, so another worker continues a run whose worker is lost.
+The agent asks its model, runs the tools that the model calls, and feeds the results back. It ends
+with the answer, at a limit, or when it is stopped. `tailrace.runtime.loop` is how. All of it is in
+the log, so another worker continues a run whose worker is lost.
 """
 
 from __future__ import annotations
@@ -125,10 +125,13 @@ class Agent:
             ("patience", patience, (Patience,)),
             ("tools", tools, (Iterable,)),
             ("handoffs", handoffs, (Iterable,)),
-            *(("input_guardrails", one, (Callable,)) for one in input_guardrails),
-            *(("output_guardrails", one, (Callable,)) for one in output_guardrails),
+            *(("input_guardrails", guardrail, (Callable,)) for guardrail in input_guardrails),
+            *(("output_guardrails", guardrail, (Callable,)) for guardrail in output_guardrails),
         ):
             _check_kind(name, field, value, kinds)
+        _check_call(name, "instructions", instructions, 0, 1)
+        for check in (*input_guardrails, *output_guardrails):
+            _check_call(name, "a guardrail", check, 1, 2)
         self.name = self.__name__ = name
         self.description = description
         self.instructions = instructions
@@ -163,7 +166,7 @@ class Agent:
         self.opened = None if isinstance(model, str) else model
         self.tools: list[Tool | ToolSource] = []
         self.provider_tools: list[dict[str, Any]] = []
-        self.handlers = {kind: _tool(one, name) for kind, one in (handlers or {}).items()}
+        self.handlers = {kind: _tool(value, name) for kind, value in (handlers or {}).items()}
         self.add_tools(*tools)
         self.add_handoffs(*handoffs)
 
@@ -173,13 +176,15 @@ class Agent:
 
     def add_tools(self, *tools: Any) -> None:
         """Give the agent more tools: those that need the agent itself, such as its `as_tool()`."""
-        for one in tools:
-            if isinstance(one, dict):
-                self.provider_tools.append(one)
-            elif isinstance(one, ToolSource) and not isinstance(one, Tool | Agent):
-                self.tools.append(one)
+        for declared in tools:
+            if isinstance(declared, dict):
+                self.provider_tools.append(declared)
+            elif isinstance(declared, ToolSource) and not isinstance(declared, Tool | Agent):
+                self.tools.append(declared)
             else:
-                self.tools.append(ask_for_help() if one is ask_for_help else _tool(one, self.name))
+                self.tools.append(
+                    ask_for_help() if declared is ask_for_help else _tool(declared, self.name)
+                )
         check_tools(self.tools)
 
     def add_handoffs(self, *agents: Agent) -> None:
@@ -216,8 +221,8 @@ class Agent:
             if agent.model_name is not None and agent.opened is not None:
                 model, agent.opened = agent.opened, None
                 await model.close()
-            for one in agent.tools:
-                close = None if isinstance(one, Tool) else getattr(one, "close", None)
+            for declared in agent.tools:
+                close = None if isinstance(declared, Tool) else getattr(declared, "close", None)
                 if close is not None:
                     await close()
 
@@ -229,9 +234,16 @@ class Agent:
             agent = left.pop()
             if agent not in found:
                 found.append(agent)
-                tools = [one for one in agent.tools if isinstance(one, AgentTool)]
-                left += [below for one in tools for below in one.agents if isinstance(below, Agent)]
-                left += [one.agent for one in agent.tools if isinstance(one, Handoff)]
+                tools = [declared for declared in agent.tools if isinstance(declared, AgentTool)]
+                left += [
+                    below
+                    for declared in tools
+                    for below in declared.agents
+                    if isinstance(below, Agent)
+                ]
+                left += [
+                    declared.agent for declared in agent.tools if isinstance(declared, Handoff)
+                ]
         return found
 
     def as_tool(
@@ -258,12 +270,12 @@ class Agent:
     async def open_tools(self, task: Task) -> dict[str, Tool]:
         """The tools by name. A source that cannot list its tools is left out, with a notice."""
         found: list[Tool] = []
-        for one in self.tools:
-            if isinstance(one, Tool):
-                found.append(one)
+        for declared in self.tools:
+            if isinstance(declared, Tool):
+                found.append(declared)
                 continue
             try:
-                found += await one.tools()
+                found += await declared.tools()
             except ToolError as error:
                 task.notice(str(error), {"code": error.code})
         return await open_tools(found)
@@ -287,7 +299,7 @@ class Agent:
         return "\n\n".join(texts) or None
 
     async def __call__(self, task: Task) -> None:
-        """Work on a run until it ends; on one that was begun, from where it is."""
+        """Work on a run until it ends. A run that was begun is continued."""
         await self.work(task)
 
     async def work(self, task: Task, above: Loop | None = None) -> None:
@@ -311,6 +323,25 @@ _KINDS = {str: "a text", Callable: "a function", Iterable: "a list", NoneType: "
 _KINDS |= {Limits: "Limits(…)", Memory: "Memory(…)", Patience: "Patience(…)"}
 
 
+def _check_call(agent: str, field: str, called: Any, least: int, most: int) -> None:
+    """Raise `CallerError` for a function that cannot be called with what it gets."""
+    if not callable(called):
+        return
+    try:
+        signature = inspect.signature(called)
+    except ValueError:
+        return  # a builtin function: it has no signature
+    takes = len(signature.parameters)
+    needs = [
+        one
+        for one in signature.parameters.values()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if len(needs) > most or takes < least:
+        what = "the text, or the text and the `Context`" if least else "nothing, or the `Context`"
+        raise CallerError(f"Agent {agent!r}: {field} takes {what}, but {called!r} takes {takes}.")
+
+
 def _client_options(names: Iterable[str] | None, agent: str) -> frozenset[str] | None:
     found = None if names is None else frozenset([names] if isinstance(names, str) else names)
     for name in sorted(found or ()):
@@ -320,15 +351,15 @@ def _client_options(names: Iterable[str] | None, agent: str) -> frozenset[str] |
     return found
 
 
-def _tool(one: Any, agent: str) -> Tool:
-    if isinstance(one, Tool):
-        return one
-    if isinstance(one, Agent):
-        return one.as_tool()
-    if callable(one):
-        made: Tool = tool(one)
+def _tool(declared: Any, agent: str) -> Tool:
+    if isinstance(declared, Tool):
+        return declared
+    if isinstance(declared, Agent):
+        return declared.as_tool()
+    if callable(declared):
+        made: Tool = tool(declared)
         return made
     raise CallerError(
-        f"Agent {agent!r} got {one!r} as a tool. Write a function with @tool, `agent.as_tool()`, "
-        'or a provider\'s own tool such as {"type": "web_search"}.'
+        f"Agent {agent!r} got {declared!r} as a tool. Write a function with @tool, "
+        '`agent.as_tool()`, or a provider\'s own tool such as {"type": "web_search"}.'
     )

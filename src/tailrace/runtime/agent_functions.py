@@ -37,7 +37,7 @@ def restartable(agent: AgentFunction) -> AgentFunction:
     """Declare that an agent may be called again on a run that it had begun.
 
     A function cannot be entered in the middle. So a run whose worker was lost ends as failed
-    (`interrupted`), unless its agent is restartable: it looks at what is there (`task.state`) and
+    (`interrupted`), unless its agent is restartable. A restartable agent reads `task.state` and
     continues from it.
     """
     check_agents({getattr(agent, "__name__", type(agent).__name__): agent})

@@ -9,6 +9,7 @@ import msgspec
 
 from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.items import ErrorInfo
+from tailrace.core.values import text_or_none
 from tailrace.ports import Claim, Letter
 from tailrace.runtime import exits
 from tailrace.runtime.agent_functions import AgentFunction, call_agent
@@ -214,7 +215,7 @@ def child_in(letter: Letter) -> str | None:
         found = msgspec.json.decode(letter.body)["task_id"]
     except (msgspec.DecodeError, KeyError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return text_or_none(found)
 
 
 def reason_in(letter: Letter) -> str:

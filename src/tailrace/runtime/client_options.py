@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from tailrace.core.values import dicts_of, text_of
 from tailrace.ports import Effort, OutputSchema, Summary, ToolSpec
 from tailrace.runtime.output_types import OutputType
 
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-NOT_APPLIED = (
-    "frequency_penalty",
-    "max_tool_calls",
-    "presence_penalty",
-    "service_tier",
-    "top_logprobs",
-)
+NOT_APPLIED = ("frequency_penalty", "presence_penalty", "service_tier", "top_logprobs")
 """Fields of a request that no agent applies."""
 
 CHOICES = ("auto", "none", "required")
@@ -48,6 +43,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     """The functions that the client carries out, by name."""
     only: frozenset[str] | None = None
     """The names of the tools that may be called; None: all."""
+    max_tool_calls: int | None = None
+    """How many calls the agent carries out in the run; None: any number."""
 
 
 def allowed_options(agent: Agent, options: Json) -> Json:
@@ -78,7 +75,7 @@ def client_request(agent: Agent, options: Json) -> ClientRequest:
     only = None
     choice = found.get("tool_choice")
     if isinstance(choice, dict) and choice["type"] == "allowed_tools":
-        only = frozenset(one.get("name") or one.get("type") for one in choice["tools"])
+        only = frozenset(tool.get("name") or tool.get("type") for tool in choice["tools"])
         choice = choice.get("mode", "auto")
     if choice is not None:
         settings["tool_choice"] = choice["name"] if isinstance(choice, dict) else choice
@@ -86,22 +83,23 @@ def client_request(agent: Agent, options: Json) -> ClientRequest:
     if only is not None:
         tools = {name: tool for name, tool in tools.items() if name in only}
     output = _output(found["text"]["format"]) if "text" in found else None
-    return ClientRequest(found.get("instructions"), settings, output, tools, only)
+    return ClientRequest(
+        found.get("instructions"), settings, output, tools, only, found.get("max_tool_calls")
+    )
 
 
 def declared_tools(options: Json) -> dict[str, ToolSpec]:
     """The functions that the client of the run declared and carries out, by name."""
     found: dict[str, ToolSpec] = {}
-    tools = options.get("tools")
-    for one in tools if isinstance(tools, list) else ():
-        if isinstance(one, dict) and one.get("type") == "function":
-            facts = one["function"] if isinstance(one.get("function"), dict) else one
+    for tool in dicts_of(options.get("tools")):
+        if tool.get("type") == "function":
+            facts = tool["function"] if isinstance(tool.get("function"), dict) else tool
             name, schema = facts.get("name"), facts.get("parameters")
             if isinstance(name, str):
                 described = facts.get("description")
                 found[name] = ToolSpec(
                     name=name,
-                    description=described if isinstance(described, str) else "",
+                    description=text_of(described),
                     parameters=schema if isinstance(schema, dict) else {"type": "object"},
                     strict=facts.get("strict") is True,
                 )
@@ -154,6 +152,11 @@ def _max_output_tokens(agent: Agent, value: Any) -> int | None:
     return value if own is None else min(value, own)
 
 
+def _max_tool_calls(agent: Agent, value: Any) -> int | None:
+    takes = type(value) is int and value >= 1 and _may_set(agent, "max_tool_calls", None)
+    return value if takes else None
+
+
 def _reasoning(agent: Agent, value: Any) -> Json | None:
     found: Json = {}
     for name, words in (("effort", get_args(Effort)), ("summary", get_args(Summary))):
@@ -191,6 +194,7 @@ def _parallel(agent: Agent, value: Any) -> bool | None:
 _RULES: dict[str, Callable[[Agent, Any], Any]] = {
     "instructions": _instructions,
     "max_output_tokens": _max_output_tokens,
+    "max_tool_calls": _max_tool_calls,
     "parallel_tool_calls": _parallel,
     "reasoning": _reasoning,
     "temperature": _number("temperature", 2),
@@ -218,5 +222,5 @@ def is_tool_choice(value: Any) -> bool:
         return value in CHOICES
     if value.get("type") == "allowed_tools":
         tools = value.get("tools")
-        return isinstance(tools, list) and all(isinstance(one, dict) for one in tools)
+        return isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
     return value.get("type") in ("function", "custom") and isinstance(value.get("name"), str)

@@ -50,15 +50,15 @@ def agent_info(name: str, agent: AgentFunction) -> AgentInfo:
             more_tools=False,
             output_schema=None,
         )
-    tools = [_tool_info(one) for one in agent.tools if isinstance(one, Tool)]
+    tools = [_tool_info(tool) for tool in agent.tools if isinstance(tool, Tool)]
     # Only the type: the other fields may hold the keys of a server.
-    theirs = [str(one.get("type")) for one in agent.provider_tools]
+    theirs = [str(provider_tool.get("type")) for provider_tool in agent.provider_tools]
     return AgentInfo(
         name=name,
         description=agent.description,
         model=agent.model_name or (agent.opened.name if agent.opened is not None else None),
         tools=tools + [_provider_tool(kind) for kind in theirs],
-        more_tools=any(not isinstance(one, Tool) for one in agent.tools),
+        more_tools=any(not isinstance(tool, Tool) for tool in agent.tools),
         output_schema=agent.output.schema.schema if agent.output is not None else None,
     )
 

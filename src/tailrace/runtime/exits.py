@@ -1,7 +1,7 @@
 """Keeps `SystemExit` and `KeyboardInterrupt` of an agent inside its run.
 
-asyncio ends the event loop, and so the process, when any task raises one of them. So tasks that an
-agent creates run in a coroutine that ends the agent's run instead. A real Ctrl-C still passes.
+asyncio ends the event loop, and so the process, when any task raises them. So tasks that an agent
+creates run in a coroutine that ends the agent's run instead. A real Ctrl-C still passes.
 """
 
 from __future__ import annotations
@@ -118,4 +118,8 @@ class _Contained(Coroutine[Any, Any, T]):
         if self._guard.is_from_outside(error):
             return error
         self._on_exit(error)
+        # `on_exit` logs it. Else asyncio would log its text, which may hold a secret.
+        task = asyncio.current_task()
+        assert task is not None  # it runs this coroutine
+        task.add_done_callback(lambda done: done.exception())
         return AgentExit(f"A task of the agent raised {type(error).__name__}.")

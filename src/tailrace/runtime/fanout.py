@@ -18,10 +18,11 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
-from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES
 from tailrace.core.log_lines import Lines, merged
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader
 from tailrace.runtime.offload import BuildCache, LogRead, Parts
+from tailrace.runtime.opening import RunOpening
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
 from tailrace.wire.base import Encoder, Format, frames_lines, is_over
 
@@ -43,9 +44,9 @@ class FrameRing:
     def __init__(self) -> None:
         self.encoder: Encoder | None = None
         self.last = 0
-        self.over = False
         self.readers = 0
         self._ring: deque[bytes] = deque()
+        self._ends: deque[int] = deque()
         self._bytes = 0
         self._joined = FrameRange(-1, -1, b"")
         self._joined_at = -1
@@ -54,8 +55,8 @@ class FrameRing:
         """Start the ring with an encoder that is ready for the event after `last`."""
         self.encoder = encoder
         self.last = last
-        self.over = is_over(encoder)
         self._ring.clear()
+        self._ends.clear()
         self._bytes = 0
 
     def advance(self, tail: Tail) -> None:
@@ -74,18 +75,26 @@ class FrameRing:
             frame = frames[0] if len(frames) == 1 else b"".join(frames)
             self._ring.append(frame)
             self._bytes += len(frame)
+            if is_over(encoder):
+                self._ends.append(one.event.sequence_number)
         self.encoder, self.last = encoder, tail.last
-        self.over = is_over(encoder)
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft())
+        while self._ends and self._ends[0] <= self.last - len(self._ring):
+            self._ends.popleft()
 
     def holds(self, seen: int) -> bool:
         """Whether the ring has the frames after event `seen`."""
         return self.encoder is not None and self.last - len(self._ring) <= seen <= self.last
 
-    def since(self, seen: int) -> FrameRange:
-        """The next frames after event `seen`, bounded in size.
+    def ends_at(self, seen: int) -> bool:
+        """Whether the stream of a follower that has received event `seen` ends there."""
+        return seen in self._ends
 
+    def since(self, seen: int) -> FrameRange:
+        """The next frames after event `seen`, bounded in size and by the end of a stream.
+
+        A run may pause, which ends the streams of some formats, and go on before a follower wakes.
         Followers at the same event share the bytes.
         """
         if seen + 1 == self.last:  # at human pace nearly always
@@ -96,6 +105,8 @@ class FrameRing:
             first = self.last + 1 - len(missing)
             if self._bytes > PIECE_BYTES:
                 del missing[_fitting(missing) :]
+            if end := next((end for end in self._ends if end > seen), None):
+                del missing[end - seen :]
             self._joined = FrameRange(first, first + len(missing) - 1, b"".join(missing))
             self._joined_at = self.last
         return self._joined
@@ -114,10 +125,21 @@ class Streams:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.answers = BuildCache[Parts]()
+        self.openings = BuildCache[RunOpening]()
+        self._turn = asyncio.Lock()
         self._shared: dict[tuple[str, str], FrameRing] = {}
 
     def __len__(self) -> int:
         return len(self._shared)
+
+    async def take_turn(self) -> None:
+        """Let other tasks work before a large piece.
+
+        Followers that wait for the same read would go on one after another, and delay every other
+        client.
+        """
+        async with self._turn:
+            await asyncio.sleep(0)
 
     def stream(
         self,
@@ -218,9 +240,11 @@ class Stream:
             if shared.last < tail.last:
                 shared.advance(tail)
             if self._rides(tail, shared):
-                self._ended = shared.over
-                if self.seen < shared.last:
-                    return self._pass(shared.since(self.seen))
+                some = self.seen < shared.last
+                frames = self._pass(shared.since(self.seen)) if some else b""
+                self._ended = shared.ends_at(self.seen)
+                if some:
+                    return frames
                 if self._ended:
                     break
             else:
@@ -262,6 +286,8 @@ class Stream:
         if not self._fetched and tail.since(self.seen) is None and frames_lines(wire):
             found = await self._lines()
             if found:
+                if self.seen == 0:  # a newer protocol is refused, although its bytes could be sent
+                    decode_event(found[0].publics()[0])
                 last = Recorded(decode_event(found[-1].last_public()), b"")
                 self._ended = is_end(last, self._run_id)
                 if tail.last < 0 and not self._ended:
@@ -273,6 +299,8 @@ class Stream:
                 if frames is None:
                     frames = b"".join([wire.frames(lines) for lines in merged(found)])
                     found.frames[wire.name] = frames
+                if len(frames) >= SEND_BYTES:
+                    await self._streams.take_turn()
                 return FrameRange(found[0].first_seq, found[-1].last_seq, frames)
         if not self._fetched:
             if self._encoder is None:
@@ -283,6 +311,10 @@ class Stream:
         if not stretch:
             return None
         assert self._encoder is not None
+        if sum([len(one.public) for one in stretch]) >= SEND_BYTES:
+            # Not after the encoding: a stream that is cut there would have encoded frames that are
+            # never sent.
+            await self._streams.take_turn()
         piece = _encoded(self._encoder, stretch)
         self._ended = is_end(stretch[-1], self._run_id) or is_over(self._encoder)
         return piece
@@ -340,9 +372,10 @@ class Stream:
         if shared is None or shared.encoder is None or not shared.holds(self.seen):
             return b""
         rest = []
-        while self.seen < shared.last:
+        while self.seen < shared.last and not shared.ends_at(self.seen):
             rest.append(self._pass(shared.since(self.seen)))
-        return b"".join(rest + shared.encoder.close(reason))
+        last = [] if shared.ends_at(self.seen) else shared.encoder.close(reason)
+        return b"".join(rest + last)
 
 
 def _fitting(entries: list[bytes]) -> int:
@@ -362,11 +395,14 @@ def _is_full(found: list[Lines], seen: int) -> bool:
 
 
 def _encoded(encoder: Encoder, events: list[Recorded]) -> FrameRange:
+    """The frames of the events, up to the end of the stream: an encoder may begin again after it."""
     frames: list[bytes] = []
-    for one in events:
-        frames += encoder.encode(one)
-    first, last = events[0].event.sequence_number, events[-1].event.sequence_number
-    return FrameRange(first, last, b"".join(frames))
+    for last in events:
+        frames += encoder.encode(last)
+        if is_over(encoder):
+            break
+    numbers = events[0].event.sequence_number, last.event.sequence_number
+    return FrameRange(*numbers, b"".join(frames))
 
 
 def _look_at(ahead: asyncio.Task[LogRead[Lines]]) -> None:

@@ -8,7 +8,7 @@ differ only in how often they read the log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -171,6 +171,11 @@ class Reader:
                 raise NotFound(f"There is no run {run_id}.", param="run_id")
             seq = info.last_seq
         return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
+
+    async def near_end(self, info: RunInfo, stage: Hashable) -> Look:
+        """The run now, or as another caller in the same stage looks at it at this moment."""
+        look = partial(look_at, self.log, info.run_id)
+        return await self._looks.get((info.run_id, "near end", stage), look)
 
     async def close(self) -> None:
         """End every follower."""

@@ -59,7 +59,7 @@ def handed_to(agent: Any, name: str | None) -> Any:
             return found
         if found not in seen:
             seen.append(found)
-            left += [one.agent for one in found.tools if isinstance(one, Handoff)]
+            left += [tool.agent for tool in found.tools if isinstance(tool, Handoff)]
     return None
 
 

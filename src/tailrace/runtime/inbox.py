@@ -119,8 +119,8 @@ class Inputs:
                 work.waiting -= 1
                 self._changed()
         finally:
-            for one in waits_for:
-                self._awaited.remove(one)
+            for ident in waits_for:
+                self._awaited.remove(ident)
         if asking is not None:
             received = {**value, "task_id": asking.task_id}
             task.emit(msgspec.convert(received, ev.TaskInputReceived))

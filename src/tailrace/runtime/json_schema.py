@@ -33,7 +33,7 @@ class Checker:
         return next(self.problems(value, self._root, place), None)
 
     def problems(self, value: Any, schema: Any, place: str) -> Problems:
-        """All that is wrong with a value, by a schema inside of this one."""
+        """All that is wrong with a value, by a schema inside this schema."""
         if schema is False:
             yield f"{place} is not allowed."
         elif schema is not True:
@@ -43,7 +43,7 @@ class Checker:
                     yield from check(self, value, operand, schema, place)
 
     def fits(self, value: Any, schema: Any) -> bool:
-        """Whether a value is valid by a schema inside of this one."""
+        """Whether a value is valid by a schema inside this schema."""
         return next(self.problems(value, schema, ""), None) is None
 
     def named(self, ref: Any, at: str = "#") -> Any:
@@ -90,7 +90,7 @@ class Checker:
         found: Any = schema
         while isinstance(found, dict) and "$ref" in found:
             found = self.named(found["$ref"], at)
-            if any(found is one for one in passed):
+            if any(found is earlier for earlier in passed):
                 raise CallerError(f"The JSON Schema has a $ref at {at} that leads to itself.")
             passed.append(found)
         self._check_schema(found, at)
@@ -139,15 +139,15 @@ def _is_of(value: Any, kind: str) -> bool:
     return isinstance(value, _KINDS[kind])
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """Equal in JSON, where 1 is 1.0 and not true."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_same, value, other))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(_same(value[key], other[key]) for key in value)
+    return bool(value == other)
 
 
 def _is_multiple(value: float, of: float) -> bool:
@@ -170,7 +170,7 @@ def _type(_on: Checker, value: Any, kinds: Any, _in: Any, place: str) -> Problem
 
 
 def _enum(_on: Checker, value: Any, allowed: Any, _in: Any, place: str) -> Problems:
-    if not any(_same(value, one) for one in allowed):
+    if not any(_same(value, other) for other in allowed):
         yield f"{place} must be one of {allowed}."
 
 
@@ -249,29 +249,29 @@ def _property_names(on: Checker, value: Any, schema: Any, _in: Any, place: str) 
 
 def _prefix_items(on: Checker, value: Any, schemas: Any, _in: Any, place: str) -> Problems:
     pairs = zip(value, schemas, strict=False) if isinstance(value, list) else ()
-    for index, (one, schema) in enumerate(pairs):
-        yield from on.problems(one, schema, f"{place}[{index}]")
+    for index, (member, schema) in enumerate(pairs):
+        yield from on.problems(member, schema, f"{place}[{index}]")
 
 
 def _items(on: Checker, value: Any, schema: Any, beside: Any, place: str) -> Problems:
     first = len(beside.get("prefixItems", ()))
-    for index, one in enumerate(value) if isinstance(value, list) else ():
+    for index, member in enumerate(value) if isinstance(value, list) else ():
         if index >= first:
-            yield from on.problems(one, schema, f"{place}[{index}]")
+            yield from on.problems(member, schema, f"{place}[{index}]")
 
 
 def _contains(on: Checker, value: Any, schema: Any, beside: Any, place: str) -> Problems:
     if isinstance(value, list):
-        count = sum(on.fits(one, schema) for one in value)
+        count = sum(on.fits(member, schema) for member in value)
         least, most = beside.get("minContains", 1), beside.get("maxContains", len(value))
         if not least <= count <= most:
             yield f"{place} has {count} items of the kind that it must contain."
 
 
 def _unique(_on: Checker, value: Any, wanted: Any, _in: Any, place: str) -> Problems:
-    for index, one in enumerate(value) if wanted and isinstance(value, list) else ():
-        if any(_same(one, other) for other in value[:index]):
-            yield f"{place} has the same item twice: {one!r}."
+    for index, member in enumerate(value) if wanted and isinstance(value, list) else ():
+        if any(_same(member, other) for other in value[:index]):
+            yield f"{place} has the same item twice: {member!r}."
 
 
 def _any_of(on: Checker, value: Any, schemas: Any, _in: Any, place: str) -> Problems:

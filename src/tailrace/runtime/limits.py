@@ -41,7 +41,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             least = 0 if name in ("depth", "cost", "tokens", "mistakes") else 1e-9
-            if value is not None and not least <= value < math.inf:
+            if value is None:
+                continue
+            if not isinstance(value, int | float) or not least <= value < math.inf:
                 raise InvalidValue(f"Limits({name}={value!r}): write a number above 0, or None.")
 
     def reached(self, turns: int, node: TaskNode) -> str | None:
@@ -61,7 +63,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 def named(limit: str, value: float) -> str:
     """How a limit is named in a reason or an error."""
-    return f"max_{limit}={value:g}"
+    whole = int(value) if value == int(value) else value
+    return f"max_{limit}={whole}"
 
 
 def tokens_of(node: TaskNode) -> int:

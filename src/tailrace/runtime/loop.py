@@ -35,8 +35,9 @@ from tailrace.runtime.client_options import ClientRequest, client_request
 from tailrace.runtime.limits import named
 from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
+from tailrace.runtime.model_request import InvalidRequest, check_request
 from tailrace.runtime.output_types import InvalidOutput, OutputType
-from tailrace.runtime.task import Task
+from tailrace.runtime.task import Task, supersede
 from tailrace.runtime.tool_calls import CANCELLED, close_calls, settle
 from tailrace.runtime.tools import Context, Tool
 
@@ -80,7 +81,7 @@ class Loop:
     async def _open_tools(self) -> None:
         """Open the tools of the agent that speaks, as far as the client allows them."""
         found, only = await self.agent.open_tools(self.task), self._client.only
-        self.tools = {name: one for name, one in found.items() if only is None or name in only}
+        self.tools = {name: value for name, value in found.items() if only is None or name in only}
 
     async def run(self) -> None:
         """Work until the task has ended, or is to be completed."""
@@ -189,6 +190,19 @@ class Loop:
             self.is_for_client(call.name, call.executor) for call in self.task.calls("client")
         )
 
+    def calls_left(self, waiting: int = 0) -> int | None:
+        """How many calls the client allows, besides those before the waiting calls; None: any."""
+        most = self._client.max_tool_calls
+        if most is None:
+            return None
+        made = [
+            node.item
+            for node in self.task.node.calls.values()
+            if isinstance(node.item, ToolCall) and not node.superseded
+        ]
+        ours = [one for one in made if not self.is_for_client(one.name, one.executor)]
+        return max(0, most - (len(ours) - waiting))
+
     def _count(self, *, mistakes: bool) -> None:
         """Fail the task when the model makes nothing but mistakes, turn after turn."""
         self._mistakes = self._mistakes + 1 if mistakes else 0
@@ -211,6 +225,14 @@ class Loop:
         self._turns += 1
         task, first = self.task, len(self.task.node.items)
         request = await self._request()
+        try:
+            check_request(request)
+        except InvalidRequest as error:
+            if self._client == ClientRequest():
+                raise
+            # The agent was checked where it was declared: the mistake is the client's.
+            task.fail(error.code, str(error))
+            return False
         with self.at_work():
             outcome = await call_model(
                 self.agent.model,
@@ -229,7 +251,7 @@ class Loop:
         """Show, once, that a limit on cost cannot count the calls of this model."""
         usage = self.task.node.usage
         limited = next(
-            (one.limits.cost for one in self.loops() if one.limits.cost is not None), None
+            (loop.limits.cost for loop in self.loops() if loop.limits.cost is not None), None
         )
         if limited is None or self._is_price_checked or usage is None:
             return
@@ -256,14 +278,18 @@ class Loop:
         client = self._client
         added = (instructions, client.instructions, self._correction)
         instructions = "\n\n".join(filter(None, added)) or None
-        own = [one.spec() for name, one in self.tools.items() if name not in client.tools]
+        own = [value.spec() for name, value in self.tools.items() if name not in client.tools]
         tools: list[ToolSpec | dict[str, Any]] = [*own, *client.tools.values()]
         tools += [
-            one for one in agent.provider_tools if client.only is None or one["type"] in client.only
+            provider_tool
+            for provider_tool in agent.provider_tools
+            if client.only is None or provider_tool["type"] in client.only
         ]
         settings = agent.settings | client.settings
         if task.node.calls:  # a client's choice is for its question: repeated, it would never end
             settings["tool_choice"] = agent.settings["tool_choice"]
+        if self.calls_left() == 0 and not client.tools:
+            settings["tool_choice"] = "none"
         if not tools:
             settings["tool_choice"] = None
         return Request(
@@ -306,7 +332,7 @@ class Loop:
         code = error.code if error is not None else "cut"
         if any(isinstance(item, ToolCall) and item.executor != "provider" for item in whole):
             if partial:
-                self._supersede(partial, code)
+                supersede(task, partial, code)
             return True
         if outcome.status == "cut" and any(isinstance(item, Message) for item in whole):
             if not partial:
@@ -318,26 +344,16 @@ class Loop:
             task.fail("cut", "The provider's stream broke off.")
         return False
 
-    def _supersede(self, items: list[str], reason: str) -> None:
-        self.task.emit(
-            ev.TaskAttempt(
-                task_id=self.task.task_id,
-                attempt=(self.task.node.attempt or 1) + 1,
-                reason=reason,
-                superseded=items,
-            )
-        )
-
     # --- the answer ----------------------------------------------------------------------------
 
     async def _accepts_answer(self) -> bool:
-        """Check the answer; False when the model has to give another one."""
+        """Check the answer; False when the model has to answer again."""
         task, agent = self.task, self.agent
         text = last_text(task)
         for check in agent.output_guardrails:
             reason = await _called(check, text, self.context)
             if reason:
-                self._supersede(last_turn(task), "output_guardrail")
+                supersede(task, last_turn(task), "output_guardrail")
                 task.fail("output_guardrail", _reason(reason))
                 return True
         output = self._output
@@ -360,7 +376,7 @@ class Loop:
                 f" {why}",
             )
             return True
-        self._supersede(last_turn(self.task), "invalid_output")
+        supersede(self.task, last_turn(self.task), "invalid_output")
         self._correction = (
             f"Your last answer was refused: {why} Answer again, with JSON of the given schema only."
         )
@@ -384,11 +400,11 @@ class Loop:
             return await asyncio.gather(*(self.task.ask(request) for request in requests))
 
     def announce(self, requests: list[InputRequest]) -> None:
-        """Show requests to people, those that are new, before anybody waits for the answers."""
+        """Show new requests to people, before a task waits for the answers."""
         known = {request.id for request in self.task.node.requests} | self.task.node.answers.keys()
         new = [request for request in requests if request.id not in known]
         if new and self.task.emitter.inputs is not None:
-            self.task.emit(ev.TaskInputRequired(task_id=self.task.task_id, requests=new))
+            self.task.announce(new)
 
     @contextmanager
     def clocks_stopped(self) -> Iterator[None]:
@@ -453,7 +469,7 @@ def mcp_requests(task: Task) -> list[InputRequest]:
             and call_id not in answered
         ):
             server = item.server_label or "the server"
-            pending = [one for one in task.node.requests if one.call_id == call_id]
+            pending = [request for request in task.node.requests if request.call_id == call_id]
             found += pending or [
                 InputRequest(
                     id=f"req_{call_id}",

@@ -197,7 +197,7 @@ class McpServer:
         raise self._unavailable(f"failed ({type(error).__name__})")
 
     async def _connected(self) -> _Connection:
-        """The connection; a new one if there is none, or if it broke."""
+        """The connection, opened at the first use and after it broke."""
         loop = asyncio.get_running_loop()
         found = self._connection
         if found is None or found.loop is not loop or found.keeper.done():

@@ -28,7 +28,7 @@ class Metrics:
         self.takeovers = 0
         """Claims of runs that a worker has lost before."""
         self.lost_runs = 0
-        """Runs that another worker has taken from this one."""
+        """Runs that another worker has taken from this worker."""
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Answered requests by method, path of the route and status."""
 

@@ -33,6 +33,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.items import ErrorInfo, Item, Message, Reasoning, ToolCall, Usage
 from tailrace.core.state import TaskNode, TextNode
+from tailrace.core.values import dict_of
 from tailrace.core.writers import Sink
 from tailrace.history import Api, reachable
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
@@ -187,7 +188,7 @@ async def _call(
             sink.emit(
                 ev.TaskAttempt(
                     task_id=sink.task_id,
-                    attempt=(sink.node.attempt or 1) + 1,
+                    attempt=sink.node.next_attempt,
                     reason=error.code,
                     superseded=watched.made,
                 )
@@ -356,7 +357,9 @@ class _Notes:
     def show(self, note: str) -> None:
         data = {"code": HISTORY_NOTE}
         for task in self._tasks:
-            if any(one["message"] == note and one.get("data") == data for one in task.notices):
+            if any(
+                notice["message"] == note and notice.get("data") == data for notice in task.notices
+            ):
                 return
         self._sink.emit(ev.Notice(task_id=self._sink.task_id, message=note, data=data))
 
@@ -410,8 +413,8 @@ class _Watched(Sink):
         A worker that takes the run over keeps the turn then.
         """
         if self.has_whole and not self._is_marked:
-            known = self._inner.node.private.get("provider")
-            provider = {**(known if isinstance(known, dict) else {}), TURN: self._asked[TURN]}
+            known = dict_of(self._inner.node.private.get("provider"))
+            provider = {**known, TURN: self._asked[TURN]}
             event = ev.RawEvent(task_id=self.task_id, source="tailrace", event_type="turn.ended")
             self._inner.emit(event, ev.Private(provider=provider))
 

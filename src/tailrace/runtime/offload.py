@@ -60,9 +60,13 @@ class BuildCache(Generic[T]):
         self._values: WeakValueDictionary[Hashable, T] = WeakValueDictionary()
         self._building: dict[Hashable, asyncio.Task[T]] = {}
 
+    def held(self, key: Hashable) -> T | None:
+        """The value of a key, if a caller holds it."""
+        return self._values.get(key)
+
     async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         """The value of a key; `make` builds it if no caller holds it."""
-        value = self._values.get(key)
+        value = self.held(key)
         if value is not None:
             return value
         # The first caller's time limit applies, so only callers with the same limit share the work.

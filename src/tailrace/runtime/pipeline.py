@@ -50,10 +50,10 @@ that more events share a transaction, a wake-up and a socket write. A model at h
 rests, and `drain()` ends the rest."""
 
 CROWDED_RUNS = 3
-WINDOW_SECONDS = 0.001
-"""After a flush of so many runs, the next flush begins this long after it began. Many runs that
-each write at human pace then share transactions and wake-ups. A single run, and the first event
-after a silence, do not wait."""
+WINDOW_SECONDS = 0.0015
+"""The next flush begins this long after the last, so that the events of many runs, or of a fast
+run, share a transaction. The first event after a silence does not wait. `drain()` ends the wait,
+unless the last flush was for so many runs."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """How many bytes of a run may wait to be stored. Above it `emit` raises `NotDrained`."""
@@ -268,6 +268,7 @@ class Pipeline:
         self._dirty: dict[Emitter, None] = {}
         self._resting: dict[Emitter, asyncio.TimerHandle] = {}
         self._flushing: asyncio.Task[None] | None = None
+        self._gathering: asyncio.Future[None] | None = None
         self._close_by = math.inf
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
@@ -286,7 +287,8 @@ class Pipeline:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
     def hurry(self, emitter: Emitter) -> None:
-        """End the rest of a run: a caller waits in `drain`."""
+        """End the rest of a run, and the window after its flush: a caller waits in `drain`."""
+        self._gathered()
         timer = self._resting.pop(emitter, None)
         if timer is not None:
             timer.cancel()
@@ -304,6 +306,7 @@ class Pipeline:
     async def close(self) -> None:
         """Write the waiting events. A store that is away is awaited for `CLOSE_SECONDS`."""
         self._close_by = time.monotonic() + CLOSE_SECONDS
+        self._gathered()
         for emitter in list(self._resting):
             self.hurry(emitter)
         if self._flushing is not None:
@@ -316,10 +319,25 @@ class Pipeline:
                 dirty, self._dirty = self._dirty, {}
                 await self._write(list(dirty))
                 left = begun + WINDOW_SECONDS - time.monotonic()
-                if len(dirty) >= CROWDED_RUNS and left > 0:
-                    await asyncio.sleep(left)
+                if left > 0:
+                    await self._gather(left, crowded=len(dirty) >= CROWDED_RUNS)
         finally:
             self._flushing = None
+
+    async def _gather(self, seconds: float, *, crowded: bool) -> None:
+        """Let events gather for the next flush."""
+        if crowded:
+            await asyncio.sleep(seconds)
+        elif not any(emitter.awaited for emitter in self._dirty):
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.create_future()
+            timer = loop.call_later(seconds, self._gathered)
+            await self._gathering
+            timer.cancel()
+
+    def _gathered(self) -> None:
+        if self._gathering is not None and not self._gathering.done():
+            self._gathering.set_result(None)
 
     async def _write(self, emitters: list[Emitter]) -> None:
         # A writer may fail while the snapshot of another is encoded, and is idle then.

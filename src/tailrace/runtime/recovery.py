@@ -10,17 +10,16 @@ import logging
 
 from tailrace.core import closing
 from tailrace.core import events as ev
-from tailrace.core.codec import decode_private
 from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
-from tailrace.core.items import ContentPart, ErrorInfo, ToolCall, ToolResult
+from tailrace.core.items import ErrorInfo, ToolCall, ToolResult
+from tailrace.core.log_lines import Lines
 from tailrace.core.references import ReferencePool
 from tailrace.core.snapshot import restored
 from tailrace.core.state import TaskNode
 from tailrace.ports import Claim, RunInfo, Store
-from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.store_retry import patiently
-from tailrace.runtime.task import Task
+from tailrace.runtime.task import Task, contents, supersede
 
 logger = logging.getLogger("tailrace")
 
@@ -67,12 +66,10 @@ async def read_whole(store: Store, run_id: str, at: int | None = None) -> State:
     state = await asyncio.to_thread(restored, found.state if found is not None else None)
     privates = await store.read_private(run_id, state.sequence_number)
     while at is None or state.sequence_number < at:
-        events = await store.read(run_id, state.sequence_number)
-        if at is not None:
-            events = [one for one in events if one.event.sequence_number <= at]
-        if not events:
+        stretches = await store.read_lines(run_id, state.sequence_number)
+        if not stretches:
             break
-        await asyncio.to_thread(_absorb, state, events, privates)
+        await asyncio.to_thread(_absorb, state, stretches, privates, at)
     if at is not None and state.root is not None and not state.root.ended:
         last = ev.TaskCancelled(task_id=run_id, reason=f"It was forked after event {at}.")
         for event in closing.ending(state.root, last):
@@ -80,19 +77,14 @@ async def read_whole(store: Store, run_id: str, at: int | None = None) -> State:
     return state
 
 
-def _absorb(state: State, events: list[ev.Recorded], privates: dict[int, bytes]) -> None:
-    for one in events:
-        hidden = privates.get(one.event.sequence_number)
-        state.absorb(one.event, decode_private(hidden) if hidden else None)
-
-
-def writer(emitter: Emitter) -> Task:
-    """A writer of the root task. It issues no reference number that the log has already."""
-    node = emitter.state.tasks[emitter.run_id]
-    pool = ReferencePool(node.reference_start, _contents(node))
-    for number in node.numbers:
-        pool.reserve(number)
-    return Task(emitter, emitter.run_id, pool)
+def _absorb(
+    state: State, stretches: list[Lines], privates: dict[int, bytes], at: int | None
+) -> None:
+    for stretch in stretches:
+        lines = stretch.publics()
+        if at is not None:
+            lines = lines[: max(0, at + 1 - stretch.first_seq)]
+        state.absorb_lines(lines, privates)
 
 
 async def begin(store: Store, task: Task, run: RunInfo | None) -> None:
@@ -107,7 +99,7 @@ async def begin(store: Store, task: Task, run: RunInfo | None) -> None:
 
 
 async def _first_reference(store: Store, task: Task, run: RunInfo | None) -> int | None:
-    """The first reference number, if it is not the one that the run was created with."""
+    """The first reference number, if it differs from the number that the run was created with."""
     is_fork = task.node.facts.get("previous_seq") is not None
     if run is None or run.previous_run_id is None or is_fork:
         return None
@@ -129,14 +121,9 @@ async def learn_references(task: Task) -> None:
 def _learn(pool: ReferencePool, below: int, earlier: list[State]) -> None:
     for state in reversed(earlier):
         if state.root is not None:
-            for content in _contents(state.root):
+            for content in contents(state.root):
                 pool.learn(content, below)
             below = min(below, state.root.reference_start)
-
-
-def _contents(node: TaskNode) -> list[list[ContentPart]]:
-    contents = (item.private.get("content") for item in node.items.values())
-    return [content for content in contents if content is not None]
 
 
 def resume(agent: object, task: Task) -> None:
@@ -159,15 +146,8 @@ def begin_again(task: Task) -> None:
         index = task.add(result)
         error = ErrorInfo(code="interrupted", message="The tool was interrupted.")
         task.done(index, ToolResult(id=result.id, call_id=call_id, status="failed", error=error))
-    superseded = [item.id for item in left if item.item.status == "incomplete"]
-    task.emit(
-        ev.TaskAttempt(
-            task_id=task.task_id,
-            attempt=(node.attempt or 1) + 1,
-            reason="worker_lost",
-            superseded=superseded,
-        )
-    )
+    partial = [item.id for item in left if item.item.status == "incomplete"]
+    supersede(task, partial, "worker_lost")
 
 
 def _unanswered(node: TaskNode) -> list[str]:

@@ -20,7 +20,8 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, InputRequest, Message, Usage
 from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.view import client_view
-from tailrace.history import history
+from tailrace.history import Load, history, reachable
+from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.handoff import handed_to
 from tailrace.runtime.output_types import OutputType
@@ -47,9 +48,15 @@ def answer_text(task: TaskNode) -> str:
 class Result:
     """What a run came to: its status, and the answer."""
 
-    def __init__(self, state: State, typed: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        typed: Callable[[Any], Any] | None = None,
+        load: Load = reachable,
+    ) -> None:
         self._state = state
         self._typed = typed
+        self._load = load
         assert state.root is not None, "A run has a root."
         self._root = state.root
 
@@ -106,8 +113,11 @@ class Result:
         return found
 
     def to_input_list(self) -> list[dict[str, Any]]:
-        """The run's input and output as items of the Responses API, for the next request."""
-        return history([self._state], "openai_responses").items
+        """The run's input and output as items of the Responses API, for the next request.
+
+        Large images and files that the model read are in it with their bytes.
+        """
+        return history([self._state], "openai_responses", load=self._load).items
 
 
 class Run:
@@ -161,7 +171,8 @@ class Run:
         if state.root is not None and state.root.switches and hasattr(agent, "tools"):
             agent = handed_to(agent, state.root.speaker)
         kind = getattr(agent, "output", None)
-        return Result(state, kind.typed if isinstance(kind, OutputType) else None)
+        typed = kind.typed if isinstance(kind, OutputType) else None
+        return Result(state, typed, await blob_loader(self._runs.store, [state]))
 
     async def requests(self) -> list[InputRequest]:
         """The questions that the run, or a sub-agent in it, waits for."""

@@ -42,6 +42,7 @@ from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.quota import RunQuota
 from tailrace.runtime.retention import FOREVER, Retention
+from tailrace.runtime.task import writer_of
 from tailrace.runtime.worker import AWAY_SECONDS, LEASE_SECONDS, MAX_RUNS, Worker
 
 CANCEL_SECONDS = 2.0
@@ -174,9 +175,7 @@ class Runs:
         if self._draining.is_set():
             raise Stopping("This server is stopping and accepts no new runs. Try again.")
         self.check_agent(agent)
-        allowed = getattr(self.agents[agent], "allowed_options", None)
-        if allowed is not None and isinstance(options, dict):
-            options = allowed(options)
+        options = self.allowed_options(agent, options)
         for param, value in (
             *(("run_id", run_id), ("thread_id", thread_id), ("owner", owner or None)),
             ("previous_run_id", previous_run_id),
@@ -223,9 +222,14 @@ class Runs:
         crash_points.point("create.after")
         self._note(run_id)
         self.started = self.owner is not None
-        wakeups.tell(self.bus, wakeups.of_thread(thread_id), run_id)
+        wakeups.wake(self.bus, wakeups.of_thread(thread_id), run_id)
         self._wake_workers(run_id)
         return info
+
+    def allowed_options(self, agent: str, options: Any) -> Any:
+        """The options of a run, as far as its agent allows them."""
+        allowed = getattr(self.agents[agent], "allowed_options", None)
+        return allowed(options) if allowed is not None and isinstance(options, dict) else options
 
     async def _create(
         self, event: TaskCreated, *, owner: str, forget: bool, queued: bool, ordinal: int | None
@@ -301,15 +305,15 @@ class Runs:
     def _wake_workers(self, run_id: str) -> None:
         if self.worker is not None:
             self.worker.wake()
-        wakeups.tell(self.bus, wakeups.WORKERS, run_id)
+        wakeups.wake(self.bus, wakeups.WORKERS, run_id)
 
     async def latest(self, thread_id: str) -> RunInfo | None:
         """The newest run of a thread, if there is any."""
         return await self.store.newest_run(thread_id, owner=self.owner or "")
 
-    async def newest(self, limit: int) -> list[RunInfo]:
-        """The newest runs of all threads, newest first."""
-        return await self.store.latest_runs(owner=self.owner or "", limit=limit)
+    async def newest(self, limit: int, before: str | None = None) -> list[RunInfo]:
+        """The newest runs of all threads, newest first; those before run `before`, if given."""
+        return await self.store.latest_runs(owner=self.owner or "", before=before, limit=limit)
 
     async def of_thread(self, thread_id: str, first: int = 1) -> list[RunInfo]:
         """A page of a thread's runs from ordinal `first` on."""
@@ -364,10 +368,23 @@ class Runs:
             except msgspec.ValidationError as error:
                 raise CallerError(f"The answer has a wrong field: {error}.") from error
             await self._check_asked(run_id, value)
+        elif isinstance(value, dict) and "approved" in value:
+            await self._check_addressed(run_id)
         if await self._post(run_id, "input", value) is None:
             if await self._was_answered(run_id, value):
                 return
             raise CallerError(f"Run {run_id} has ended and takes no input; start a new run.")
+
+    async def _check_addressed(self, run_id: str) -> None:
+        """Raise `CallerError` for an approval without its request, while requests are open."""
+        tasks = (await self.reader.look(run_id)).state.tasks.values()
+        pending = [request.id for task in tasks for request in task.requests]
+        if pending:
+            raise CallerError(
+                "The answer names no request. Send the `request_id` that it answers: "
+                f"{', '.join(pending[:10])}.",
+                param="request_id",
+            )
 
     async def _check_asked(self, run_id: str, answer: dict[str, Any]) -> None:
         """Raise `NotFound` for a request that the run never made, `CallerError` for a wrong value.
@@ -446,7 +463,7 @@ class Runs:
         )
         crash_points.point("take_over.after")
         state = await recovery.closable_state(self.store, claim)
-        task = recovery.writer(self._pipeline.writer(run_id, claim.epoch, state))
+        task = writer_of(self._pipeline.writer(run_id, claim.epoch, state), run_id)
         try:
             task.cancel(reason)
             await task.drain()
@@ -483,8 +500,20 @@ class Runs:
 
 
 def _check_fits(request: InputRequest, answer: dict[str, Any]) -> None:
-    """Raise `CallerError` for a value that the schema of the question forbids."""
+    """Raise `CallerError` for an answer that does not fit its request."""
     value = answer.get("value")
+    is_of_call = request.kind == "approval" and request.call_id is not None
+    if is_of_call and answer.get("approved") is None:
+        raise CallerError(
+            f"Request {request.id} is an approval: send `approved`, true or false.",
+            param="approved",
+        )
+    if is_of_call and not isinstance(value, dict | None):
+        raise CallerError(
+            f"The `value` of an approval replaces the arguments of {request.name or 'the call'}: "
+            "send them all as a JSON object, or leave `value` out.",
+            param="value",
+        )
     is_left_out = value is None and request.kind == "approval"
     if request.schema is None or answer.get("approved") is False or is_left_out:
         return

@@ -77,7 +77,7 @@ class AgentTool(Tool):
 
 
 class _AskForHelp(AgentTool):
-    """Delegates to an agent by name, or to a new one with the caller's model and tools."""
+    """Delegates to an agent by name, or to a new agent with the caller's model and tools."""
 
     def chosen(self, arguments: dict[str, Any], caller: Agent) -> Any:
         self._check_prompt(arguments)
@@ -159,8 +159,8 @@ async def run_below(
 ) -> tuple[str, Collection[int]]:
     """Let a sub-agent work below a call whose tool goes on; its answer, and what that cites.
 
-    The first one of a call has the call's id, further ones a derived id. The references that the
-    answer cites are imported, and its markers have the caller's numbers.
+    The first sub-agent of a call has the call's id, the others a derived id. The references that
+    the answer cites are imported, and its markers have the caller's numbers.
     """
     _check_depth(loop)
     parent = loop.task

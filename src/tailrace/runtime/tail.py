@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -63,12 +63,13 @@ class Tail:
         self._loop = asyncio.get_running_loop()
         self._ring: deque[Recorded] = deque()
         self._bytes = 0
-        self.overheard = False
+        self.kept: list[Recorded] = []
+        """Events behind a hole, until the log has filled it."""
+        self._dropped = 0
         self._waiting: list[asyncio.Future[None]] = []
         # Before any read of the log: later events are heard on the bus, or found by the poller.
         self._ear = bus.subscribe(run_id)
         self._ear.listen(self._hear)
-        self._holes = 0
         self._filling: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._resting: asyncio.Handle | None = None
@@ -103,17 +104,22 @@ class Tail:
         """How many readers have seen all events."""
         return sum(not one.done() for one in self._waiting)
 
-    def feed(self, events: Iterable[Recorded]) -> bool:
-        """Take the next events; False if there is a hole before them."""
+    def feed(self, events: Sequence[Recorded]) -> bool:
+        """Take the next events; False if there is a hole before them.
+
+        Events after a hole are kept until the log has filled it. Otherwise a run that writes while
+        the log is read would need another read, and another.
+        """
         before, joined = self.last, True
-        if before < 0:
-            self.overheard = True
-            return True
-        for one in events:
+        if self.kept:
+            events = sorted([*events, *self.kept], key=_number)
+            self.kept = []
+        for place, one in enumerate(events):
             number = one.event.sequence_number
             if number <= self.last:
                 continue
             if number != self.last + 1:
+                self._keep(events[place:])
                 joined = False
                 break
             self._ring.append(one)
@@ -125,6 +131,14 @@ class Tail:
             self.ended = self.ended or is_end(self._ring[-1], self.run_id)
             self._wake_for_news()
         return joined
+
+    def _keep(self, events: Sequence[Recorded]) -> None:
+        """Keep events that do not follow yet; none of them if they are too many."""
+        self.kept += events
+        size = sum(len(one.public) for one in self.kept)
+        if len(self.kept) > RING_EVENTS or size > RING_BYTES:
+            self.kept = []
+            self._dropped += 1
 
     def wake(self) -> None:
         """Wake every reader."""
@@ -178,11 +192,11 @@ class Tail:
         if head is None:
             self.fail(_not_found(self.run_id))
             return
+        # Events that the bus brought or dropped meanwhile may be newer than this answer.
+        missed = self.last < 0 and self._dropped > 0
         if self.last < 0:
             self.last = head.last_seq
-        # Events that the bus brought meanwhile may be newer than this answer.
-        if self.last < head.last_seq or self.overheard:
-            self.overheard = False
+        if self.last < head.last_seq or missed or not self.feed(()):
             await self.catch_up()
         if head.ended and self.last >= head.last_seq and not self.ended:
             self.ended = True
@@ -197,8 +211,11 @@ class Tail:
             except Trimmed:
                 await self._let_go()
                 return
-            self.feed(events)
+            is_live = bool(self.kept)
+            if self.feed(events) and is_live:
+                return
             if self.last == before:
+                self.kept = []  # the log does not lead to them
                 return
 
     async def _let_go(self) -> None:
@@ -214,6 +231,7 @@ class Tail:
             return
         self._ring.clear()
         self._bytes = 0
+        self.kept = []
         self.last = head.last_seq
         self.ended = True
         self.wake()
@@ -229,10 +247,11 @@ class Tail:
         """Take events from the bus. The publisher calls this."""
         before = self.last
         if before < 0:
-            self.overheard = True
+            self._dropped += not events
+            self._keep(events)
         elif not events or not self.feed(events):
             # Some events were dropped: read the log.
-            self._holes += 1
+            self._dropped += not events
             if self._filling is None or self._filling.done():
                 self._filling = self._begin(self._fill)
         elif self.last != before:
@@ -240,11 +259,11 @@ class Tail:
             self.heard = time.monotonic()
 
     async def _fill(self) -> None:
-        """Read the log until no new hole appears."""
+        """Read the log until no event is missing."""
         while True:
-            holes = self._holes
+            dropped = self._dropped
             await self.catch_up()
-            if holes == self._holes:
+            if dropped == self._dropped and not self.kept:
                 return
 
     def _begin(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
@@ -259,6 +278,10 @@ class Tail:
         except Exception:  # a bug of ours must not keep readers waiting for ever
             logger.exception("run %s cannot be followed", self.run_id)
             self.fail(StorageError(f"Run {self.run_id} cannot be followed; connect again."))
+
+
+def _number(one: Recorded) -> int:
+    return one.event.sequence_number
 
 
 def _not_found(run_id: str) -> NotFound:

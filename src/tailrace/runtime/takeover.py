@@ -1,10 +1,10 @@
 """How an `Agent` goes on in a run whose worker was lost.
 
 The log says what was done. Complete turns stay. The items of a turn that was not complete are
-superseded, finished reasoning included, and the model is asked again: no tool of that turn has
+superseded, finished reasoning included. The model is asked again, because no tool of that turn has
 started. Results stay, requests stay pending, and sub-agents go on in the same way. Calls without a
-result are left to the loop: a call that had not started runs, an idempotent tool runs again, and
-any other tool that had started gets the result `interrupted`.
+result are left to the loop. A call that had not started runs, and an idempotent tool runs again.
+Any other tool that had started gets the result `interrupted`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.runtime.model_call import TURN
-from tailrace.runtime.task import Task, child_writer
+from tailrace.runtime.task import Task, supersede, writer_of
 
 
 def begin_again(task: Task) -> None:
@@ -22,7 +22,7 @@ def begin_again(task: Task) -> None:
     task.emitter.resumed.add(task.task_id)
     for child in list(task.node.children):
         if not child.ended:
-            begin_again(child_writer(task.emitter, child))
+            begin_again(writer_of(task.emitter, child.task_id))
     node = task.node
     if node.status == "queued":
         task.emit(ev.TaskInProgress(task_id=task.task_id))
@@ -35,14 +35,7 @@ def begin_again(task: Task) -> None:
         for index in reversed(list(node.open_steps)):
             task.emit(ev.StepFinished(task_id=task.task_id, step_index=index))
     if unfinished or _was_working(node):
-        task.emit(
-            ev.TaskAttempt(
-                task_id=task.task_id,
-                attempt=(node.attempt or 1) + 1,
-                reason="worker_lost",
-                superseded=[item.id for item in unfinished],
-            )
-        )
+        supersede(task, [item.id for item in unfinished], "worker_lost")
 
 
 def has_answer(node: TaskNode) -> bool:

@@ -19,7 +19,7 @@ event's place in the log, so they are unique in the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
@@ -32,6 +32,7 @@ from tailrace.core.errors import CallerError, NotFound, TailraceError
 from tailrace.core.fold import State
 from tailrace.core.ids import check_id
 from tailrace.core.items import (
+    ContentPart,
     ErrorInfo,
     Executor,
     InputRequest,
@@ -44,6 +45,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.references import Imported, ReferencePool, import_citations
 from tailrace.core.state import ItemNode, TaskNode, TextNode
+from tailrace.core.tool_arguments import decoded
 from tailrace.core.tool_output import plain_json, tool_output
 from tailrace.core.view import client_view
 from tailrace.core.writers import (
@@ -152,7 +154,12 @@ class Task(Sink):
     def options(self) -> dict[str, Any]:
         """The options that the run was started with."""
         found = (self.node.facts.get("options"), self.node.private.get("options"))
-        return {key: kept for one in found if isinstance(one, dict) for key, kept in one.items()}
+        return {
+            key: kept
+            for options in found
+            if isinstance(options, dict)
+            for key, kept in options.items()
+        }
 
     @property
     def state(self) -> dict[str, Any]:
@@ -176,7 +183,7 @@ class Task(Sink):
         store: bool = True,
         load: Load = reachable,
     ) -> History:
-        """The conversation for the next model request: earlier runs, then this one.
+        """The conversation for the next model request: earlier runs, then this run.
 
         `history.request()` has the fields to send. A sub-agent has its own history only. The
         options are those of `tailrace.history.history`.
@@ -317,8 +324,8 @@ class Task(Sink):
     def after(self, error: BaseException, close: Callable[[], None]) -> None:
         """Close what `error` leaves open, unless the run is not ours any more.
 
-        What an abandoned coroutine, or a worker that gives the run up, leaves open is closed by the
-        worker that continues the run. An event that is refused here must not hide `error`.
+        Items that an abandoned coroutine, or a worker that gives the run up, leaves open are closed
+        by the worker that continues the run. An event that is refused here must not hide `error`.
         """
         if not isinstance(error, GeneratorExit) and self.emitter.is_ours:
             with suppress(TailraceError), self.emitter.closing():
@@ -380,20 +387,36 @@ class Task(Sink):
                 f"The agent {self.agent} cannot ask people: it is a sub-agent with "
                 "`streaming=False`, or has no worker."
             )
-        if all(one.id != request.id for one in self.node.requests):
-            self.emit(ev.TaskInputRequired(task_id=self.task_id, requests=[request]))
+        if all(asked.id != request.id for asked in self.node.requests):
+            self.announce([request])
         answer = await self.emitter.inputs.receive(self, request.id)
         return msgspec.convert(answer, Answer)
+
+    def announce(self, requests: Sequence[InputRequest]) -> None:
+        """Show requests to people, each with the name and the arguments of its call."""
+        about = [self._with_call(request) for request in requests]
+        self.emit(ev.TaskInputRequired(task_id=self.task_id, requests=about))
+
+    def _with_call(self, request: InputRequest) -> InputRequest:
+        node = self.node.calls.get(request.call_id or "")
+        if node is None or request.name is not None:
+            return request
+        assert isinstance(node.item, ToolCall)
+        text = node.arguments.text if node.arguments is not None else ""
+        arguments = decoded(text or "{}", text)  # a custom tool takes any text
+        return msgspec.structs.replace(request, name=node.item.name, arguments=arguments)
 
     def _asked(
         self, kind: Literal["input", "approval"], call_id: str | None, message: str, schema: Any
     ) -> InputRequest:
-        """The pending request with this content that no `ask` waits for, or a new one."""
+        """The pending request with this content that no `ask` waits for, or a new request."""
         inputs = self.emitter.inputs
-        for one in self.node.requests:
-            same = (one.kind, one.call_id, one.message, one.schema)
-            if same == (kind, call_id, message, schema) and not (inputs and inputs.awaits(one.id)):
-                return one
+        for asked in self.node.requests:
+            same = (asked.kind, asked.call_id, asked.message, asked.schema)
+            if same == (kind, call_id, message, schema) and not (
+                inputs and inputs.awaits(asked.id)
+            ):
+                return asked
         ident = self.new_id("req")
         return InputRequest(id=ident, kind=kind, call_id=call_id, message=message, schema=schema)
 
@@ -442,6 +465,9 @@ class Task(Sink):
                     self.emit(event)
 
 
+_REFUSED = ErrorInfo(code="invalid_result", message="The result was refused.")
+
+
 class _Answerable:
     """A finished call: it can be started, and gets a result."""
 
@@ -480,13 +506,24 @@ class _Answerable:
             )
         )
 
+    @contextmanager
+    def _answering(self) -> Iterator[ResultWriter]:
+        """Open the result. If part of it is refused, it is closed as failed."""
+        result = ResultWriter(self._task, self.call_id)
+        try:
+            yield result
+        except BaseException as raised:
+            self._task.after(raised, partial(result.fail, _REFUSED))
+            self._ended(_REFUSED)
+            raise
+
     def result(self, value: Any, partial_images: Iterable[str] = ()) -> None:
         """What the tool returned: a string, JSON, or the two lists of the protocol."""
         admitted = self._task.pool.admit(tool_output(value))
-        result = ResultWriter(self._task, self.call_id)
-        for block in admitted.block_list:
-            result.whole(block, partial_images)
-        result.finish(ev.Private(content=admitted.content))
+        with self._answering() as result:
+            for block in admitted.block_list:
+                result.whole(block, partial_images)
+            result.finish(ev.Private(content=admitted.content))
         self._ended()
 
     @overload
@@ -497,7 +534,8 @@ class _Answerable:
         """Write an error as the result: the tool did not return. The model reads it."""
         if isinstance(error, str):
             error = ErrorInfo(code=error, message=message)
-        ResultWriter(self._task, self.call_id).fail(error)
+        with self._answering() as result:
+            result.fail(error)
         self._ended(error)
 
     @contextmanager
@@ -512,7 +550,7 @@ class _Answerable:
         if known is not None:
             # A worker was lost. The sub-agent goes on in its task.
             result: ResultWriter = _OpenResult(parent, self.call_id, known)
-            child = child_writer(parent.emitter, parent.emitter.state.tasks[self.call_id])
+            child = writer_of(parent.emitter, self.call_id)
         else:
             result = ResultWriter(parent, self.call_id)
             parent.emit(
@@ -609,12 +647,31 @@ def announce_imports(parent: Task, child_id: str, imported: Imported) -> None:
         )
 
 
-def child_writer(emitter: Emitter, node: TaskNode) -> Task:
-    """A writer of a task that was begun; it issues no number that the log has already."""
-    pool = ReferencePool(node.reference_start, returned(node))
+def writer_of(emitter: Emitter, task_id: str) -> Task:
+    """A writer of a task that was begun. It issues no reference number that the log has already."""
+    node = emitter.state.tasks[task_id]
+    pool = ReferencePool(node.reference_start, contents(node))
     for number in node.numbers:
         pool.reserve(number)
-    return Task(emitter, node.task_id, pool)
+    return Task(emitter, task_id, pool)
+
+
+def contents(node: TaskNode) -> list[list[ContentPart]]:
+    """The contents of all tool results of a task, superseded results included."""
+    found = (item.private.get("content") for item in node.items.values())
+    return [content for content in found if content is not None]
+
+
+def supersede(task: Task, items: list[str], reason: str) -> None:
+    """Begin the next attempt of a task; these items are not part of it."""
+    task.emit(
+        ev.TaskAttempt(
+            task_id=task.task_id,
+            attempt=task.node.next_attempt,
+            reason=reason,
+            superseded=items,
+        )
+    )
 
 
 def _cut(child: Task, result: ResultWriter, raised: BaseException) -> None:

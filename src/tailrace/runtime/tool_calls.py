@@ -1,7 +1,7 @@
 """The tool calls of one model turn: checked, approved, run in parallel, each with its result.
 
-Every call gets a result. An unknown tool, invalid arguments, a denied approval, an error of the
-tool and a limit are results too: the model reads the error and goes on.
+Every call gets a result. Unknown tools, invalid arguments, denied approvals, errors of the tool and
+limits are results too. The model reads the error and goes on.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Mistake(Exception):
 
 async def settle(loop: Loop, calls: list[PendingCall]) -> int:
     """Give each of the calls its result; how many of them were mistakes of the model."""
-    most = loop.limits.fan_out
+    most, left = loop.limits.fan_out, loop.calls_left(len(calls))
     plans: list[_Plan] = []
     mistakes = 0
     for index, call in enumerate(calls):
@@ -77,6 +77,8 @@ async def settle(loop: Loop, calls: list[PendingCall]) -> int:
             if most is not None and index >= most:
                 reason = f"A turn may have no more calls than {named('fan_out', most)}."
                 raise _Mistake("max_fan_out", reason)
+            if left is not None and index >= left:
+                raise _Mistake("max_tool_calls", "No more calls are allowed; answer without them.")
             plan = _planned(loop, call)
             if isinstance(plan.tool, Handoff):
                 _check_first(plans)
@@ -91,7 +93,7 @@ async def settle(loop: Loop, calls: list[PendingCall]) -> int:
 
 def _check_first(plans: list[_Plan]) -> None:
     """Refuse a handoff behind another handoff of the same turn."""
-    first = next((one.tool for one in plans if isinstance(one.tool, Handoff)), None)
+    first = next((plan.tool for plan in plans if isinstance(plan.tool, Handoff)), None)
     if first is not None:
         raise _Mistake("second_handoff", f"{first.agent.name} takes over; it can be only one.")
 

@@ -11,8 +11,7 @@ place.
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType, UnionType
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -20,6 +19,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_ty
 import msgspec
 
 from tailrace.core.errors import CallerError
+from tailrace.runtime.docstrings import read_docstring
 
 _DEFS = "#/$defs/"
 _JSON_TYPES = {str: "string", int: "integer"}
@@ -49,7 +49,8 @@ class Parameters:
     """The parameters of a function that a model fills in.
 
     `schema` is the JSON Schema for the provider. `contexts` are the names of the parameters that
-    are annotated with the context class: the caller fills them in, the schema has no trace of them.
+    are annotated with the context class. The caller fills them in, and the schema does not have
+    them. `defaults` are the values of the parameters that the model may leave out.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class Parameters:
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         self._function = _name(function)
-        self.description, described = _read_docstring(
+        self.description, described = read_docstring(
             inspect.getdoc(written_function(function)) or ""
         )
         self.contexts: list[str] = []
+        self.defaults: dict[str, Any] = {}
         properties: dict[str, Any] = {}
         required: list[str] = []
         fields: list[tuple[str, Any, Any]] = []
@@ -81,6 +83,7 @@ class Parameters:
             if not has_default:
                 required.append(name)
             else:
+                self.defaults[name] = parameter.default
                 _show_default(parameter.default, properties[name])
             # Own names for the fields: a parameter may be called what a struct's method is.
             field = f"p{len(fields)}"
@@ -108,8 +111,8 @@ class Parameters:
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments in the annotated types; raises `msgspec.ValidationError`.
 
-        Where no string is allowed, a number, boolean or null that the model wrote as a string
-        ("3", "true") is read as well: models do that, and the meaning is clear.
+        Where no string is allowed, a number, boolean or null in a string ("3", "true") is read as
+        well. Models write that, and the meaning is clear.
         """
         read = msgspec.convert(arguments, self._struct, strict=False, dec_hook=_read_model)
         values = ((name, getattr(read, field)) for field, name in self._names.items())
@@ -169,11 +172,7 @@ class Parameters:
             read = _read_by_pydantic(kind)
             if read is None:
                 why = str(error).splitlines()[-1]
-                self._refuse(
-                    name,
-                    f"its type has no JSON Schema ({why}); use a type of JSON, a dataclass or a "
-                    "pydantic model",
-                )
+                self._refuse(name, f"its type has no JSON Schema ({why}); {_remedy(why)}")
         made = _with_meta(read, _translated(kind)[1] or text)
         return made, _schema(made)
 
@@ -202,6 +201,18 @@ def written_function(function: Callable[..., Any]) -> Any:
 
 
 # --- types -------------------------------------------------------------------------------------
+
+
+def _remedy(why: str) -> str:
+    """What to do about a type that neither msgspec nor pydantic reads."""
+    if "more than one TypedDict" in why:
+        # pydantic reads both kinds from Python 3.12 on.
+        return "import `TypedDict` from `typing_extensions`, or use dataclasses"
+    if "must be tagged" in why:
+        return "declare each of them with a tag, as `class Car(msgspec.Struct, tag=True)`"
+    if "dict-like" in why:
+        return "leave the dict out, or use dataclasses or pydantic models"
+    return "use a type of JSON, a dataclass or a pydantic model"
 
 
 def _with_meta(kind: Any, described: str | None) -> Any:
@@ -278,7 +289,8 @@ def _read_by_pydantic(kind: Any) -> Any:
 def _model_schema(kind: type) -> dict[str, Any]:
     describe = getattr(kind, "model_json_schema", None)
     if describe is None or not hasattr(kind, "model_validate"):
-        raise NotImplementedError
+        # Not `NotImplementedError`: with a description, msgspec would take the type for any value.
+        raise TypeError(f"{kind.__module__}.{kind.__qualname__} is no type of JSON")
     schema: dict[str, Any] = describe()
     return schema
 
@@ -329,6 +341,10 @@ def strict_schema(schema: dict[str, Any], tool: str) -> dict[str, Any]:
     return made
 
 
+_TYPED = frozenset(("type", "anyOf", "allOf", "oneOf", "enum", "const", "$ref"))
+"""What says which values a field takes."""
+
+
 def _closed(node: Any, tool: str) -> Any:
     if isinstance(node, list):
         return [_closed(item, tool) for item in node]
@@ -342,6 +358,12 @@ def _closed(node: Any, tool: str) -> Any:
             raise InvalidTool(
                 f"Tool {tool!r}: `strict` needs every field, and {', '.join(absent)} may be left "
                 "out; remove the default, write `| None` instead, or leave `strict` out."
+            )
+        untyped = [name for name, one in properties.items() if not one.keys() & _TYPED]
+        if untyped:
+            raise InvalidTool(
+                f"Tool {tool!r}: `strict` needs a type for every field, and {', '.join(untyped)} "
+                "may be anything; annotate it with a type of JSON, or leave `strict` out."
             )
         if made.get("additionalProperties", not properties):
             raise InvalidTool(
@@ -419,86 +441,3 @@ def _resolved(node: Any, defs: Mapping[str, Any], recursive: set[str]) -> Any:
     if name in recursive or name not in defs:
         return {**made, "$ref": ref}
     return {**_resolved(defs[name], defs, recursive), **made}
-
-
-# --- docstrings --------------------------------------------------------------------------------
-
-_SECTION = re.compile(
-    r"(Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Notes?|Examples?|Attributes|"
-    r"Warns|Warnings?|See Also|References|Todo|Other Parameters|Keyword Args|"
-    r"Keyword Arguments):?\s*$"
-)
-_OF_PARAMETERS = ("Args", "Arguments", "Parameters", "Params", "Other Parameters", "Keyword")
-_GOOGLE = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
-_NUMPY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$")
-_SPHINX = re.compile(
-    r":(param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+):\s*(.*)"
-)
-_SPHINX_FIELD = re.compile(r":\w[^:]*:")
-
-
-def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The description of a function and of its parameters.
-
-    Reads Google's `Args:`, NumPy's underlined `Parameters`, and Sphinx's `:param name:`.
-    """
-    lines = doc.expandtabs().splitlines()
-    described: dict[str, list[str]] = {}
-    text: list[str] = []
-    index = 0
-    while index < len(lines):
-        line = lines[index]
-        if line[:1] != " " and (section := _SECTION.match(line)):
-            underlined = index + 1 < len(lines) and re.fullmatch(r"-{3,}\s*", lines[index + 1])
-            if underlined or line.rstrip().endswith(":"):
-                body = list(_body(lines, index + (2 if underlined else 1), bool(underlined)))
-                index += (2 if underlined else 1) + len(body)
-                if section[1].startswith(_OF_PARAMETERS):
-                    _read_section(body, _NUMPY if underlined else _GOOGLE, described)
-                continue
-        if _SPHINX_FIELD.match(line):
-            index += _read_field(lines, index, described)
-            continue
-        text.append(line)
-        index += 1
-    joined = {name: " ".join(" ".join(words).split()) for name, words in described.items()}
-    return "\n".join(text).strip(), {name: words for name, words in joined.items() if words}
-
-
-def _body(lines: list[str], start: int, underlined: bool) -> Iterator[str]:
-    """The lines of a section: up to the next heading, or the next text that is not indented."""
-    for index in range(start, len(lines)):
-        line = lines[index]
-        if line[:1] not in ("", " "):
-            following = lines[index + 1] if index + 1 < len(lines) else ""
-            if not underlined or re.fullmatch(r"-{3,}\s*", following):
-                return
-        yield line
-
-
-def _read_section(
-    body: Iterable[str], entry: re.Pattern[str], described: dict[str, list[str]]
-) -> None:
-    depth: int | None = None
-    words: list[str] = []
-    for line in body:
-        if not line.strip():
-            continue
-        indent = len(line) - len(line.lstrip())
-        depth = indent if depth is None else depth
-        if indent <= depth and (found := entry.match(line.strip())):
-            words = [found[2]] if entry is _GOOGLE else []
-            for name in found[1].split(","):
-                described[name.strip()] = words
-        else:
-            words.append(line)
-
-
-def _read_field(lines: list[str], start: int, described: dict[str, list[str]]) -> int:
-    """Read a Sphinx field and its indented lines; how many lines it has."""
-    index = start + 1
-    while index < len(lines) and lines[index][:1] == " ":
-        index += 1
-    if found := _SPHINX.match(lines[start]):
-        described[found[2]] = [found[3], *lines[start + 1 : index]]
-    return index - start

@@ -319,18 +319,21 @@ class Tool:
             raise msgspec.ValidationError(f"required fields are missing: {', '.join(missing)}")
         return arguments
 
+    def _defaults(self) -> dict[str, Any]:
+        return {}
+
     def _invalid(self, why: str) -> InvalidArguments:
         return InvalidArguments(f"The arguments of {self.name} are invalid: {why}.")
 
     def asks_approval(self, arguments: dict[str, Any]) -> bool:
         """Whether a person has to approve a call with these validated arguments.
 
-        If the function that decides this fails, a person decides.
+        The function that decides this gets the defaults too. If it fails, a person decides.
         """
         if not callable(self.needs_approval):
             return self.needs_approval
         try:
-            return bool(self.needs_approval(arguments))
+            return bool(self.needs_approval({**self._defaults(), **arguments}))
         except Exception as error:  # noqa: BLE001 - it is the user's code
             logger.warning(
                 "tool %s: needs_approval failed with %s; a person is asked",
@@ -460,6 +463,9 @@ class FunctionTool(Tool):
 
     def _convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return self._signature.convert(arguments)
+
+    def _defaults(self) -> dict[str, Any]:
+        return self._signature.defaults
 
     def _fill_in(self, arguments: dict[str, Any], context: Context) -> Any:
         return self.__wrapped__(**arguments, **dict.fromkeys(self._signature.contexts, context))

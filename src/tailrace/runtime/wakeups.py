@@ -19,7 +19,7 @@ def of_thread(thread_id: str) -> str:
     return f"hint:thread:{thread_id}"
 
 
-def tell(bus: Bus, where: str, run_id: str) -> None:
+def wake(bus: Bus, where: str, run_id: str) -> None:
     """Wake the listeners of a channel."""
     event = Notice(task_id=run_id, message="look")
     bus.publish(where, [Recorded(event, encode_event(event))])
