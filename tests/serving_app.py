@@ -18,6 +18,7 @@ from tailrace.core.items import Data, Usage
 from tailrace.history import history
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.agent_functions import AgentFunction, restartable
+from tailrace.runtime.inbox import receive
 from tailrace.runtime.task import Task
 from tailrace.testing.follow_kit.setup import until
 from tests import written_agent
@@ -35,6 +36,16 @@ async def endless(task: Task) -> None:
         while True:
             message.text("tick ")
             await asyncio.sleep(0.02)
+
+
+async def lengthy(task: Task) -> None:
+    """Write so many bytes into the log, half of them text, and go on."""
+    for _ in range(task.input // 500_000):
+        with task.message() as message:
+            message.text("x" * 250_000)
+        await task.drain()
+    task.notice("All is written.")
+    await receive(task)
 
 
 async def recovered(task: Task) -> None:
@@ -161,6 +172,8 @@ mailer = Agent(
     model=Scripted([call("send_mail", to="ada")], [say("Done.")]),
     tools=[send_mail],
 )
+billing = Agent("billing", model=Scripted([think("Hm."), say("You get 5 euros back.")]))
+triage = Agent("triage", model=Scripted([call("transfer_to_billing")]), handoffs=[billing])
 picker = Agent("picker", model=Scripted([call("pick")], [say("A fine colour.")]))
 
 
@@ -178,6 +191,7 @@ agents: dict[str, AgentFunction] = {
     "slow": written_agent.assistant(0.02),
     "broken": broken,
     "endless": endless,
+    "lengthy": lengthy,
     "recovered": recovered,
     "remembers": remembers,
     "recalls": recalls,
@@ -188,6 +202,7 @@ agents: dict[str, AgentFunction] = {
     "weather": weather,
     "mailer": mailer,
     "picker": picker,
+    "triage": triage,
 }
 
 app = Tailrace(

@@ -137,7 +137,7 @@ def test_the_conversation_of_the_docs_has_two_turns(tmp_path: Path) -> None:
     )
 
 
-def test_the_docs_show_the_loop_of_ones_own_as_it_is() -> None:
+def test_the_docs_show_the_custom_loop_of_the_example() -> None:
     [program] = [one for one in programs("docs/how-to/own-loop.md") if "task.reasoning()" in one]
     assert program in (ROOT / "examples" / "own_loop.py").read_text(encoding="utf-8")
 
@@ -150,12 +150,12 @@ EXTEND = programs("docs/extend.md")
     [(0, "data: task.completed"), (2, "7 events were appended"), (4, "Hello.")],
     ids=["format", "store", "bus"],
 )
-def test_a_part_of_ones_own_works_in_an_application(tmp_path: Path, number: int, last: str) -> None:
+def test_a_custom_part_works_in_an_application(tmp_path: Path, number: int, last: str) -> None:
     printed = run(tmp_path, "-W", "error", "-c", EXTEND[number])
     assert printed.strip().splitlines()[-1] == last
 
 
-def test_parts_of_ones_own_pass_their_kits(tmp_path: Path) -> None:
+def test_custom_parts_pass_their_kits(tmp_path: Path) -> None:
     files = {"format": 0, "store": 2, "bus": 4}
     for name, number in files.items():
         program = f"{EXTEND[number]}\n\n{EXTEND[number + 1]}"

@@ -82,7 +82,7 @@ async def finished(app: Tailrace) -> str:
     return run_id
 
 
-async def test_a_store_of_ones_own_is_used_and_closed(
+async def test_a_custom_store_is_used_and_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -113,7 +113,7 @@ class CountingBus(LocalBus):
 
 
 @pytest.mark.parametrize("by_function", [False, True])
-async def test_a_bus_of_ones_own_is_used(tmp_path: Path, by_function: bool) -> None:
+async def test_a_custom_bus_is_used(tmp_path: Path, by_function: bool) -> None:
     bus = CountingBus()
 
     async def opened() -> CountingBus:

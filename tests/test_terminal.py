@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 
 import pytest
@@ -41,12 +42,62 @@ def test_a_sub_agent_stands_inside_the_call_that_it_answers() -> None:
     assert depths == sorted(set(depths))  # three agents inside each other
 
 
+def test_a_source_of_a_sub_agent_has_the_number_that_its_caller_cites() -> None:
+    source = {"type": "text", "id": 1, "text": "Laid out in 1612.", "annotations": []}
+    inside: list[dict[str, object]] = [
+        {"type": "tool_call", "id": "f2", "call_id": "c2", "name": "search", "arguments": "{}"},
+        {"type": "tool_result", "id": "r2", "call_id": "c2", "block_list": [source]},
+    ]
+    imported = {"reference_id": 3, "source_task_id": "c1", "source_reference_id": 1}
+    blocks = [{**item, "task_id": "c1"} for item in inside]
+    view = {
+        "task_id": "run_1",
+        "status": "completed",
+        "tasks": [{"task_id": "c1", "agent": "guide"}],
+        "output": [
+            {"type": "tool_call", "id": "f1", "call_id": "c1", "name": "guide", "arguments": "{}"},
+            {"type": "tool_result", "id": "r1", "call_id": "c1", "block_list": blocks},
+        ],
+    }
+    for imports, number in (([], "[1]"), ([imported], "[1, 3]")):
+        text = re.sub(r"\x1b\[[0-9;]*m", "", shown({**view, "imports": imports}))
+        assert f"{number} Laid out in 1612." in text
+
+
+def test_the_end_counts_the_tokens_and_the_cost_of_sub_agents() -> None:
+    used = {"input_tokens": 1000, "output_tokens": 99, "cost": 0.25}
+    child = {"task_id": "c1", "usage": used}
+    view: dict[str, object] = {"task_id": "run_1", "status": "completed"}
+    view["usage"] = {"output_tokens": 1}
+    assert "completed · 1 token\n" in re.sub(r"\x1b\[[0-9;]*m", "", shown(view))
+    both = re.sub(r"\x1b\[[0-9;]*m", "", shown({**view, "tasks": [child]}))
+    assert "completed · 1,100 tokens · $0.2500\n" in both
+
+
 def test_reasoning_is_dim_and_citations_stand_out() -> None:
     trace = next(trace for trace in TRACES if trace.name == "s0_weather")
     text = shown(trace.view)
     assert "\x1b[2;3mThinking about the weather in Paris." in text
     assert "\x1b[1;32m[^1]" in text
     assert "\x1b[1;36mget_weather" in text
+
+
+def test_a_structured_answer_is_a_table_while_it_streams_and_is_shown_once() -> None:
+    whole = '{"title": "A walk", "bring": ["a jacket", "sunglasses"]}'
+
+    def of(text: str, **more: object) -> str:
+        block = {"type": "text", "text": text}
+        item = {"type": "message", "id": "m", "block_list": [block]}
+        plain = shown({"task_id": "run_1", "output": [item], "status": "completed", **more})
+        return re.sub(r"\x1b\[[0-9;]*m", "", plain)
+
+    assert "│ title │ A wal │" in of(whole[:16])
+    assert of("{") != of(whole[:3])  # no field yet: the text
+    answer = of(whole, structured_output={"value": json.loads(whole)})
+    assert answer.count("A walk") == 1
+    assert "│ bring │ a jacket, sunglasses │" in answer
+    assert "│" not in of("{no JSON}")
+    assert of("Words.", structured_output={"value": {"x": 1}}).count("│ x │ 1 │") == 1
 
 
 def test_text_of_a_run_cannot_steer_the_terminal() -> None:

@@ -1,7 +1,8 @@
 """The agent of `tailrace demo`. It needs no key, and shows every part of a run.
 
-It thinks, calls two tools at the same time (one paints an image that sharpens), asks a sub-agent
-that asks another, cites what they found, waits for an approval, and answers with a typed object.
+It thinks, and calls two tools at the same time; one of them paints an image that sharpens. It asks
+a sub-agent that asks another, cites what they found, waits for an approval, and answers with a
+typed object.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
     )
     return Agent(
         "assistant",
+        description="Plans a day in Paris, and shows everything that a run can have.",
         model=model
         or Scripted(
             [

@@ -244,8 +244,13 @@ class EventLog(Protocol):
     async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
         """The last run of an owner's thread that is not deleted."""
 
-    async def latest_runs(self, *, owner: str = "", limit: int = 100) -> list[RunInfo]:
-        """An owner's runs, newest first."""
+    async def latest_runs(
+        self, *, owner: str = "", before: str | None = None, limit: int = 100
+    ) -> list[RunInfo]:
+        """An owner's runs, newest first; those created before run `before`, if it is given.
+
+        Raises `NotFound` if the owner has no run `before`.
+        """
 
     async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
         """The highest ordinal of an owner's thread so far, deleted runs included."""

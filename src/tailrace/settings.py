@@ -91,10 +91,10 @@ def _switch(value: Any) -> bool:
 
 def _names(value: Any) -> list[str]:
     if isinstance(value, str):
-        value = [one.strip() for one in value.split(",") if one.strip()]
+        value = [member.strip() for member in value.split(",") if member.strip()]
     if not isinstance(value, list):
         raise ValueError
-    return [_text(one) for one in value]
+    return [_text(member) for member in value]
 
 
 def _choice(*words: str) -> Kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -18,12 +18,16 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from tailrace.core.errors import MalformedJson
+from tailrace.core.partial_json import PartialJson
+
 Json = dict[str, Any]
 
 _ARGUMENT_CHARACTERS = 100
 _TEXT_CHARACTERS = 400
 _PICTURE_WIDTH = 32
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_TABLE_CHARACTERS = 20_000
 _MARKS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("■", "yellow")}
 
 
@@ -42,22 +46,28 @@ def draw(view: Json) -> RenderableType:
     return Group(first, *notes, *rest)
 
 
-def parts(view: Json) -> Iterator[Drawn]:
-    """The parts of a run in order: its input, its items, its answer, its end."""
+def parts(view: Json, took: Mapping[str, str] = {}) -> Iterator[Drawn]:
+    """The parts of a run in order: its input, its items, its answer, its end.
+
+    `took` says how long calls and the run took, by their ids.
+    """
     view = printable(view)
     names = {task["task_id"]: task.get("agent", "sub-agent") for task in view.get("tasks", ())}
-    drawing = _Drawing(names, asked(view))
+    drawing = _Drawing(names, asked(view), took, _imports(view))
     yield Drawn("input", Text(f"> {_input(view.get('input'))}", style="bold"), final=True)
-    yield from drawing.items(view.get("output", ()))
+    yield from drawing.items(view.get("output", ()), view.get("task_id", ""))
     if "structured_output" in view:
-        yield Drawn("structured_output", _table(view["structured_output"]["value"]), final=True)
+        value = view["structured_output"]["value"]
+        if value not in map(_fields, view.get("output", ())):
+            yield Drawn("structured_output", _table(value), final=True)
     for request in view.get("requests", ()):
         if "call_id" not in request:
             question = Text(f"? {request.get('message', '')}", style="bold yellow")
             yield Drawn(request["id"], question, final=False)
     if "error" in view:
         yield Drawn("error", Text(view["error"]["message"], style="bold red"), final=True)
-    yield Drawn("end", draw_end(view), final=view.get("status") in (*_MARKS, "incomplete"))
+    end = draw_end(view, took.get(view.get("task_id", "")))
+    yield Drawn("end", end, final=view.get("status") in (*_MARKS, "incomplete"))
 
 
 def printable(value: Any) -> Any:
@@ -87,50 +97,64 @@ def _input(given: Any) -> str:
     return "" if given is None else str(given)
 
 
-def draw_end(view: Json) -> Text:
-    """The last line: the status, the usage, the cost."""
+def draw_end(view: Json, took: str | None = None) -> Text:
+    """The last line: the status, the tokens and cost with sub-agents, the time."""
     status = str(view.get("status", "queued"))
-    usage = view.get("usage", {})
+    usages = [task["usage"] for task in (view, *view.get("tasks", ())) if "usage" in task]
     mark, style = _MARKS.get(status, ("…" if status != "incomplete" else "◌", "yellow"))
-    facts = [f"{view.get('agent', 'run')} {status.replace('_', ' ')}"]
+    words = "waits for an answer" if status == "input_required" else status.replace("_", " ")
+    facts = [f"{view.get('agent', 'run')} {words}"]
     if "reason" in view:
         facts.append(str(view["reason"]))
-    if usage:
-        count = usage.get("output_tokens", 0)
-        facts.append(f"{count} token" if count == 1 else f"{count} tokens")
-    if usage.get("cost"):
-        facts.append(f"${usage['cost']:.4f}")
+    if usages:
+        kinds = ("input_tokens", "output_tokens")
+        count = sum(usage.get(kind) or 0 for usage in usages for kind in kinds)
+        facts.append(f"{count:,} token{'' if count == 1 else 's'}")
+    if cost := sum(usage.get("cost") or 0 for usage in usages):
+        facts.append(f"${cost:.4f}")
+    if took is not None:
+        facts.append(took)
     return Text.assemble((mark, style), " ", (" · ".join(facts), "dim"))
 
 
 class _Drawing:
-    """Draws items. `names` are the names of sub-agents, `asked` the open requests."""
+    """Draws items. `names` are the names of sub-agents, `waiting` the open requests."""
 
-    def __init__(self, names: dict[str, str], waiting: list[Json]) -> None:
+    def __init__(
+        self,
+        names: dict[str, str],
+        waiting: list[Json],
+        took: Mapping[str, str],
+        imports: dict[tuple[str, int], tuple[str, int]],
+    ) -> None:
         self._names = names
+        self._took = took
+        self._imports = imports
         self._waiting = {request.get("call_id"): request for request in waiting}
 
-    def items(self, items: list[Json] | tuple[Json, ...]) -> Iterator[Drawn]:
-        """The items in order; a call together with its result."""
+    def items(self, items: list[Json] | tuple[Json, ...], task_id: str) -> Iterator[Drawn]:
+        """The items of a task in order; a call together with its result."""
         results = {item["call_id"]: item for item in items if item["type"] == "tool_result"}
         calls = {item["call_id"] for item in items if item["type"] == "tool_call"}
         for item in items:
             if item["type"] == "tool_call":
-                yield self._call(item, results.get(item["call_id"]))
+                yield self._call(item, results.get(item["call_id"]), task_id)
             elif item["type"] == "tool_result":
                 if item["call_id"] not in calls:
                     tree = Tree(Text("→ (an earlier call)", style="cyan"))
-                    self._add_result(tree, item)
+                    self._add_result(tree, item, task_id)
                     yield Drawn(item["id"], tree, _is_final(item))
             else:
                 yield Drawn(item["id"], _item(item), _is_final(item))
 
-    def _call(self, call: Json, result: Json | None) -> Drawn:
+    def _call(self, call: Json, result: Json | None, task_id: str) -> Drawn:
         mark, style = ("→", "cyan")
         if result is not None and _is_final(result):
             mark, style = ("✗", "red") if result.get("error") else ("✓", "green")
         arguments = _short(call["arguments"], _ARGUMENT_CHARACTERS)
         label = Text.assemble((mark, style), " ", (call["name"], "bold cyan"), " ", (arguments, ""))
+        if call["id"] in self._took:
+            label.append(f" {self._took[call['id']]}", "dim")
         tree = Tree(label, guide_style="dim")
         request = self._waiting.get(call["call_id"])
         if request is not None:
@@ -139,24 +163,43 @@ class _Drawing:
         if "progress" in call and not done:
             tree.add(_progress(call["progress"]))
         if result is not None:
-            self._add_result(tree, result)
+            self._add_result(tree, result, task_id)
         return Drawn(call["id"], tree, done)
 
-    def _add_result(self, tree: Tree, result: Json) -> None:
+    def _add_result(self, tree: Tree, result: Json, task_id: str) -> None:
         children: dict[str, list[Json]] = {}
         for block in result["block_list"]:
             if "task_id" in block:
                 children.setdefault(block["task_id"], []).append(block)
         for block in result["block_list"]:
             if "task_id" not in block:
-                tree.add(_block(block))
+                tree.add(_block(block, self._numbers(task_id, block)))
             elif inside := children.pop(block["task_id"], None):
                 name = self._names.get(block["task_id"], "sub-agent")
                 branch = tree.add(Text(name, style="bold blue"), guide_style="blue")
-                for part in self.items(inside):
+                for part in self.items(inside, block["task_id"]):
                     branch.add(part.what)
         if result.get("error"):
             tree.add(Text(result["error"]["message"], style="red"))
+
+    def _numbers(self, task_id: str, block: Json) -> str:
+        """The numbers of a source: in its task, then in the tasks around it that cite it, too."""
+        place = (task_id, block["id"]) if "id" in block else None
+        places: list[tuple[str, int]] = []
+        while place is not None and place not in places:
+            places.append(place)
+            place = self._imports.get(place)
+        numbers = dict.fromkeys(str(number) for _, number in places)
+        return f"[{', '.join(numbers)}] " if numbers else ""
+
+
+def _imports(view: Json) -> dict[tuple[str, int], tuple[str, int]]:
+    """For the source of a sub-agent, by task and number: the same in the task that imported it."""
+    return {
+        (one["source_task_id"], one["source_reference_id"]): (task["task_id"], one["reference_id"])
+        for task in (view, *view.get("tasks", ()))
+        for one in task.get("imports", ())
+    }
 
 
 def _is_final(item: Json) -> bool:
@@ -169,7 +212,8 @@ def _item(item: Json) -> RenderableType:
         thoughts = item["summary"] or item.get("reasoning_text", [])
         return Text("\n".join(part["text"] for part in thoughts), style="dim italic")
     if kind == "message":
-        return Group(*map(_block, item["block_list"]))
+        fields = _fields(item)
+        return _table(fields) if fields else Group(*map(_block, item["block_list"]))
     return Text(f"({kind})", style="dim")
 
 
@@ -183,6 +227,21 @@ def _progress(progress: Json) -> RenderableType:
     cells.append(Text(progress.get("message") or "", style="dim"))
     line.add_row(*cells)
     return line
+
+
+def _fields(item: Json) -> Json | None:
+    """The object that a message is, as far as it has come; None for a message of words."""
+    if item["type"] != "message" or [block["type"] for block in item["block_list"]] != ["text"]:
+        return None
+    text = item["block_list"][0]["text"]
+    if not text.startswith("{") or len(text) > _TABLE_CHARACTERS:
+        return None
+    read = PartialJson()
+    try:
+        read.feed(text)
+    except MalformedJson:
+        return None
+    return read.value if isinstance(read.value, dict) else None
 
 
 def _table(value: Any) -> RenderableType:
@@ -203,9 +262,8 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _block(block: Json) -> RenderableType:
+def _block(block: Json, number: str = "") -> RenderableType:
     if block["type"] == "text":
-        number = f"[{block['id']}] " if "id" in block else ""
         text = Text(block["text"] if not number else _short(block["text"], _TEXT_CHARACTERS))
         for note in block.get("annotations", ()):
             if note["type"] == "reference_to_block":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,19 +13,42 @@ import httpx
 import pytest
 import uvicorn
 
-from tailrace import Tailrace
+from tailrace import Agent, Tailrace, tool
 from tailrace.core.errors import StorageBusy
+from tailrace.history import history
+from tailrace.models import Scripted, call, say
+from tailrace.ports import Request
 from tailrace.runtime.task import Task
+from tailrace.server import abandoned
+from tailrace.server.abandoned import UNANSWERED
 
 ASKED = {"model": "endless", "messages": [{"role": "user", "content": "?"}], "max_tokens": 9}
 PATHS = ["/v1/chat/completions", "/v1/messages"]
+
+
+@tool(needs_approval=True)
+def pay() -> str:
+    """Pays."""
+    return "It was paid."
+
+
+class Payer(Scripted):
+    """Pays, then says what the tool answered."""
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        read = history(request.chain, "openai_chat").items[-1]
+        answer = say(read["content"]) if read["role"] == "tool" else call("pay")
+        return Scripted([answer]).stream(request)
+
+
+PAYER = Agent("payer", model=Payer([say("-")]), tools=[pay])
 
 
 class Setup:
     """A server with an agent that works until it is stopped."""
 
     def __init__(self, after: timedelta | None) -> None:
-        agents = {"endless": self.endless}
+        agents: dict[str, Any] = {"endless": self.endless, "payer": PAYER, "asker": self.asker}
         self.app = Tailrace(agents, ":memory:", cancel_abandoned=after, grace=timedelta(0))
         self.begun: asyncio.Queue[str] = asyncio.Queue()
         self.stopped = asyncio.Event()
@@ -39,6 +62,10 @@ class Setup:
             await asyncio.Event().wait()
         finally:
             self.stopped.set()
+
+    async def asker(self, task: Task) -> str:
+        self.begun.put_nowait(task.run_id)
+        return str((await task.ask("Which city?")).reason)
 
     async def abandon(self, path: str, *, stream: bool) -> str:
         """Start a run, and close the connection once it works."""
@@ -95,6 +122,39 @@ async def test_a_run_that_another_client_follows_goes_on() -> None:
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(setup.stopped.wait(), 0.3)
         await asyncio.wait_for(setup.stopped.wait(), 10)  # that client has left as well
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["object", "stream"])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("agent", ["payer", "asker"])
+async def test_a_client_that_cannot_answer_does_not_wait_for_ever(
+    agent: str, path: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abandoned, "UNANSWERED_SECONDS", 0.05)
+    async with serving(timedelta(seconds=30)) as setup:
+        async with httpx.AsyncClient(base_url=setup.url, timeout=30) as client:
+            answer = await client.post(path, json={**ASKED, "model": agent, "stream": stream})
+        assert answer.status_code == 200
+        assert UNANSWERED.split()[2] in answer.text  # a stream has a delta for each word
+        assert setup.app._server is not None
+        assert not setup.app._server._abandoned._waiting
+
+
+async def test_an_answer_from_elsewhere_counts_if_it_comes_in_time() -> None:
+    async with (
+        serving(timedelta(seconds=30)) as setup,
+        httpx.AsyncClient(base_url=setup.url, timeout=30) as client,
+    ):
+        asked = asyncio.create_task(client.post(PATHS[0], json={**ASKED, "model": "asker"}))
+        run_id = await asyncio.wait_for(setup.begun.get(), 10)
+        run = await setup.app.run(run_id)
+        async for event in run.events():
+            if event.type == "task.input_required":
+                break
+        [request] = await run.requests()
+        answer = {"request_id": request.id, "value": "Rome", "reason": "It is sunny."}
+        assert (await client.post(f"/runs/{run_id}/input", json=answer)).status_code == 202
+        assert "It is sunny." in (await asked).text
 
 
 async def test_runs_may_go_on_without_clients() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import httpx
 import pytest
 
 from tailrace import Agent, Tailrace, Task, tool
+from tailrace.core.items import ToolResult
 from tailrace.models import Scripted, call, say, think
+from tailrace.runtime.runs import Runs
 from tests.wire.ag_ui_checker import check, read
 
 
@@ -131,6 +134,45 @@ async def test_an_interrupt_is_answered_by_the_next_request(
     assert texts(events) == "Done."
 
 
+@pytest.mark.parametrize(
+    ("status", "payload"),
+    [
+        ("resolved", "no"),
+        ("resolved", {"approved": "no"}),
+        ("resolved", {"approved": None}),
+        ("resolved", {"denied": True}),
+        ("resolved", {"approved": True, "arguments": "bob"}),
+        ("refused", None),
+    ],
+)
+async def test_an_answer_that_is_no_approval_is_refused_and_the_interrupt_stays(
+    client: httpx.AsyncClient, status: str, payload: Any
+) -> None:
+    paused = await run(client, "mailer", runId="r1", messages=[user("Write to Ada")])
+    [interrupt] = paused[-1]["outcome"]["interrupts"]
+    entry = {"interruptId": interrupt["id"], "status": status, "payload": payload}
+    body = {"threadId": "t", "runId": "r2", "messages": [], "resume": [entry]}
+    refused = await client.post("/ag-ui/mailer", json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "resume")
+    entry |= {"status": "resolved", "payload": True}
+    assert texts(await run(client, "mailer", runId="r3", resume=[entry])) == "Done."
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"id": "u1", "role": "robot", "content": "Hi"}, "messages[0].role"),
+        ({"id": "u1", "role": "tool", "toolCallId": "call_x", "content": "15 C"}, "messages"),
+    ],
+)
+async def test_a_message_that_cannot_be_read_is_refused(
+    client: httpx.AsyncClient, message: Any, param: str
+) -> None:
+    body = {"threadId": "t1", "runId": "r1", "messages": [message]}
+    refused = await client.post("/ag-ui/parrot", json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+
+
 async def test_interrupts_may_be_answered_one_after_the_other_and_again(
     client: httpx.AsyncClient,
 ) -> None:
@@ -144,6 +186,70 @@ async def test_interrupts_may_be_answered_one_after_the_other_and_again(
         [interrupt] = left[-1]["outcome"]["interrupts"]
         assert interrupt["id"] == second["interruptId"]
     assert texts(await run(client, "postman", runId="r3", resume=[second])) == "Both."
+
+
+async def test_an_answer_is_awaited_although_another_tool_still_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, started = asyncio.Event(), asyncio.Event()
+
+    @tool(needs_approval=True)
+    async def post_letter(to: str) -> str:
+        """Posts a letter."""
+        if to == "ada":
+            started.set()
+            await slow.wait()
+        return "posted"
+
+    calls = [call("post_letter", to="ada"), call("post_letter", to="bob")]
+    agent = Agent("postman", model=Scripted(calls, [say("Both.")]), tools=[post_letter])
+    app = Tailrace([agent], tmp_path / "x.db")
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        asyncio.timeout(60),
+        app.running(),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        paused = await run(client, "postman", runId="r1", messages=[user("Write to both")])
+        first, second = (
+            {"interruptId": interrupt["id"], "status": "resolved", "payload": True}
+            for interrupt in paused[-1]["outcome"]["interrupts"]
+        )
+        await run(client, "postman", runId="r2", resume=[first])
+        await started.wait()
+        post, look, follow = Runs._post, Runs.look, Runs.follow
+        reading = asyncio.Event()
+        sending: list[asyncio.Task[None]] = []
+
+        async def post_later(runs: Runs, run_id: str, *letter: Any) -> int:
+            """The other tool ends; the answer comes once the client's request has read the run."""
+
+            async def send() -> None:
+                await reading.wait()
+                await post(runs, run_id, *letter)
+
+            slow.set()
+            async for batch in follow(runs, run_id):
+                items = [getattr(recorded.event, "item", None) for recorded in batch]
+                if any(isinstance(item, ToolResult) and item.block_list for item in items):
+                    break
+            monkeypatch.setattr(Runs, "look", looked)
+            monkeypatch.setattr(Runs, "follow", followed)
+            sending.append(asyncio.create_task(send()))
+            return 1
+
+        async def looked(runs: Runs, run_id: str, *seq: Any) -> Any:
+            found = await look(runs, run_id, *seq)
+            reading.set()
+            return found
+
+        def followed(runs: Runs, run_id: str, *after: Any) -> Any:
+            reading.set()
+            return follow(runs, run_id, *after)
+
+        monkeypatch.setattr(Runs, "_post", post_later)
+        assert texts(await run(client, "postman", runId="r3", resume=[second])) == "Both."
+        await asyncio.gather(*sending)
 
 
 async def test_a_tool_of_the_client_is_announced_and_its_output_continues(

@@ -107,7 +107,7 @@ async def test_authenticate_may_be_async() -> None:
         assert (await eve.get("/agents")).status_code == 401
 
 
-async def test_a_failing_authenticate_lets_nobody_in_and_logs_no_message(
+async def test_a_failing_authenticate_refuses_every_request_and_logs_no_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(request: Request) -> Principal:
@@ -251,14 +251,16 @@ async def test_a_thread_is_its_owners_alone() -> None:
     async with serving() as (app, client), client("ann") as ann, client("bob") as bob:
         hers = await begun(ann, thread_id="t")
         assert await app.runs.reader.ended(hers, 120)
-        assert (await bob.get("/threads")).json() == {"threads": []}
+        assert (await bob.get("/threads")).json() == {"threads": [], "next": None}
+        assert (await bob.get("/threads", params={"before": hers})).status_code == 404
         foreign, unknown = await bob.get("/threads/t"), await bob.get("/threads/u")
         assert (foreign.status_code, unknown.status_code) == (404, 404)
         assert foreign.text.replace("Thread t", "") == unknown.text.replace("Thread u", "")
         assert (await bob.get("/runs/run_t/events")).status_code == 404
         assert (await bob.get("/api/chat/t/stream")).status_code == 204
         assert (await bob.get("/ag-ui/assistant?threadId=t")).status_code == 204
-        resume = {"runId": "r", "messages": [], "resume": [{"interruptId": "x"}]}
+        resumed = {"interruptId": "x", "status": "resolved", "payload": {"approved": True}}
+        resume = {"runId": "r", "messages": [], "resume": [resumed]}
         for thread in ("t", "u"):
             answer = await bob.post("/ag-ui/assistant", json={**resume, "threadId": thread})
             assert answer.json()["error"]["message"] == f"Thread {thread} has no run to resume."

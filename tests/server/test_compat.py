@@ -93,7 +93,7 @@ async def test_what_needs_nothing_passes_with_its_headers() -> None:
     assert body_of(sent) == stream(*sunny())
 
 
-async def test_the_length_of_a_stream_is_not_told() -> None:
+async def test_a_stream_has_no_content_length() -> None:
     sent = await answer(App(stream(*sunny(raw=True)), headers={"Content-Length": "5"}))
     assert b"Content-Length" not in dict(sent[0]["headers"])
     assert (b"X-Own", b"1") in sent[0]["headers"]
@@ -108,7 +108,7 @@ async def test_a_json_answer_gets_its_summary_and_its_new_length() -> None:
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(body)
 
 
-async def test_what_was_measured_of_a_body_is_not_told_of_another() -> None:
+async def test_digests_of_a_body_are_not_sent_with_a_changed_body() -> None:
     measured = {"Content-MD5": "x", "Digest": "x", "content-digest": "x", "Repr-Digest": "x"}
     before = json.dumps(response("completed", [RAW])).encode()
     app = App(before, kind="application/json", headers={**measured, "ETag": "x"})
@@ -261,7 +261,7 @@ async def test_a_client_resumes_in_the_repaired_stream() -> None:
 
 
 @pytest.mark.parametrize("after", ["", "-1", "x", "٣", "1" * 30])
-async def test_a_cursor_that_is_none_is_the_applications_to_refuse(after: str) -> None:
+async def test_an_invalid_cursor_is_passed_to_the_application(after: str) -> None:
     from urllib.parse import quote
 
     app = App(stream(*sunny()))

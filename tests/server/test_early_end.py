@@ -137,15 +137,20 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.parametrize("goes_on", [False, True], ids=["first", "more"])
 @pytest.mark.parametrize("code", UNREADABLE)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_a_run_that_cannot_be_read_is_an_error_and_no_empty_stream(
-    name: str, code: str
+    name: str, code: str, goes_on: bool
 ) -> None:
     app = Tailrace({}, "sqlite://:memory:", worker=False)
     run = NewRun(run_id="r", agent="a", thread_id="t", public=UNREADABLE[code])
+    second = b'{"type":"task.in_progress","task_id":"r","sequence_number":2}'
+    batch = Batch(run_id="r", epoch=1, first_seq=2, publics=[second], privates=[b""])
     async with asyncio.timeout(120), app.running():
         await app.runs.store.create(run)
+        if goes_on:
+            assert await app.runs.store.append([batch]) == [None]
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.get("/runs/r/events", params={"format": name})
@@ -180,7 +185,7 @@ async def test_a_thread_goes_on_after_a_run_that_cannot_be_read(code: str) -> No
             await app.runs.store.create(
                 NewRun(run_id=run_id, agent="a", thread_id="t", public=first)
             )
-        stream = ThreadStream(app.runs, TaskFormat(), "t")
+        stream = ThreadStream(app.runs, TaskFormat(), "t", newest=await app.runs.latest("t"))
         content = b""
         while b"task.created" not in content:
             content += await stream.next() or b""

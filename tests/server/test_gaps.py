@@ -232,7 +232,9 @@ async def test_the_cursor_of_another_thread_is_a_gap(app: Tailrace, wire: str) -
     format_ = FORMATS[wire]
     assert isinstance(format_, ThreadFormat)
     cursors: set[str] = set()
-    async with aclosing(aiter(ThreadStream(app.runs, format_, "one"))) as pieces:
+    async with aclosing(
+        aiter(ThreadStream(app.runs, format_, "one", newest=await app.runs.latest("one")))
+    ) as pieces:
         async for piece in pieces:
             cursors |= {frame.id for frame in Parser().feed(piece) if frame.id}
             if b"complete" in piece or b"finished" in piece:
@@ -240,7 +242,11 @@ async def test_the_cursor_of_another_thread_is_a_gap(app: Tailrace, wire: str) -
     assert cursors
     for cursor in cursors:
         point = read_thread_cursor(format_, cursor)
-        async with aclosing(aiter(ThreadStream(app.runs, format_, "two", point))) as pieces:
+        async with aclosing(
+            aiter(
+                ThreadStream(app.runs, format_, "two", point, newest=await app.runs.latest("two"))
+            )
+        ) as pieces:
             found = [await anext(pieces), await anext(pieces)]
         assert b'"reason":"epoch"' in b"".join(found)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -72,6 +74,46 @@ def test_another_body_with_the_same_key_is_refused(served: Served, other: Any) -
     refused = post(served, {**ASKED, **other}, "k3")
     assert refused.status_code == 422
     assert refused.json()["error"]["code"] == "idempotency_key_reused"
+
+
+USER = [{"role": "user", "content": "Hello"}]
+PARTS = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}]
+OTHERS: list[tuple[str, Any, Any]] = [
+    ("/v1/responses", {"model": "assistant", "input": "Hello"}, {"input": "Bye"}),
+    ("/v1/chat/completions", {"model": "assistant", "messages": USER}, {"messages": USER * 2}),
+    ("/v1/messages", {"model": "assistant", "messages": USER, "max_tokens": 9}, {"max_tokens": 8}),
+    ("/api/chat", {"id": "keyed", "agent": "assistant", "messages": PARTS}, {"agent": "slow"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "other"), OTHERS, ids=[one[0] for one in OTHERS])
+def test_the_other_apis_take_a_key_too(served: Served, path: str, body: Any, other: Any) -> None:
+    def run_of(answer: httpx.Response) -> str:
+        assert answer.status_code == 200
+        [ident, *_] = re.findall(r"run_[0-9a-f]{16,}", answer.text)
+        return str(ident)
+
+    first = run_of(post(served, body, f"k {path}", path))
+    assert run_of(post(served, body, f"k {path}", path)) == first
+    assert run_of(post(served, body, None, path)) != first
+    refused = post(served, {**body, **other}, f"k {path}", path)
+    assert refused.status_code == 422
+
+
+@pytest.fixture
+def reading(tmp_path: Path) -> Iterator[Served]:
+    made = Served(tmp_path / "log.db", "tests.responses_app:app")
+    yield made
+    made.kill()
+
+
+def test_options_that_the_agent_leaves_out_are_the_same_body(reading: Served) -> None:
+    body = {"agent": "fixed", "input": "?", "options": {"temperature": 2, "service_tier": "flex"}}
+    first, second = post(reading, body, "k"), post(reading, body, "k")
+    assert (first.status_code, first.json()) == (201, second.json())
+    compact = {"model": "reader", "input": "A long conversation."}
+    answers = [post(reading, compact, "c", "/v1/responses/compact").json() for _ in range(2)]
+    assert answers[0]["id"] == answers[1]["id"]
 
 
 def test_a_key_has_a_length(served: Served) -> None:

@@ -18,14 +18,18 @@ import pytest
 from benchmarks.client import Server
 from benchmarks.memory import Crowd, measure, write_run
 from tailrace.app import Tailrace
+from tailrace.core.events import OutputItemAdded
 from tailrace.core.json_pieces import SEND_BYTES
 from tailrace.core.sse import Parser
 from tailrace.core.view import client_view
+from tailrace.runtime.inbox import receive
 from tailrace.runtime.offload import LARGE_BYTES, build
 from tailrace.runtime.task import Task
 from tailrace.server import sse_response
 from tailrace.server.run_stream import RunStream
 from tailrace.wire import openai_responses, task
+from tailrace.wire.base import Format, opened
+from tailrace.wire.formats import FORMATS
 from tests.server.raw_backend import serving
 from tests.serving import Served
 
@@ -52,6 +56,23 @@ def test_clients_that_stop_reading_take_at_most_twice_what_the_run_weighs(
     database, run_id = large_run
     served = Served(database)
     try:
+        found = measure(Server(served.url, served.pid), run_id, crowd, settled=0.5)
+    finally:
+        served.kill()
+    assert found.grown < 2 * RUN_BYTES + FIRST_BYTES
+
+
+@pytest.mark.parametrize("name", ["task", "openai-responses", "agents", "vercel-ui"])
+def test_clients_that_stop_reading_share_the_snapshot_of_a_run_that_goes_on(
+    name: str, tmp_path: Path
+) -> None:
+    crowd = Crowd("snapshots", f"/runs/{{}}/events?snapshot=true&format={name}", 20)
+    served = Served(tmp_path / "log.db")
+    try:
+        body = {"agent": "lengthy", "input": RUN_BYTES}
+        run_id = httpx.post(f"{served.url}/runs", json=body).json()["run_id"]
+        with httpx.stream("GET", f"{served.url}/runs/{run_id}/events", timeout=120) as stream:
+            assert any("task.notice" in line for line in stream.iter_lines())
         found = measure(Server(served.url, served.pid), run_id, crowd, settled=0.5)
     finally:
         served.kill()
@@ -154,6 +175,43 @@ async def test_a_client_that_stops_reading_is_reset_and_its_cursor_stays_valid(
             whole = Parser().feed((await other.get(f"/runs/{run_id}/events")).content)
             rest = await other.get(f"/runs/{run_id}/events", params={"after": whole[2].id})
     assert Parser().feed(rest.content) == whole[3:]
+
+
+async def lengthy(work: Task) -> None:
+    await talker(work)
+    with work.message() as message:
+        for word in await receive(work):
+            message.text(word)
+            await work.drain()
+
+
+@pytest.mark.parametrize("wire", FORMATS.values(), ids=lambda wire: wire.name)
+async def test_clients_that_share_the_snapshot_of_a_run_each_get_all_later_events(
+    wire: Format, tmp_path: Path
+) -> None:
+    app = Tailrace({"a": lengthy}, tmp_path / "log.db")
+    async with app.running(), asyncio.timeout(120):
+        run_id = await app.runs.start("a", "?")
+        async for batch in app.runs.follow(run_id):
+            if isinstance(batch[-1].event, OutputItemAdded):  # the agent waits in its last message
+                break
+        state = await app.runs.state(run_id)
+        streams = [RunStream(app.runs, wire, run_id, snapshot=True) for _ in range(3)]
+        held = [[await stream.next()] for stream in streams]
+        assert len({id(stream._opening) for stream in streams}) == 1
+        # One client has the whole opening before the run goes on, the others stand in it.
+        while streams[0]._piece is not None:
+            held[0].append(await streams[0].next())
+        assert streams[0].closing("Bye.") == b"".join(opened(wire, state, 1)[0].close("Bye."))
+        await app.runs.send(run_id, ["and ", "so ", "on"])
+        assert await app.runs.reader.ended(run_id, 60)
+        for stream, pieces in zip(streams, held, strict=True):
+            pieces += [piece async for piece in stream]
+        events = [one async for batch in app.runs.follow(run_id, state) for one in batch]
+    encoder, frames = opened(wire, state, events[0].epoch)
+    expected = b"".join([*frames, *(frame for one in events for frame in encoder.encode(one))])
+    for pieces in held:
+        assert re.sub(rb"^retry: \d+\n\n", b"", b"".join(filter(None, pieces))) == expected
 
 
 async def test_nothing_is_sent_into_the_middle_of_an_opening(app: Tailrace) -> None:

@@ -197,6 +197,17 @@ def test_the_document_has_every_event_and_no_broken_reference(document: dict[str
     assert not validator.is_valid({"type": "task.completed"})
 
 
+def test_the_document_names_the_formats_that_a_route_takes(document: dict[str, Any]) -> None:
+    def names(path: str) -> list[str]:
+        parameters = document["paths"][path]["get"]["parameters"]
+        [found] = [one["schema"]["enum"] for one in parameters if one["name"] == "format"]
+        return list(found)
+
+    assert names("/runs/{run_id}/events") == list(FORMATS)
+    assert names("/threads/{thread_id}/events") == ["task", "run", "agents"]
+    assert names("/threads/{thread_id}") == ["openai-responses", "vercel-ui", "ag-ui"]
+
+
 def test_keys_are_in_the_document_of_a_server_with_keys(
     document: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -513,7 +513,7 @@ async def test_it_speaks_no_websocket(extensions: dict[str, Any]) -> None:
         "http://me:secret@host:port",
     ],
 )
-def test_an_address_that_is_none_is_refused(upstream: str) -> None:
+def test_an_invalid_address_is_refused(upstream: str) -> None:
     with pytest.raises(CallerError, match="write http://host:port") as refused:
         Proxy(upstream)
     assert "secret" not in str(refused.value)
@@ -551,7 +551,7 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_backend_is_excepted
     assert lines == [b"GET http://backend.invalid/x?y HTTP/1.1", b"GET /x?y HTTP/1.1"]
 
 
-async def test_a_proxy_of_the_environment_is_told_its_name_and_password(
+async def test_a_proxy_of_the_environment_receives_its_user_and_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []

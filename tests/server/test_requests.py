@@ -187,7 +187,7 @@ def test_a_whole_surrogate_pair_is_one_character(served: Served) -> None:
     assert run["input"] == "😀"
 
 
-def test_a_wrong_method_is_told_the_right_ones(served: Served) -> None:
+def test_a_wrong_method_is_405_with_the_allowed_methods(served: Served) -> None:
     answer = httpx.get(f"{served.url}/runs")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     answer = httpx.delete(f"{served.url}/health")

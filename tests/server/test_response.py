@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace.app import Tailrace
 from tailrace.core.errors import MalformedEvent, StorageBusy, StorageError
+from tailrace.core.fold import State
+from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.runtime.fanout import Stream
+from tailrace.runtime.inbox import receive
 from tailrace.server import sse_response
+from tailrace.server.run_stream import RunStream
 from tailrace.server.sse_response import Connections, SseResponse
 from tailrace.wire import task
+from tailrace.wire.formats import FORMATS
 
 
 class Ticking:
@@ -51,16 +59,20 @@ class Client:
     def __init__(self, *, reads: bool = True) -> None:
         self.got: list[Any] = []
         self.leaves = asyncio.Event()
-        self._reads = reads
+        self.reads_on = asyncio.Event()
+        self.refused = asyncio.Event()
+        if reads:
+            self.reads_on.set()
 
     async def receive(self) -> Any:
         await self.leaves.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.body" and not self.reads_on.is_set():
+            self.refused.set()
+            await self.reads_on.wait()  # as uvicorn: it waits, then writes
         self.got.append(message)
-        if message["type"] == "http.response.body" and not self._reads:
-            await asyncio.Event().wait()
 
     @property
     def bodies(self) -> list[tuple[bytes, bool]]:
@@ -136,6 +148,46 @@ async def test_a_server_that_stops_sends_everybody_away_also_who_comes_late() ->
     assert late.bodies[-1] == goodbye
 
 
+@pytest.mark.parametrize("piece", [b"1", b"1" * 3 * PIECE_BYTES])
+async def test_bytes_that_a_client_does_not_read_yet_come_before_the_goodbye(piece: bytes) -> None:
+    connections, client = Connections(), Client(reads=False)
+    source = Ticking(piece, b"2")
+    answer = await answering(connections, source, client)
+    async with asyncio.timeout(120):
+        await client.refused.wait()
+    connections.stop()
+    client.reads_on.set()
+    await ended(answer)
+    goodbye = b"closing: The server is stopping; connect again."
+    assert b"".join(body for body, _ in client.bodies) == piece + goodbye
+    assert source.closed
+
+
+async def test_a_client_that_is_sent_away_and_refuses_to_read_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.2)
+    connections, client = Connections(), Client(reads=False)
+    answer = await answering(connections, Ticking(b"1"), client)
+    async with asyncio.timeout(120):
+        await client.refused.wait()
+    connections.stop()
+    await ended(answer)
+    assert client.bodies == []
+
+
+async def test_a_client_that_reads_too_late_for_a_server_that_stops_gets_no_goodbye() -> None:
+    connections, client = Connections(), Client(reads=False)
+    answer = await answering(connections, Ticking(b"1"), client)
+    async with asyncio.timeout(120):
+        await client.refused.wait()
+    connections.stop()
+    answer.cancel()  # as uvicorn does after its grace
+    client.reads_on.set()
+    await ended(answer)
+    assert client.bodies == []
+
+
 async def test_a_log_that_fails_ends_the_stream_in_its_own_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -182,3 +234,22 @@ async def test_a_cancel_from_outside_is_passed_on() -> None:
 def test_a_stream_that_is_not_sent_yet_cannot_be_cut() -> None:
     stream = SseResponse(Ticking(), Connections())
     stream.cut("left")
+
+
+async def test_a_stream_that_is_cut_before_its_first_bytes_ends_as_if_it_had_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = FORMATS["openai-responses"]
+    app = Tailrace({"waits": receive}, tmp_path / "log.db")
+    async with app.running():
+        stream = RunStream(app.runs, wire, await app.runs.start("waits", "?"), snapshot=True)
+
+        async def cut(self: Stream, *, wait: bool = True) -> bytes | None:
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(Stream, "next", cut)
+        with pytest.raises(asyncio.CancelledError):
+            await stream.next()
+        # Another number would be a cursor behind frames that the client never got.
+        assert stream.closing("Bye.") == b"".join(wire.at(State()).close("Bye."))
+        await stream.close()

@@ -119,7 +119,7 @@ def test_what_is_no_cursor_is_refused_and_never_a_replay(
 
 
 @pytest.mark.parametrize(("cursor", "reason"), [(f"1-{2**53 - 1}", "beyond_end"), ("9-3", "epoch")])
-def test_a_cursor_that_cannot_be_served_is_told_and_mended(
+def test_a_cursor_that_cannot_be_served_is_a_gap_with_a_snapshot(
     served: Served, run_id: str, cursor: str, reason: str
 ) -> None:
     frames = read(f"{served.url}/runs/{run_id}/events", after=cursor)

@@ -257,7 +257,7 @@ async def frames_of(
 ) -> list[SseEvent]:
     """The first frames of the thread `t` after a cursor, and nothing more for the moment."""
     place = read_thread_cursor(wire, cursor) if cursor else None
-    source = aiter(ThreadStream(app.runs, wire, "t", place))
+    source = aiter(ThreadStream(app.runs, wire, "t", place, newest=await app.runs.latest("t")))
     found: list[SseEvent] = []
     parser = Parser()
     async for piece in source:
@@ -326,12 +326,22 @@ async def test_a_client_of_a_deleted_run_gets_the_gap_with_the_next_run(app: Tai
     assert first.id == f"2:{first_epoch(later)}-1"
 
 
+async def test_a_stream_of_a_thread_asks_the_store_once_for_its_newest_run(
+    app: Tailrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await finished(app)
+    [frame] = (await frames_of(app, None, 1))[:1]
+    monkeypatch.setattr(app.runs.store, "last_ordinal", None)  # a second question would raise
+    for cursor in (None, frame.id):
+        assert await frames_of(app, cursor, 1)
+
+
 async def test_a_silent_thread_is_kept_alive(
     app: Tailrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_thread, "HEARTBEAT_SECONDS", 1.0)
     monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 1.0)
-    source = aiter(ThreadStream(app.runs, task.FORMAT, "t"))
+    source = aiter(ThreadStream(app.runs, task.FORMAT, "t", newest=await app.runs.latest("t")))
     pieces = [await anext(source) for _ in range(4)]
     assert pieces[0].startswith(b"retry: ")
     assert pieces[1].startswith(b": thread t has no runs")
@@ -345,7 +355,7 @@ async def test_a_run_deleted_while_it_is_followed_is_a_gap_before_the_next_run(
     store = app.runs.store
     first, second = [await finished(app) for _ in range(2)]
     seen = await app.runs.store.read(first, 0)
-    source = aiter(ThreadStream(app.runs, task.FORMAT, "t"))
+    source = aiter(ThreadStream(app.runs, task.FORMAT, "t", newest=await app.runs.latest("t")))
     assert (await anext(source)).startswith(b"retry: ")
     reading = app.runs.store.read_lines
 

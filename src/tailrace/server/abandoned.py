@@ -1,13 +1,18 @@
-"""Cancels runs whose client left and has no way back.
+"""Ends what its client cannot end: runs that it left, and questions that it cannot answer.
 
 Chat completions and Anthropic's messages have no request that finds a run again. So a run that was
-started there is cancelled when no client of this server has followed it for a while.
+started there is cancelled when no client of this server has followed it for a while. Their clients
+cannot answer a run that asks people either. If no one else does, the answer is no, and the agent
+goes on: otherwise the client would wait for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
 
 from tailrace.core.errors import TailraceError
 from tailrace.runtime.retention import FOREVER
@@ -21,6 +26,13 @@ ABANDONED_SECONDS = 60.0
 ABANDONED = "abandoned"
 """The reason of the cancelled run."""
 
+UNANSWERED_SECONDS = 120.0
+"""A run that asks people and does nothing else for so long is answered no, at the latest after
+twice this time. Node's `fetch` waits 300 seconds for an answer without a stream."""
+
+UNANSWERED = "No person answered in time."
+"""What the model reads then."""
+
 logger = logging.getLogger("tailrace")
 
 
@@ -31,10 +43,19 @@ class AbandonedRuns:
         self._runs = runs
         self._seconds = seconds
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._cancels: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def waits(self, run_id: str) -> None:
+        """Answer what a run asks people, while its client waits and cannot answer."""
+        if self._seconds != FOREVER:
+            self._look_later(run_id, seen=0)
 
     def left(self, run_id: str) -> None:
         """Check later whether a run has a follower."""
+        waiting = self._waiting.pop(run_id, None)
+        if waiting is not None:
+            waiting.cancel()
         if self._seconds == FOREVER:
             return
         before = self._timers.pop(run_id, None)
@@ -46,10 +67,11 @@ class AbandonedRuns:
     def stop(self) -> None:
         """Cancel no more runs: the server stops."""
         self._seconds = FOREVER
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        for task in self._cancels:
+        for timers in (self._timers, self._waiting):
+            for timer in timers.values():
+                timer.cancel()
+            timers.clear()
+        for task in self._tasks:
             task.cancel()
 
     def _check(self, run_id: str) -> None:
@@ -57,9 +79,36 @@ class AbandonedRuns:
         if self._runs.reader.tails.get(run_id) is not None:
             self.left(run_id)
             return
-        task = asyncio.get_running_loop().create_task(self._cancel(run_id))
-        self._cancels.add(task)
-        task.add_done_callback(self._cancels.discard)
+        self._do(self._cancel(run_id))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _look_later(self, run_id: str, seen: int) -> None:
+        loop = asyncio.get_running_loop()
+        look = partial(self._look, run_id, seen)
+        self._waiting[run_id] = loop.call_later(UNANSWERED_SECONDS, look)
+
+    def _look(self, run_id: str, seen: int) -> None:
+        self._do(self._deny(run_id, seen))
+
+    async def _deny(self, run_id: str, seen: int) -> None:
+        """Deny what a run asks, if it has had no event since event `seen`."""
+        try:
+            last = (await self._runs.info(run_id)).last_seq
+            if last == seen:
+                state = (await self._runs.look(run_id)).state
+                asked = [one.id for task in state.tasks.values() for one in task.requests]
+                for request_id in asked:
+                    answer = {"request_id": request_id, "approved": False, "reason": UNANSWERED}
+                    await self._runs.send(run_id, answer)
+        except TailraceError as error:
+            last = seen
+            logger.warning("run %s waits for an answer, and got none: %s", run_id, error)
+        if run_id in self._waiting:
+            self._look_later(run_id, last)
 
     async def _cancel(self, run_id: str) -> None:
         try:
@@ -74,6 +123,7 @@ class AbandonableStream(RunStream):
     def __init__(self, runs: Runs, wire: Format, run_id: str, abandoned: AbandonedRuns) -> None:
         super().__init__(runs, wire, run_id)
         self._abandoned = abandoned
+        abandoned.waits(run_id)
 
     async def close(self) -> None:
         """Stop following. The run may be cancelled later."""

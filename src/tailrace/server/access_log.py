@@ -61,5 +61,5 @@ class AccessLog:
                 "principal": sender[0] if sender else "",
                 "bytes": size,
             }
-            line = " ".join(str(one) or "-" for one in fields.values())
+            line = " ".join(str(field) or "-" for field in fields.values())
             logger.info("%s", line, extra=about(fields))

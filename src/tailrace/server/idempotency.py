@@ -16,6 +16,9 @@ from tailrace.core.fold import State
 
 MAX_KEY = 255
 
+HEADER = {"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}}
+"""The header in `openapi.json`."""
+
 
 class KeyReused(CallerError):
     """The key was used with another body."""
@@ -32,16 +35,9 @@ def keyed_name(owner: str | None, key: str) -> str:
     return hashlib.sha256(f"{owner or ''}\0{key}".encode()).hexdigest()[:32]
 
 
-def check_same(state: State, body: dict[str, Any], thread_id: str | None) -> None:
-    """Raise `KeyReused` unless the run was started with this body."""
+def check_same(state: State, asked: dict[str, Any]) -> None:
+    """Raise `KeyReused` unless the run was started with these fields."""
     facts = state.root.facts if state.root is not None else {}
-    asked = {name: body.get(name) for name in ("agent", "input", "options", "metadata")}
-    if thread_id is not None:
-        asked["thread_id"] = thread_id
-    if body.get("previous_run_id") is not None:
-        asked["previous_run_id"] = body["previous_run_id"]
-    if body.get("previous_seq") is not None:
-        asked["previous_seq"] = body["previous_seq"]
     if _plain({name: facts.get(name) for name in asked}) != _plain(asked):
         raise KeyReused(
             "`Idempotency-Key` was used with another body; send a new key.",

@@ -59,7 +59,10 @@ class Allowance:
         self._at = now
         if self._left < 1:
             wait = math.ceil((1 - self._left) / self._per_second)
-            raise LimitReached("You send too many requests; send fewer.", wait)
+            most = self._limits.requests_per_minute
+            raise LimitReached(
+                f"You may send {most} requests per minute; wait {wait} s before the next.", wait
+            )
         self._left -= 1
 
     def check_stream(self) -> None:
@@ -71,7 +74,7 @@ class Allowance:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing is lost when it is forgotten."""
+        """Whether it may be deleted: idle for a minute, without streams and runs."""
         idle = time.monotonic() - self._at > 60
         return idle and not self.streams and self.runs.is_unused
 
@@ -88,6 +91,8 @@ class Allowances:
         found = self._found.get(owner)
         if found is None:
             if len(self._found) >= KEPT:
-                self._found = {name: one for name, one in self._found.items() if not one.is_unused}
+                self._found = {
+                    name: value for name, value in self._found.items() if not value.is_unused
+                }
             found = self._found[owner] = self._make(owner)
         return found

@@ -83,7 +83,7 @@ def prefixed(prefix: str, send: Send) -> Send:
 
 def _measured(start: Message, length: int | None) -> Message:
     """The start with the length of the new body; without it if the body comes in pieces."""
-    headers = [one for one in start["headers"] if one[0] != b"content-length"]
+    headers = [header for header in start["headers"] if header[0] != b"content-length"]
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
     return {**start, "headers": headers}

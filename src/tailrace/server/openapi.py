@@ -38,8 +38,13 @@ EVENTS: Json = {
             **_FRAME,
             "data": {
                 "type": "string",
-                "contentMediaType": "application/json",
-                "contentSchema": {"$ref": "#/components/schemas/Event"},
+                "anyOf": [
+                    {
+                        "contentMediaType": "application/json",
+                        "contentSchema": {"$ref": "#/components/schemas/Event"},
+                    },
+                    {"type": "string"},
+                ],
                 "description": "In the format `task` an event; other formats have their own.",
             },
         },
@@ -212,7 +217,7 @@ class _Document:
         if isinstance(given, dict):
             if "anyOf" not in given:
                 return given
-            return {**given, "anyOf": [self._schema(one) for one in given["anyOf"]]}
+            return {**given, "anyOf": [self._schema(choice) for choice in given["anyOf"]]}
         (schema,), parts = msgspec.json.schema_components(
             [given], ref_template="#/components/schemas/{name}"
         )

@@ -2,7 +2,7 @@
 
     tailrace proxy --upstream http://localhost:8090
 
-Headers and bodies pass byte for byte, but for the hop-by-hop headers of RFC 9110, section 7.6.1.
+Headers and bodies pass unchanged, except the hop-by-hop headers of RFC 9110, section 7.6.1.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 
 from tailrace.core.errors import CallerError
 from tailrace.core.ids import check_id
+from tailrace.history.inputs import ClientOutput, Use, read_input
 from tailrace.ports import Effort, Summary
 from tailrace.runtime.client_options import is_text_format, is_tool_choice
 from tailrace.wire import openai_responses
@@ -29,6 +30,7 @@ _FALSE = ("", "0", "false", "no", "off")
 
 _ROLES = ("user", "assistant", "system", "developer")
 _CHAT_ROLES = ("user", "assistant", "system")
+_AG_UI_ROLES = (*_ROLES, "tool", "reasoning", "activity")
 
 _ELSEWHERE = {
     "conversation": "send `previous_response_id` of the last response",
@@ -95,6 +97,16 @@ def response_input(body: Body) -> str | list[Body]:
     return value
 
 
+def renamed_options(body: Body, names: Mapping[str, str]) -> Body:
+    """`response_options`, for an API with other names: an error names the client's own field."""
+    try:
+        return response_options(body)
+    except CallerError as error:
+        field = error.param or ""
+        own = names.get(field, field)
+        raise CallerError(str(error).replace(f"`{field}`", f"`{own}`"), param=own) from None
+
+
 def response_options(body: Body) -> Body:
     """The options of a Responses request that the response repeats."""
     for name, advice in _ELSEWHERE.items():
@@ -106,7 +118,7 @@ def response_options(body: Body) -> Body:
             raise CallerError(f"`{name}` has a value of the wrong type.", param=name)
     _check_options(kept)
     include = optional(body, "include", list)
-    if include is not None and not all(isinstance(one, str) for one in include):
+    if include is not None and not all(isinstance(name, str) for name in include):
         raise CallerError("`include` must be a list of strings.", param="include")
     return {**kept, "include": include} if include else kept
 
@@ -116,8 +128,9 @@ def _check_options(options: Body) -> None:
     for name, least, most in (("temperature", 0, 2), ("top_p", 0, 1)):
         if not least <= options.get(name, least) <= most:
             raise CallerError(f"`{name}` must be from {least} to {most}.", param=name)
-    if options.get("max_output_tokens", 1) < 1:
-        raise CallerError("`max_output_tokens` must be at least 1.", param="max_output_tokens")
+    for name in ("max_output_tokens", "max_tool_calls"):
+        if options.get(name, 1) < 1:
+            raise CallerError(f"`{name}` must be at least 1.", param=name)
     reasoning = options.get("reasoning", {})
     for name, words in (("effort", get_args(Effort)), ("summary", get_args(Summary))):
         if reasoning.get(name) not in (None, *words):
@@ -173,10 +186,37 @@ def chat_messages(body: Body) -> list[Body]:
 def conversation(body: Body, roles: tuple[str, ...]) -> list[Body]:
     """The `messages` of a request that sends its whole conversation."""
     found = _messages(body, roles)
+    called: set[str] = set()
     for param, message in found.items():
         if message.get("content") is not None or message["role"] != "assistant":
             _check_content(message, param, "send a string or a list of content parts")
+        _check_results(message, param, called)
     return list(found.values())
+
+
+def _check_results(message: Body, param: str, called: set[str]) -> None:
+    """Refuse the result of a call that no message before it makes."""
+    for one in read_input([message]):
+        if isinstance(one, Use):
+            called.add(one.call_id)
+        elif isinstance(one, ClientOutput) and one.call_id not in called:
+            raise CallerError(
+                f"`{param}` has the result of call {one.call_id[:80]}, which no message before it "
+                "makes; send the assistant's message with the call, too.",
+                param=param,
+            )
+
+
+def calls_in(given: Any) -> set[str]:
+    """The calls that an input of any API makes."""
+    return {one.call_id for one in read_input(given) if isinstance(one, Use)}
+
+
+def ag_ui_messages(body: Body) -> list[Body]:
+    """The messages of AG-UI. A request that answers interrupts may have none."""
+    if body.get("messages") == []:
+        return []
+    return list(_messages(body, _AG_UI_ROLES).values())
 
 
 def _messages(body: Body, roles: tuple[str, ...]) -> dict[str, Body]:
@@ -194,8 +234,8 @@ def _messages(body: Body, roles: tuple[str, ...]) -> dict[str, Body]:
 def declared_tools(body: Body) -> list[Body]:
     """The `tools` of a request: a list of objects."""
     found: list[Any] = optional(body, "tools", list) or []
-    for index, one in enumerate(found):
-        _check_object(one, f"tools[{index}]")
+    for index, item in enumerate(found):
+        _check_object(item, f"tools[{index}]")
     return found
 
 

@@ -3,8 +3,8 @@
 A message with answers to approvals goes on with the run that waits for them.
 
 The events are those of the HTTP stream, a JSON text each. A connection has one response at a time;
-later messages wait. A client that closes the connection leaves its run as a client of the HTTP
-stream does: the run goes on, and can be retrieved by its id.
+later messages wait. If a client closes the connection, its run goes on and can be retrieved by its
+id, as with the HTTP stream.
 
 A response with `store: false` can be continued on its own connection only. The connection keeps its
 conversation in memory, because the run is deleted soon after its end.

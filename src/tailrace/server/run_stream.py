@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
 
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import cut
-from tailrace.ports import Trimmed
+from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.fanout import Stream
 from tailrace.runtime.follow import Look
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
+from tailrace.runtime.opening import RunOpening, stage
 from tailrace.runtime.runs import Runs
 from tailrace.server.resume_point import ResumePoint, resume_point
 from tailrace.wire.base import (
     Cursor,
-    Encoder,
     Format,
-    Frame,
     ReportsGaps,
     opened,
     opens_in_pieces,
@@ -38,8 +38,8 @@ class RunStream:
     """
 
     __slots__ = (
-        *("_gap_sent", "_look", "_opening", "_over", "_piece", "_pieces", "_point", "_run_id"),
-        *("_runs", "_sent", "_snapshot", "_stream", "wire"),
+        *("_gap_sent", "_info", "_joined", "_opening", "_over", "_piece", "_pieces", "_point"),
+        *("_run_id", "_runs", "_sent", "_snapshot", "_stream", "wire"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -50,16 +50,17 @@ class RunStream:
         point: ResumePoint | None = None,
         *,
         snapshot: bool = False,
-        look: Look | None = None,
+        info: RunInfo | None = None,
     ) -> None:
-        """`look` is the run's state for a snapshot, if the caller has read it already."""
+        """`info` is the run's row for a snapshot, if the caller has read it already."""
         self._runs = runs
         self.wire = wire
         self._run_id = run_id
         self._point = point
         self._snapshot = snapshot
-        self._look = look
+        self._info = info
         self._stream: Stream | None = None
+        self._joined: RunOpening | None = None  # whose encoder the stream will need
         self._opening: Parts | None = None
         self._pieces: Iterator[bytes] = iter(())
         self._piece: bytes | None = None  # the next piece of the opening
@@ -78,6 +79,8 @@ class RunStream:
             return b""
         if self._stream is not None:
             return self._stream.closing(reason)
+        if self._joined is not None:
+            return b"".join(self._joined.encoder.close(reason))
         if self._over or self._point is not None:
             return b""
         return b"".join(self.wire.at(State()).close(reason))  # nothing was sent yet
@@ -87,6 +90,8 @@ class RunStream:
         if self._piece is not None:
             return self._next_piece()
         try:
+            if self._joined is not None:
+                self._stream, self._joined = await self._after(self._joined), None
             if self._stream is None and not self._over:
                 return await self._first()
             while self._stream is not None and (piece := await self._stream.next()) is not None:
@@ -108,10 +113,15 @@ class RunStream:
         A run that cannot be read fails here, before the status is sent.
         """
         opening, self._stream = await self._begin()
-        self._over = self._stream is None
+        self._over = self._stream is None and self._joined is None
         first = self._open_with(self._preamble(), opening)
         if self._piece is None and self._stream is not None:
-            first += await self._stream.next(wait=False) or b""
+            try:
+                first += await self._stream.next(wait=False) or b""
+            except asyncio.CancelledError:
+                self._stream.close()
+                self._stream = None  # the client got nothing, so its last frames begin at the start
+                raise
         return first
 
     def _open_with(self, preamble: bytes, opening: Parts) -> bytes:
@@ -148,8 +158,12 @@ class RunStream:
             self._stream.close()
 
     async def _begin(self) -> tuple[Parts, Stream | None]:
-        """The first frames, and the stream of later events; None if the run has ended."""
+        """The first frames, and the stream of later events.
+
+        None if the run has ended, or if the stream begins after the first frames.
+        """
         wire, point, runs, run_id = self.wire, self._point, self._runs, self._run_id
+        info, self._info = self._info, None  # the stream may last for hours
         await runs.check(run_id)
         reason = None
         if point is not None:
@@ -163,38 +177,47 @@ class RunStream:
             state = State() if wire.shows_attempts else await runs.reader.state(run_id)
             if not _was_taken_back(state):
                 return Parts(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
-        look, self._look = self._look or await runs.look(run_id), None
-        encoder, opening = await self._opened(look, reason)
-        if look.is_whole:
+        opening = await self._opened(info or await runs.info(run_id), reason)
+        if opening.is_whole:
             return opening, None
-        seen = look.state.sequence_number
-        return opening, runs.streams.stream(wire, run_id, encoder, seen, private=True)
+        if opening.is_shared:
+            self._joined = opening
+            return opening, None
+        return opening, await self._after(opening)
 
-    async def _opened(self, look: Look, reason: str | None) -> tuple[Encoder, Parts]:
-        """The frames of the state so far, and the encoder of the events after it.
+    async def _opened(self, info: RunInfo, reason: str | None) -> RunOpening:
+        """The frames of the state so far. A large state is encoded in a thread, for many clients.
 
-        A large state is encoded in a thread, and once for all clients that can share it.
+        They may lack its newest events, which then follow.
         """
-        wire, state = self.wire, look.state
-        if wire.stateful and not look.is_whole:
-            # The encoder has a state of its own, so clients cannot share it.
-            encoder, frames = await build(look.weight, partial(self._open, look, reason))
-            return encoder, Parts(frames)
-        encode = partial(self._encoded, look, reason)
-        if look.weight <= LARGE_BYTES:
-            return wire.at(State()), encode()
-        key = (self._run_id, wire.name, state.sequence_number, look.epoch, reason)
-        make = partial(build, look.weight, encode)
-        return wire.at(State()), await self._runs.streams.answers.get(key, make)
+        openings = self._runs.streams.openings
+        key = (self._run_id, self.wire.name, reason, stage(info))
+        opening = openings.held(key)
+        if opening is None:
+            look = await self._runs.reader.near_end(info, key[-1])
+            encode = partial(self._encoded, look, reason)
+            if look.weight <= LARGE_BYTES:
+                return encode()
+            opening = await openings.get(key, partial(build, look.weight, encode))
+        return opening
 
-    def _encoded(self, look: Look, reason: str | None) -> Parts:
-        wire, state = self.wire, look.state
-        if not opens_in_pieces(wire):
-            return Parts(self._open(look, reason)[1])
+    def _encoded(self, look: Look, reason: str | None) -> RunOpening:
+        wire, state, epoch = self.wire, look.state, look.epoch
         gap = b""
         if reason is not None and isinstance(wire, ReportsGaps):
-            gap = wire.gap(state, look.epoch, reason)
-        return Parts((gap, *wire.opening(state, look.epoch)))
+            gap = wire.gap(state, epoch, reason)
+        pieces: Iterable[bytes]
+        if look.weight > LARGE_BYTES and opens_in_pieces(wire):
+            encoder, pieces = wire.open_in_pieces(state, epoch)
+        else:
+            encoder, pieces = opened(wire, state, epoch)
+        return RunOpening((gap, *pieces), encoder, look)
+
+    async def _after(self, opening: RunOpening) -> Stream:
+        """The events after an opening."""
+        encoder = await opening.own_encoder()
+        streams = self._runs.streams
+        return streams.stream(self.wire, self._run_id, encoder, opening.seq, private=True)
 
     async def _resume(self, point: ResumePoint) -> tuple[Parts, Stream]:
         """Continue after a cursor, which may be between two frames of an event."""
@@ -209,14 +232,6 @@ class RunStream:
     def _preamble(self) -> bytes:
         return self.wire.preamble(spread_retry(random.random()))  # noqa: S311
 
-    def _open(self, look: Look, reason: str | None) -> tuple[Encoder, list[Frame]]:
-        """The frames of the state so far, after a gap frame if there is a reason for it."""
-        wire, state = self.wire, look.state
-        encoder, frames = opened(wire, state, look.epoch)
-        if reason is not None and isinstance(wire, ReportsGaps):
-            frames.insert(0, wire.gap(state, look.epoch, reason))
-        return encoder, frames
-
     async def _what_is_left(self) -> Parts:
         """The final state, instead of events that retention took.
 
@@ -225,8 +240,7 @@ class RunStream:
         begun = self._stream is not None and self._stream.seen > 0
         if begun and not isinstance(self.wire, ReportsGaps):
             return Parts([self.closing("This part of the run is no longer kept.")])
-        look = await self._runs.look(self._run_id)
-        return (await self._opened(look, "trimmed"))[1]
+        return await self._opened(await self._runs.info(self._run_id), "trimmed")
 
 
 async def run_frames(

@@ -25,26 +25,6 @@ Status = Literal[
 ]
 
 
-class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A run to start."""
-
-    agent: str
-    """The name of an agent."""
-    input: Any = None
-    """Any JSON: a text, a message, a list of messages."""
-    thread_id: Id | None = None
-    previous_run_id: Id | None = None
-    """The run that this run continues; null begins a conversation."""
-    previous_seq: int | None = None
-    """The event of the previous run after which this run forks it."""
-    options: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    """False: the run is deleted about a minute after its end."""
-    stream: bool | None = None
-    """True: the answer is the run's stream, in the format of the query."""
-
-
 class ThreadRunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A run to start in the thread of the path."""
 
@@ -62,6 +42,12 @@ class ThreadRunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     """False: the run is deleted about a minute after its end."""
     stream: bool | None = None
     """True: the answer is the run's stream, in the format of the query."""
+
+
+class RunRequest(ThreadRunRequest, forbid_unknown_fields=True, kw_only=True):
+    """A run to start."""
+
+    thread_id: Id | None = None
 
 
 class Started(msgspec.Struct):
@@ -102,18 +88,24 @@ class ThreadSummary(msgspec.Struct):
     runs: int
     last_run_id: str
     created_at: float
+    updated_at: float
+    """When its last run was created."""
+    found_run_id: str | None = None
+    """The newest run that has the searched words."""
 
 
 class Threads(msgspec.Struct):
-    """The newest threads, newest first."""
+    """A page of threads, newest first. `next` is `before` of the next page."""
 
     threads: list[ThreadSummary]
+    next: str | None
 
 
 class RunSummary(msgspec.Struct):
     """A run of a thread."""
 
     run_id: str
+    title: str
     agent: str
     status: Status
     previous_run_id: str | None

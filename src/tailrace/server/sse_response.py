@@ -35,6 +35,12 @@ RECHECK_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
 """How long a server that stops waits for streams that are about to end."""
 
+_GOODBYES = {
+    "stopping": "The server is stopping; connect again.",
+    "refused": "The API key is no longer valid.",
+}
+"""What a client reads that is sent away, by the reason for it."""
+
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
 
 logger = logging.getLogger("tailrace")
@@ -162,13 +168,14 @@ Reason = Literal["left", "slow", "stopping", "refused", "expired", "over"]
 class Connection:
     """An open connection: it counts for its sender, and can be cut from outside of its task."""
 
-    __slots__ = ("_connections", "_sender", "_task", "_why", "writing_since")
+    __slots__ = ("_connections", "_has_unsent", "_sender", "_task", "_why", "writing_since")
 
     def __init__(self, connections: Connections, sender: Visit | None) -> None:
         self._sender = sender
         self._connections = connections
         self._task: asyncio.Task[Any] | None = None
         self._why: Reason | None = None
+        self._has_unsent = False
         self.writing_since: float | None = None
 
     def count(self, change: int) -> None:
@@ -185,11 +192,21 @@ class Connection:
         except TailraceError:
             return True
 
+    def _is_sent_away(self) -> bool:
+        return self._why in _GOODBYES
+
     def cut(self, why: Reason) -> None:
-        """End the stream early. The first reason counts."""
-        if self._why is None and self._task is not None:
+        """End the stream early. The first reason counts.
+
+        Bytes that are being sent come before a goodbye: without them, the frames after them would
+        follow a gap, and the cursor in the goodbye would be beyond it. A client that leaves
+        meanwhile, or refuses to read, gets no goodbye.
+        """
+        waits = self._has_unsent and self._is_sent_away()
+        if self._task is not None and (self._why is None or waits):
             self._why = why
-            self._task.cancel()
+            if not (self._has_unsent and why in _GOODBYES):
+                self._task.cancel()
 
 
 class WaitingRequest(Connection):
@@ -230,6 +247,7 @@ class SseResponse(Connection):
         self._source = source
         self._headers = headers
         self._begun = False
+        self._has_unsent = True
         self.status_code = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -250,18 +268,16 @@ class SseResponse(Connection):
         self._connections.enter(self)
         reason = "The stream broke off; connect again."
         try:
-            await self._pump(send)
-            return
+            if await self._pump(send):
+                return
         except asyncio.CancelledError:
             if self._why is None or self._task is None or self._task.uncancel() > 0:
                 raise  # not by `cut`
-            if self._why == "slow":
+            unread = self._has_unsent and self._is_sent_away()  # for as long as the server waits
+            if self._why == "slow" or unread:
                 await reset(send)
-            if self._why not in ("stopping", "refused"):
+            if unread or not self._is_sent_away():
                 return
-            reason = "The server is stopping; connect again."
-            if self._why == "refused":
-                reason = "The API key is no longer valid."
         except TailraceError as error:
             if not isinstance(error, StorageBusy):  # `runtime.outage` logs an outage once
                 logger.warning("the stream of %s broke off: %s", self._source.name, error)
@@ -278,7 +294,7 @@ class SseResponse(Connection):
             client.cancel()
         if not self._begun:
             await self._begin(send)
-        last = self._source.closing(reason)
+        last = self._source.closing(_GOODBYES.get(self._why, reason))
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
     def _left(self, _client: asyncio.Future[None]) -> None:
@@ -298,25 +314,35 @@ class SseResponse(Connection):
         lines = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": lines})
 
-    async def _pump(self, send: Send) -> None:
+    async def _pump(self, send: Send) -> bool:
+        """Send the stream; False if a goodbye shall follow what was sent."""
         source = self._source
         try:
+            if self._is_sent_away():  # the server is stopping already
+                return False
+            self._has_unsent = False
             with within(STORE_SECONDS):
                 chunk = await source.next()
+            self._has_unsent = True
             await self._begin(send)
             more = True
             while more:
                 more = chunk is not None and not source.over
-                if chunk is not None and len(chunk) > PIECE_BYTES:
-                    # Larger than other pieces: clients at the same event share the chunk.
+                if chunk is not None and len(chunk) > 2 * PIECE_BYTES:
+                    # Larger than a read of the log: clients at the same event share the chunk.
                     for piece in cut((chunk,), PIECE_BYTES):
                         await self._write(send, piece, more=True)
                     chunk = None
                 if chunk or not more:
                     await self._write(send, chunk or b"", more=more)
+                self._has_unsent = False
                 if more:
+                    if self._is_sent_away():
+                        return False
                     del chunk  # the next may come in hours
                     chunk = await source.next()
+                    self._has_unsent = True
+            return True
         finally:
             # Not left to the garbage collector: a stream without a client must not follow a run.
             await source.close()

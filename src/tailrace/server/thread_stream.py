@@ -53,12 +53,15 @@ class ThreadStream:
         thread_id: str,
         place: ThreadCursor | None = None,
         *,
+        newest: RunInfo | None,
         snapshot: bool = False,
     ) -> None:
+        """`newest` is the last run of the thread so far."""
         self._runs = runs
         self.wire = wire
         self._thread_id = thread_id
         self._place = place
+        self._newest = newest
         self._snapshot = snapshot
         self._run: RunStream | None = None
         self._pieces = aiter(self)
@@ -88,10 +91,7 @@ class ThreadStream:
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """The stream's bytes, also before the thread has a run."""
         yield self.wire.preamble(spread_retry(random.random()))  # noqa: S311
-        if (
-            "content-type" not in self.wire.headers
-            and await self._runs.latest(self._thread_id) is None
-        ):
+        if "content-type" not in self.wire.headers and self._newest is None:
             yield comment(f"thread {self._thread_id} has no runs; waiting for the next")
         place, gap = await self._start()
         if gap:
@@ -130,11 +130,12 @@ class ThreadStream:
 
         A client whose cursor names a run that never existed continues at the newest run.
         """
-        place = self._place
-        last = await self._runs.last_ordinal(self._thread_id)
-        if place is None or place.ordinal <= last:
+        place, newest = self._place, self._newest
+        if place is None or (newest is not None and place.ordinal <= newest.ordinal):
             return place, b""
-        newest = await self._runs.latest(self._thread_id)
+        last = await self._runs.last_ordinal(self._thread_id)
+        if place.ordinal <= last:  # a run that was deleted
+            return place, b""
         if newest is None:
             return None, self.wire.in_thread(last).gap(State(), 0, "beyond_end")
         # This cursor is beyond the run's end, so the run's stream sends a gap and its state.

@@ -15,8 +15,8 @@ from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.chain import forked_at
 from tailrace.runtime.runs import Runs
 
-RECENT_RUNS = 200
-"""How many of the newest runs the list of threads is made from."""
+PAGE_RUNS = 200
+"""How many runs a page of the list of threads is made from."""
 
 TITLE_CHARACTERS = 80
 _CACHED = 1000
@@ -41,26 +41,51 @@ class ThreadList:
     def __init__(self) -> None:
         self._listed: OrderedDict[str, _Listed] = OrderedDict()
 
-    async def threads(self, runs: Runs) -> list[dict[str, Any]]:
-        """Newest first, by their last run."""
+    async def threads(
+        self, runs: Runs, before: str | None = None, search: str = ""
+    ) -> dict[str, Any]:
+        """A page of threads, newest first by their last run, from the runs before run `before`.
+
+        With `search`, the threads with a run that has these words. `next` is the next page's
+        `before`. A thread is listed once, except that a search may find older runs of it later.
+        """
+        page = await runs.newest(PAGE_RUNS, before)
         found: dict[str, list[RunInfo]] = {}
-        for info in await runs.newest(RECENT_RUNS):
+        for info in page:
             found.setdefault(info.thread_id, []).append(info)
         listed = []
         for thread_id, infos in found.items():
-            newest, oldest = infos[0], infos[-1]
+            match = await self._match(runs, infos, search.lower()) if search else infos[0]
+            newest = infos[0] if before is None else await runs.latest(thread_id)
+            # A thread with newer runs was on an earlier page.
+            if match is None or newest is None or (not search and newest.run_id != match.run_id):
+                continue
             listed.append(
                 {
                     "thread_id": thread_id,
-                    "title": (await self._look(runs, oldest)).title,
+                    "title": (await self._look(runs, infos[-1])).title,
                     "agent": newest.agent,
                     "status": (await self._look(runs, newest)).status,
                     "runs": newest.ordinal,
                     "last_run_id": newest.run_id,
-                    "created_at": oldest.created_at,
+                    "created_at": infos[-1].created_at,
+                    "updated_at": newest.created_at,
+                    **({"found_run_id": match.run_id} if search else {}),
                 }
             )
-        return listed
+        return {
+            "threads": listed,
+            "next": page[-1].run_id if len(page) == PAGE_RUNS else None,
+        }
+
+    async def _match(self, runs: Runs, infos: list[RunInfo], search: str) -> RunInfo | None:
+        """The newest of these runs that has the words in an id, its title, agent or status."""
+        for info in infos:
+            listed = await self._look(runs, info)
+            words = (info.thread_id, info.run_id, listed.title, info.agent, listed.status)
+            if search in " ".join(words).lower():
+                return info
+        return None
 
     async def thread(self, runs: Runs, thread_id: str) -> dict[str, Any]:
         """The runs of a thread, oldest first."""
@@ -74,6 +99,7 @@ class ThreadList:
             "runs": [
                 {
                     "run_id": info.run_id,
+                    "title": listed.title,
                     "agent": info.agent,
                     "status": listed.status,
                     "previous_run_id": info.previous_run_id,

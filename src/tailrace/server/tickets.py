@@ -45,7 +45,7 @@ class Tickets:
         """The `Set-Cookie` of a stream that was opened with a ticket."""
         value = self._signed(_Ticket("cookie", principal, path, time.time() + COOKIE_SECONDS, ""))
         flags = "HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
-        place = "".join(_cookie_character(one) for one in (root + path).encode())
+        place = "".join(_cookie_character(byte) for byte in (root + path).encode())
         return f"{COOKIE}={value}; Path={place}; Max-Age={COOKIE_SECONDS:.0f}; {flags}"
 
     def read(self, text: str, kind: str, path: str) -> Principal | None:

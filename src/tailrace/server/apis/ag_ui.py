@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
+from tailrace.core.values import dicts_of
 from tailrace.runtime.task import runs_of_item
 from tailrace.server import request_fields, schemas
 from tailrace.server.apis.base import HttpApi
@@ -47,7 +48,7 @@ class AgUiApi(HttpApi):
         agent = self.agent(request.path_params, "agent")
         thread_id = check_id(request_fields.text(body, "threadId", "send an id"), "threadId")
         named = check_id(request_fields.text(body, "runId", "send an id"), "runId")
-        messages = _messages(body)
+        messages = request_fields.ag_ui_messages(body)
         resume = body.get("resume")
         if resume:
             return await self._resume(thread_id, _entries(resume))
@@ -60,6 +61,7 @@ class AgUiApi(HttpApi):
         if not new:
             raise CallerError("`messages` has no new message for the agent.", param="messages")
         given = [_item(message) for message in new]
+        await self._check_results(given, previous)
         try:
             await self.runs.create(
                 agent,
@@ -112,9 +114,30 @@ class AgUiApi(HttpApi):
             await self.runs.send(found.run_id, _answer(entry, kinds.get(entry["interruptId"])))
         encoder = ag_ui.FORMAT.answered(look.state, [entry["interruptId"] for entry in entries])
         if not encoder.waits:  # the run went on with an earlier answer
+            answered = {entry["interruptId"] for entry in entries}
+            await self.until(self._read(found.run_id, answered & kinds.keys()))
             return self.stream(ag_ui.FORMAT, found.run_id, snapshot=True)
         point = ResumePoint(Cursor(look.state.sequence_number), inside=(encoder, []))
         return self.stream(ag_ui.FORMAT, found.run_id, point)
+
+    async def _read(self, run_id: str, answered: set[str]) -> None:
+        """Wait until the run has read these answers. Before, its state would still ask for them."""
+        if answered:
+            async for batch in self.runs.follow(run_id):
+                answered -= {getattr(recorded.event, "request_id", None) for recorded in batch}
+                if not answered:
+                    return
+
+    async def _check_results(self, given: list[Json], previous: str | None) -> None:
+        """Refuse the result of a call that the conversation does not have."""
+        outputs = [one["call_id"] for one in given if one.get("type") == "function_call_output"]
+        known = request_fields.calls_in(given)
+        for call_id in await self.unknown_calls(outputs, known, previous):
+            raise CallerError(
+                f"A tool message answers call {str(call_id)[:80]}, which the conversation does not "
+                "have; send the assistant's message with the call, too.",
+                param="messages",
+            )
 
     async def _new(self, messages: list[Json]) -> tuple[str | None, list[Json]]:
         """The run that the messages continue, and the messages that are not in the log."""
@@ -127,19 +150,18 @@ class AgUiApi(HttpApi):
         return None, messages
 
 
-def _messages(body: Json) -> list[Json]:
-    value = body.get("messages")
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise CallerError("`messages` must be a list of messages.", param="messages")
-    return value
-
-
 def _entries(value: Any) -> list[Json]:
     is_list = isinstance(value, list) and all(
-        isinstance(one, dict) and isinstance(one.get("interruptId"), str) for one in value
+        isinstance(member, dict)
+        and isinstance(member.get("interruptId"), str)
+        and member.get("status") in ("resolved", "cancelled")
+        for member in value
     )
     if not is_list:
-        raise CallerError("`resume` must be a list of {interruptId, status}.", param="resume")
+        raise CallerError(
+            "`resume` must be a list of {interruptId, status}; a status is resolved or cancelled.",
+            param="resume",
+        )
     return list(value)
 
 
@@ -149,14 +171,30 @@ def _answer(entry: Json, kind: str | None) -> Json:
     answer: Json = {"request_id": entry["interruptId"]}
     if kind != "approval":
         return {**answer, "value": payload} if resolved else {**answer, "approved": False}
-    approved = resolved and payload is not False
-    if isinstance(payload, dict):
-        approved = resolved and payload.get("approved", True) is True
-        if isinstance(payload.get("reason"), str):
-            answer["reason"] = payload["reason"]
-        if "arguments" in payload:
-            answer["value"] = payload["arguments"]
-    return {**answer, "approved": approved}
+    if isinstance(payload, bool | None):
+        return {**answer, "approved": resolved and payload is not False}
+    # A payload of another form may be meant as a denial, so it must not approve.
+    if not isinstance(payload, dict) or not payload.keys() <= _APPROVAL.keys():
+        raise _no_approval()
+    if not all(isinstance(value, _APPROVAL[name]) for name, value in payload.items()):
+        raise _no_approval()
+    answer |= {"reason": payload.get("reason"), "value": payload.get("arguments")}
+    return {**answer, "approved": resolved and payload.get("approved", True)}
+
+
+_APPROVAL: dict[str, Any] = {
+    "approved": bool,
+    "reason": str | None,
+    "arguments": dict | None,
+}
+"""The fields of a payload that answers an approval."""
+
+
+def _no_approval() -> CallerError:
+    return CallerError(
+        "The `payload` of an approval must be true, false or {approved, reason?, arguments?}.",
+        param="resume",
+    )
 
 
 def _item(message: Json) -> Json:
@@ -184,8 +222,7 @@ def _item(message: Json) -> Json:
 
 def _parts(content: Any) -> list[Json]:
     """Content parts as the Responses API writes them."""
-    found = content if isinstance(content, list) else []
-    return [_part(part) for part in found if isinstance(part, dict)]
+    return [_part(part) for part in dicts_of(content)]
 
 
 def _part(part: Json) -> Json:
@@ -227,8 +264,7 @@ def _options(body: Json) -> Json | None:
             "description": tool.get("description") or "",
             "parameters": tool.get("parameters") or {"type": "object", "properties": {}},
         }
-        for tool in (tools if isinstance(tools, list) else [])
-        if isinstance(tool, dict)
+        for tool in dicts_of(tools)
     ]
     options = {
         "tools": declared,
@@ -243,8 +279,8 @@ def _options(body: Json) -> Json | None:
 def _instructions(context: Any) -> str | None:
     """The client's context as instructions: what the page shows, for the model to read."""
     lines = [
-        f"{one['description']}: {one['value']}"
-        for one in (context if isinstance(context, list) else [])
-        if isinstance(one, dict) and {"description", "value"} <= one.keys()
+        f"{fact['description']}: {fact['value']}"
+        for fact in dicts_of(context)
+        if {"description", "value"} <= fact.keys()
     ]
     return "\n".join(["The application gives this context:", *lines]) if lines else None

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import request_fields, schemas
+from tailrace.server import idempotency, request_fields, schemas
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import OBJECT, STREAM, operation
@@ -27,6 +27,14 @@ MEDIA_TOKENS = 1500
 """The estimate for an image or a document, whatever its size."""
 
 _BYTES_PER_TOKEN = 4
+_NAMES = {
+    "max_output_tokens": "max_tokens",
+    "reasoning.effort": "output_config.effort",
+    "text.format": "output_config.format",
+    "user": "metadata.user_id",
+}
+"""Our names of options, and Anthropic's."""
+
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -43,7 +51,8 @@ class MessagesApi(OneWayApi):
     @operation(
         body=schemas.MESSAGE_REQUEST,
         answers={200: {"application/json": schemas.MESSAGE, **STREAM}},
-        errors=(423,),
+        headers=idempotency.HEADER,
+        errors=(422, 423),
     )
     async def create_message(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
@@ -51,7 +60,9 @@ class MessagesApi(OneWayApi):
         model = self.agent(body)
         stream = request_fields.optional(body, "stream", bool)
         given = conversation(body)
-        run_id = await self.runs.start(model, given, options=options(body))
+        key = request.headers.get("idempotency-key")
+        run = await self.started(key, model, given, previous_run_id=None, options=options(body))
+        run_id = run.run_id
         if stream:
             is_theirs = request.headers.get("user-agent", "").startswith("pydantic-ai")
             wire = anthropic_messages.IN_DELTAS if is_theirs else anthropic_messages.FORMAT
@@ -66,7 +77,7 @@ class MessagesApi(OneWayApi):
         """
         body = await read_json(request)
         self.agent(body)
-        counted = [conversation(body), [_function(one) for one in _functions(body)]]
+        counted = [conversation(body), [_function(function) for function in _functions(body)]]
         return json_response({"input_tokens": estimated_tokens(counted)})
 
 
@@ -76,7 +87,7 @@ def conversation(body: Json) -> list[Json]:
     system = body.get("system")
     if system is None:
         return messages
-    is_list = isinstance(system, list) and all(isinstance(one, dict) for one in system)
+    is_list = isinstance(system, list) and all(isinstance(block, dict) for block in system)
     if not is_list and not isinstance(system, str):
         raise CallerError("`system` must be a string or a list of text blocks.", param="system")
     return [{"role": "system", "content": system}, *messages]
@@ -86,7 +97,7 @@ def options(body: Json) -> Json:
     """The options of a request, under the names of the Responses API."""
     named: Json = {name: body.get(name) for name in ("temperature", "top_p")}
     named["max_output_tokens"] = request_fields.optional(body, "max_tokens", int)
-    named["tools"] = [_function(one) for one in _functions(body)]
+    named["tools"] = [_function(function) for function in _functions(body)]
     choice = request_fields.optional(body, "tool_choice", dict) or {}
     named["tool_choice"] = _CHOICES.get(str(choice.get("type")))
     if choice.get("type") == "tool":
@@ -99,13 +110,13 @@ def options(body: Json) -> Json:
     if about.get("format") is not None:
         named["text"] = {"format": about["format"]}
     named["user"] = (request_fields.optional(body, "metadata", dict) or {}).get("user_id")
-    return request_fields.response_options(named)
+    return request_fields.renamed_options(named, _NAMES)
 
 
 def _functions(body: Json) -> list[Json]:
     """The tools that the client executes. Anthropic's own tools have another type."""
     tools = request_fields.declared_tools(body)
-    return [one for one in tools if one.get("type") in (None, "custom")]
+    return [tool for tool in tools if tool.get("type") in (None, "custom")]
 
 
 def _function(tool: Json) -> Json:
@@ -121,16 +132,16 @@ def estimated_tokens(value: Any) -> int:
     """About how many tokens a value has: a token for each 4 bytes, a fixed number for media."""
     media = 0
 
-    def lighter(one: Any) -> Any:
+    def lighter(value: Any) -> Any:
         nonlocal media
-        if isinstance(one, list):
-            return [lighter(entry) for entry in one]
-        if not isinstance(one, dict):
-            return one
-        if one.get("type") in ("image", "document"):
+        if isinstance(value, list):
+            return [lighter(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        if value.get("type") in ("image", "document"):
             media += 1
             return {}
-        return {name: lighter(entry) for name, entry in one.items()}
+        return {name: lighter(entry) for name, entry in value.items()}
 
     size = len(msgspec.json.encode(lighter(value)))
     return math.ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS

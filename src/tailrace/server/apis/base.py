@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import encoded
+from tailrace.ports import RunInfo
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.store_retry import within
@@ -20,6 +23,7 @@ from tailrace.server import request_fields
 from tailrace.server.abandoned import AbandonableStream, AbandonedRuns
 from tailrace.server.access import visit
 from tailrace.server.guard import json_response
+from tailrace.server.idempotency import check_same, keyed_name
 from tailrace.server.resume_point import ResumePoint
 from tailrace.server.run_stream import RunStream
 from tailrace.server.sse_response import (
@@ -29,6 +33,7 @@ from tailrace.server.sse_response import (
     WaitingRequest,
     client_left,
 )
+from tailrace.wire import openai_responses
 from tailrace.wire.base import Format
 
 
@@ -60,6 +65,48 @@ class HttpApi:
         name = request_fields.text(body, field, "name one of GET /agents")
         self.runs.check_agent(name, field)
         return name
+
+    async def started(
+        self, key: str | None, agent: str, given: Any, *, forget: bool = False, **fields: Any
+    ) -> RunInfo:
+        """A new run, or the run that a request with the same `Idempotency-Key` has started."""
+        runs = self.runs
+        if key is None:
+            return await runs.create(agent, given, forget=forget, **fields)
+        name = keyed_name(runs.owner, key)
+        named = {field: value for field, value in fields.items() if value not in (None, UNSET)}
+        if not named.keys() & {"thread_id", "previous_run_id"}:
+            fields["thread_id"] = named["thread_id"] = f"thread_{name}"
+        try:
+            return await runs.create(agent, given, run_id=f"run_{name}", forget=forget, **fields)
+        except (CallerError, NotFound):
+            found = await runs.find(f"run_{name}")
+            if found is None:
+                raise
+            options = runs.allowed_options(agent, fields.get("options"))
+            asked = {"agent": agent, "input": given, "metadata": None, **named, "options": options}
+            check_same((await runs.look(found.run_id)).state, asked)
+            return found
+
+    async def unknown_calls(
+        self, outputs: Iterable[str], known: set[str], previous: str | None
+    ) -> list[str]:
+        """The calls with an output that neither are known nor are in the runs before."""
+        known, seen = set(known), set[str]()
+        while (left := [one for one in outputs if one not in known]) and previous is not None:
+            if previous in seen or await self.runs.find(previous) is None:
+                break
+            seen.add(previous)  # a deleted run's id can be used again, further down
+            root = (await self.runs.look(previous)).state.root
+            assert root is not None
+            given = root.facts.get("input")
+            known |= (
+                root.calls.keys()
+                | openai_responses.calls_of(given)
+                | request_fields.calls_in(given)
+            )
+            previous = root.facts.get("previous_run_id")
+        return left
 
     async def object(
         self, run_id: str, view: Callable[..., dict[str, Any]], *which: int
@@ -112,12 +159,15 @@ class OneWayApi(HttpApi):
     async def answer(
         self, request: Request, run_id: str, view: Callable[[State], dict[str, Any]]
     ) -> ASGIApp:
-        """The run as one object, at its end; status 500 for an object with an `error`."""
+        """The run as one object, at its end; status 500 or 400 for an object with an `error`."""
         await self._ended_or_left(request, run_id)
         look = await self.runs.look(run_id)
         made = await build(look.weight, lambda: view(look.state))
         if "error" in made:
-            failed = json_response(made, 500)
+            root = look.state.root
+            error = root.error if root is not None else None
+            is_clients = error is not None and error.code == CallerError.code
+            failed = json_response(made, 400 if is_clients else 500)
             # The SDKs would start another run.
             failed.headers["x-should-retry"] = "false"
             return failed
@@ -126,6 +176,7 @@ class OneWayApi(HttpApi):
         return LargeJsonResponse(await build(look.weight, lambda: Parts(encoded(made))))
 
     async def _ended_or_left(self, request: Request, run_id: str) -> None:
+        self.abandoned.waits(run_id)
         end = asyncio.ensure_future(self.ended(run_id))
         left = asyncio.ensure_future(client_left(request.receive))
         try:

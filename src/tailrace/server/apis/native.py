@@ -24,11 +24,10 @@ from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
 from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
-from tailrace.server import metrics, request_fields, schemas
+from tailrace.server import idempotency, metrics, request_fields, schemas
 from tailrace.server.access import visit
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
-from tailrace.server.idempotency import MAX_KEY, check_same, keyed_name
 from tailrace.server.inspector import page_file, plain, wants_page
 from tailrace.server.openapi import EVENTS, FLAG, OBJECT, document, operation
 from tailrace.server.request_body import read_json
@@ -44,12 +43,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
 _MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
-
-RUN_FIELDS = (
-    *("agent", "input", "thread_id", "previous_run_id", "previous_seq"),
-    *("options", "metadata", "store", "stream"),
-)
-"""The fields of `POST /runs`."""
 
 ANSWER_FIELDS = ("request_id", "approved", "value", "reason")
 """The fields of an answer to a request, at `POST /runs/{id}/input`."""
@@ -188,8 +181,23 @@ class NativeApi(HttpApi):
         root = request.scope.get("root_path", "")
         if root not in self._documents:
             made = await asyncio.to_thread(document, self.all_routes, root=root, keys=self.has_keys)
+            self._name_formats(made["paths"])
             self._documents = {root: json_response(made)}
         return self._documents[root]
+
+    def _name_formats(self, paths: dict[str, Any]) -> None:
+        """List the formats of this server, where a request names a format."""
+        kinds: dict[str, type[Any]] = {
+            "/threads/{thread_id}": ShowsThreads,
+            "/threads/{thread_id}/events": ThreadFormat,
+        }
+        for path, operations in paths.items():
+            kind = kinds.get(path, object)
+            names = [name for name, wire in self.formats.items() if isinstance(wire, kind)]
+            for described in operations.values():
+                for parameter in described.get("parameters", ()):
+                    if parameter["name"] == "format":
+                        parameter["schema"]["enum"] = names
 
     @operation(answers={200: schemas.Agents})
     async def agents(self, _request: Request) -> Response:
@@ -202,10 +210,21 @@ class NativeApi(HttpApi):
         }
         return json_response(found)
 
-    @operation(answers={200: schemas.Threads})
-    async def threads(self, _request: Request) -> Response:
-        """The newest threads."""
-        return json_response({"threads": await self._threads.threads(self.runs)})
+    @operation(
+        query={
+            "search": {"type": "string", "description": "Words of a run: in its input or an id."},
+            "before": {"type": "string", "description": "`next` of the page before."},
+        },
+        answers={200: schemas.Threads},
+    )
+    async def threads(self, request: Request) -> Response:
+        """A page of threads, newest first; with `search`, the threads with a run that has it."""
+        query = request.query_params
+        before = query.get("before")
+        if before is not None:
+            await self.runs.info(before, "before")
+        search = query.get("search", "").strip()
+        return json_response(await self._threads.threads(self.runs, before, search))
 
     @operation(
         query={
@@ -223,7 +242,7 @@ class NativeApi(HttpApi):
             return json_response(await self._threads.thread(self.runs, thread_id))
         wire = self.formats.get(name)
         if not isinstance(wire, ShowsThreads):
-            known = [one.name for one in self.formats.values() if isinstance(one, ShowsThreads)]
+            known = [wire.name for wire in self.formats.values() if isinstance(wire, ShowsThreads)]
             raise UnknownFormat(
                 f"Format {name[:80]!r} has no list of messages; use {' or '.join(known)}.",
                 param="format",
@@ -250,7 +269,7 @@ class NativeApi(HttpApi):
 
     @operation(
         query={"format": STREAM_QUERY["format"]},
-        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
+        headers=idempotency.HEADER,
         body=schemas.RunRequest,
         answers={200: EVENTS, 201: schemas.Started},
         errors=(422, 423),
@@ -258,10 +277,9 @@ class NativeApi(HttpApi):
     async def start(self, request: Request) -> ASGIApp:
         """Start a run; in a thread, if the path names it. With `stream` the run is streamed."""
         body = await read_json(request)
-        fields: tuple[str, ...] = RUN_FIELDS
-        if "thread_id" in request.path_params:
-            fields = tuple(name for name in RUN_FIELDS if name != "thread_id")
-        request_fields.only(body, fields)
+        in_thread = "thread_id" in request.path_params
+        schema = schemas.ThreadRunRequest if in_thread else schemas.RunRequest
+        request_fields.only(body, schema.__struct_fields__)
         wire = self._format(request) if request_fields.optional(body, "stream", bool) else None
         run = await self._started({**body, **request.path_params}, request)
         here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
@@ -275,7 +293,7 @@ class NativeApi(HttpApi):
 
     @operation(
         query={"format": STREAM_QUERY["format"]},
-        headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}},
+        headers=idempotency.HEADER,
         body=schemas.ThreadRunRequest,
         answers={200: EVENTS, 201: schemas.Started},
         errors=(422, 423),
@@ -289,30 +307,17 @@ class NativeApi(HttpApi):
         agent = self.agent(body, "agent")
         previous = request_fields.optional_id(body, "previous_run_id")
         thread_id = request_fields.optional_id(body, "thread_id")
-        key, run_id = request.headers.get("idempotency-key"), None
-        if key is not None:
-            name = keyed_name(self.runs.owner, key)
-            run_id = f"run_{name}"
-            if thread_id is None and previous is None:
-                thread_id = f"thread_{name}"
-        try:
-            return await self.runs.create(
-                agent,
-                body.get("input"),
-                thread_id=thread_id,
-                previous_run_id=previous if "previous_run_id" in body else UNSET,
-                previous_seq=request_fields.optional(body, "previous_seq", int),
-                run_id=run_id,
-                options=request_fields.optional(body, "options", dict),
-                metadata=request_fields.optional(body, "metadata", dict),
-                forget=request_fields.optional(body, "store", bool) is False,
-            )
-        except (CallerError, NotFound):
-            found = await self.runs.find(run_id) if run_id is not None else None
-            if found is None:
-                raise
-            check_same((await self.runs.look(found.run_id)).state, body, thread_id)
-            return found
+        return await self.started(
+            request.headers.get("idempotency-key"),
+            agent,
+            body.get("input"),
+            thread_id=thread_id,
+            previous_run_id=previous if "previous_run_id" in body else UNSET,
+            previous_seq=request_fields.optional(body, "previous_seq", int),
+            options=request_fields.optional(body, "options", dict),
+            metadata=request_fields.optional(body, "metadata", dict),
+            forget=request_fields.optional(body, "store", bool) is False,
+        )
 
     @operation(
         query={"at": {"type": "integer", "minimum": 1, "description": "The number of an event."}},
@@ -339,12 +344,8 @@ class NativeApi(HttpApi):
         """The stream of a run in any format, or of the thread with this id."""
         run_id = request.path_params["run_id"]
         text = _cursor_text(request)
-        look = None
-        if not text and request_fields.flag(request.query_params, "snapshot"):
-            # One read finds the run and its state.
-            with suppress(NotFound):
-                look = await self.runs.look(run_id)
-        info = look.info if look is not None else await self.runs.find(run_id)
+        snapshot = not text and request_fields.flag(request.query_params, "snapshot")
+        info = await self.runs.find(run_id)
         if info is None:
             return await self._thread(request, run_id, needs_run=bool(_RUN_LIKE.match(run_id)))
         wire = self._format(request)
@@ -353,7 +354,7 @@ class NativeApi(HttpApi):
             point = await resume_point(self.runs, wire, run_id, cursor)
         if point is not None and point.is_end:
             return Response(status_code=204)
-        source = RunStream(self.runs, wire, run_id, point, snapshot=look is not None, look=look)
+        source = RunStream(self.runs, wire, run_id, point, snapshot=snapshot, info=info)
         return self.connections.response(source)
 
     def _format(self, request: Request) -> Format:
@@ -394,7 +395,7 @@ class NativeApi(HttpApi):
     async def ticket(self, request: Request) -> Response:
         """A ticket for one stream, because `EventSource` cannot send a key."""
         body = await read_json(request)
-        request_fields.only(body, ("path",))
+        request_fields.only(body, schemas.TicketRequest.__struct_fields__)
         asked = request_fields.text(body, "path", "name the stream, such as /runs/{id}/events")
         root = request.scope.get("root_path", "")
         path = unquote(asked.partition("?")[0]).removeprefix(root)
@@ -420,8 +421,8 @@ class NativeApi(HttpApi):
     ) -> ASGIApp:
         """The stream of a thread. With `needs_run` a thread without runs is not found."""
         # Read in any case: if the store is away, the answer is 503 and not an empty stream.
-        last = await self.runs.last_ordinal(thread_id)
-        if needs_run and not last:
+        newest = await self.runs.latest(thread_id)
+        if needs_run and newest is None and not await self.runs.last_ordinal(thread_id):
             raise NotFound(
                 f"There is no run or thread {thread_id}. To wait for the first run of a thread, "
                 f"use /threads/{thread_id}/events.",
@@ -430,7 +431,7 @@ class NativeApi(HttpApi):
         name = request.query_params.get("format", THREAD_FORMAT)
         wire = self.formats.get(name)
         if not isinstance(wire, ThreadFormat):
-            known = [one.name for one in self.formats.values() if isinstance(one, ThreadFormat)]
+            known = [wire.name for wire in self.formats.values() if isinstance(wire, ThreadFormat)]
             use = " or ".join(known)
             raise UnknownFormat(
                 f"Format {name[:80]!r} cannot stream a thread; use {use}.", param="format"
@@ -439,7 +440,7 @@ class NativeApi(HttpApi):
         with naming(_cursor_place(request)):
             place = read_thread_cursor(wire, text) if text else None
         snapshot = request_fields.flag(request.query_params, "snapshot")
-        source = ThreadStream(self.runs, wire, thread_id, place, snapshot=snapshot)
+        source = ThreadStream(self.runs, wire, thread_id, place, newest=newest, snapshot=snapshot)
         return self.connections.response(source)
 
     @operation(

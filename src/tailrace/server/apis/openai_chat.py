@@ -9,13 +9,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import request_fields, schemas
+from tailrace.server import idempotency, request_fields, schemas
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import openai_chat
 
 ROLES = ("user", "assistant", "system", "developer", "tool")
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class CompletionsApi(OneWayApi):
@@ -28,7 +30,8 @@ class CompletionsApi(OneWayApi):
     @operation(
         body=schemas.COMPLETION_REQUEST,
         answers={200: {"application/json": schemas.COMPLETION, **STREAM}},
-        errors=(423,),
+        headers=idempotency.HEADER,
+        errors=(422, 423),
     )
     async def complete(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
@@ -38,13 +41,16 @@ class CompletionsApi(OneWayApi):
         stream = request_fields.optional(body, "stream", bool)
         if body.get("n") not in (None, 1):
             raise CallerError("`n` must be 1: a run has one answer.", param="n")
-        run_id = await self.runs.start(
+        run = await self.started(
+            request.headers.get("idempotency-key"),
             model,
             messages,
+            previous_run_id=None,
             options=options(body),
             metadata=request_fields.response_metadata(body),
             forget=request_fields.optional(body, "store", bool) is False,
         )
+        run_id = run.run_id
         if not stream:
             return await self.answer(request, run_id, openai_chat.completion)
         asked = request_fields.optional(body, "stream_options", dict) or {}
@@ -56,17 +62,18 @@ class CompletionsApi(OneWayApi):
 def options(body: dict[str, Any]) -> dict[str, Any]:
     """The options of a request, under the names of the Responses API."""
     named = dict(body)
-    for name in ("max_tokens", "max_completion_tokens"):
+    names = {"reasoning.effort": "reasoning_effort", "text.format": "response_format"}
+    for name in _LIMITS:
         if (limit := request_fields.optional(body, name, int)) is not None:
-            named["max_output_tokens"] = limit
+            named["max_output_tokens"], names["max_output_tokens"] = limit, name
     if (effort := request_fields.optional(body, "reasoning_effort", str)) is not None:
         named["reasoning"] = {"effort": effort}
     if (shape := request_fields.optional(body, "response_format", dict)) is not None:
         named["text"] = {"format": _flat(shape)}
-    named["tools"] = [_flat(one) for one in request_fields.declared_tools(body)]
+    named["tools"] = [_flat(declared_tool) for declared_tool in request_fields.declared_tools(body)]
     if isinstance(body.get("tool_choice"), dict):
         named["tool_choice"] = _flat(body["tool_choice"])
-    return request_fields.response_options(named)
+    return request_fields.renamed_options(named, names)
 
 
 def _flat(value: dict[str, Any]) -> dict[str, Any]:

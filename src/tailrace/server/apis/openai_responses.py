@@ -1,14 +1,14 @@
 """OpenAI's Responses API: one POST is one run, and `model` names the agent.
 
-A POST with answers to approvals starts no run: the run that waits for them goes on, and what it
-does then is a response of its own.
+A POST with answers to approvals starts no run. The run that waits for them goes on, and its further
+output is a response of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +21,7 @@ from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.memory import COMPACT
 from tailrace.runtime.task import runs_of_item
-from tailrace.server import request_fields, schemas
+from tailrace.server import idempotency, request_fields, schemas
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
@@ -43,19 +43,26 @@ class PreviousResponseNotFound(NotFound):
     code = "previous_response_not_found"
 
 
+class Continued(NamedTuple):
+    """The run that a request continues, and the event where it forks that run."""
+
+    run_id: str | None = None
+    seq: int | None = None
+
+
 class ResponsesApi(HttpApi):
     """`/v1/responses`."""
 
     def routes(self) -> list[Route]:
         """The routes of OpenAI's clients."""
-        one = "/v1/responses/{response_id}"
+        path = "/v1/responses/{response_id}"
         return [
             Route("/v1/responses", self.create_response, methods=["POST"]),
             Route("/v1/responses/compact", self.compact, methods=["POST"]),
-            Route(one, self.get_response, methods=["GET"]),
-            Route(one, self.delete_response, methods=["DELETE"]),
-            Route(f"{one}/cancel", self.cancel_response, methods=["POST"]),
-            Route(f"{one}/input_items", self.list_input, methods=["GET"]),
+            Route(path, self.get_response, methods=["GET"]),
+            Route(path, self.delete_response, methods=["DELETE"]),
+            Route(f"{path}/cancel", self.cancel_response, methods=["POST"]),
+            Route(f"{path}/input_items", self.list_input, methods=["GET"]),
             Route("/v1/models", self.list_models, methods=["GET"]),
             Route("/v1/models/{agent}", self.get_model, methods=["GET"]),
         ]
@@ -67,13 +74,15 @@ class ResponsesApi(HttpApi):
     @operation(
         body=schemas.RESPONSE_REQUEST,
         answers={200: {"application/json": schemas.RESPONSE, **STREAM}},
-        errors=(423,),
+        headers=idempotency.HEADER,
+        errors=(422, 423),
     )
     async def create_response(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, or answer the approvals a run waits for."""
         body = await read_json(request)
         stream = request_fields.optional(body, "stream", bool)
-        run_id, stretch = found = await self.begin(body)
+        key = request.headers.get("idempotency-key")
+        run_id, stretch = found = await self.begin(body, key=key)
         if stream:
             return self.stream(openai_responses.FORMAT.after(stretch), run_id)
         if body.get("background") is not True:
@@ -83,12 +92,17 @@ class ResponsesApi(HttpApi):
     async def _over(self, response: Stretch) -> None:
         """Wait for the end of a response: its run ends, or asks for approvals."""
         async for batch in self.runs.follow(response.run_id):
-            if any(isinstance(one.event, TaskInputRequired | TaskInputReceived) for one in batch):
+            if any(
+                isinstance(recorded.event, TaskInputRequired | TaskInputReceived)
+                for recorded in batch
+            ):
                 look = await self.runs.look(response.run_id)
                 if openai_responses.is_paused(look.state, response.number):
                     return
 
-    async def begin(self, body: Json, window: Window | None = None) -> Stretch:
+    async def begin(
+        self, body: Json, window: Window | None = None, key: str | None = None
+    ) -> Stretch:
         """Start the run of a request, which may continue the window of its connection.
 
         Or send its answers to the run that waits for them.
@@ -108,23 +122,25 @@ class ResponsesApi(HttpApi):
         options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
-            earlier, continued = window.items, None
+            earlier, continued = window.items, Continued()
             options["previous_response_id"] = previous
         else:
-            continued = await self._previous(previous)
-        await self._check_outputs(given, earlier, continued)
+            continued = await self._previous(previous, options)
+        await self._check_outputs(given, earlier, continued.run_id)
         if earlier:
             new = given if isinstance(given, list) else [{"role": "user", "content": given}]
             given = [*earlier, *new]
-        run_id = await self.runs.start(
+        run = await self.started(
+            key,
             model,
             given,
-            previous_run_id=continued,
+            previous_run_id=continued.run_id,
+            previous_seq=continued.seq,
             options=options,
             metadata=request_fields.response_metadata(body),
             forget=body.get("store") is False,
         )
-        return Stretch(run_id)
+        return Stretch(run.run_id)
 
     async def _answered(self, previous: str | None, answers: list[ApprovalResponse]) -> Stretch:
         """Send answers to the run that waits for them; the response that goes on with them.
@@ -133,30 +149,32 @@ class ResponsesApi(HttpApi):
         """
         run_id = await self._asking(previous, answers[0])
         look = await self.runs.look(run_id)
-        found = [openai_responses.pause_of(look.state, one.approval_request_id) for one in answers]
+        found = [
+            openai_responses.pause_of(look.state, answer.approval_request_id) for answer in answers
+        ]
         pause = found[0]
-        for one, other in zip(answers, found, strict=True):
+        for answer, other in zip(answers, found, strict=True):
             if other is None or other != pause:
                 raise NotFound(
-                    f"The response has no approval request {one.approval_request_id[:80]!r}.",
-                    param=f"{one.param}.approval_request_id",
+                    f"The response has no approval request {answer.approval_request_id[:80]!r}.",
+                    param=f"{answer.param}.approval_request_id",
                 )
         assert pause is not None
         waiting = openai_responses.open_approvals(look.state, pause)
-        missing = waiting.keys() - {one.approval_request_id for one in answers}
+        missing = waiting.keys() - {answer.approval_request_id for answer in answers}
         if missing:
             raise CallerError(
                 f"The response asks for more approvals; answer {', '.join(sorted(missing))}, too.",
                 param="input",
             )
-        for one in answers:
-            if one.approval_request_id in waiting:
-                answer = {
-                    "request_id": waiting[one.approval_request_id],
-                    "approved": one.approve,
-                    **({} if one.reason is None else {"reason": one.reason}),
+        for answer in answers:
+            if answer.approval_request_id in waiting:
+                sent = {
+                    "request_id": waiting[answer.approval_request_id],
+                    "approved": answer.approve,
+                    **({} if answer.reason is None else {"reason": answer.reason}),
                 }
-                await self.runs.send(run_id, answer)
+                await self.runs.send(run_id, sent)
         return Stretch(run_id, pause + 1)
 
     async def _asking(self, previous: str | None, answer: ApprovalResponse) -> str:
@@ -174,17 +192,24 @@ class ResponsesApi(HttpApi):
             param=f"{answer.param}.approval_request_id",
         )
 
-    async def _previous(self, response_id: str | None) -> str | None:
-        """The run that a request continues. A response with `store: false` is not stored."""
+    async def _previous(self, response_id: str | None, options: Json) -> Continued:
+        """What a request continues. A response with `store: false` is not stored."""
         if response_id is None:
-            return None
+            return Continued()
         found = await self._stretch(response_id)
-        if found is not None:
-            root = (await self.runs.look(found.run_id)).state.root
-            options = root.facts.get("options") if root is not None else None
-            if not isinstance(options, dict) or options.get("store") is not False:
-                return found.run_id
-        raise _not_stored(response_id)
+        if found is None:
+            raise _not_stored(response_id)
+        look = await self.runs.look(found.run_id)
+        root = look.state.root
+        given = root.facts.get("options") if root is not None else None
+        if isinstance(given, dict) and given.get("store") is False:
+            raise _not_stored(response_id)
+        if found.number:
+            options["previous_response_id"] = response_id
+        end = openai_responses.end_of(look.state, found.number)
+        if end is not None and look.info.trimmed_to:
+            raise _not_stored(response_id)
+        return Continued(found.run_id, end)
 
     async def _stretch(self, response_id: str) -> Stretch | None:
         """The stretch of a run that a response shows; None if there is no such response."""
@@ -201,26 +226,21 @@ class ResponsesApi(HttpApi):
 
     async def _check_outputs(self, given: Any, earlier: list[Json], previous: str | None) -> None:
         """Refuse the output of a call that the conversation does not have."""
-        left = openai_responses.outputs_of(given)
+        outputs = openai_responses.outputs_of(given)
         known = openai_responses.calls_of(given) | openai_responses.calls_of(earlier)
-        seen: set[str] = set()
-        while left.keys() - known and previous is not None and previous not in seen:
-            seen.add(previous)  # a deleted run's id can be used again, further down
-            if await self.runs.find(previous) is None:
-                break
-            root = (await self.runs.look(previous)).state.root
-            assert root is not None
-            known |= root.calls.keys() | openai_responses.calls_of(root.facts.get("input"))
-            previous = root.facts.get("previous_run_id")
-        for call_id, param in left.items():
-            if call_id not in known:
-                raise CallerError(
-                    f"The conversation has no call {call_id[:80]}; send its `function_call` before "
-                    "its output, or the `previous_response_id` of the response with the call.",
-                    param=param,
-                )
+        for call_id in await self.unknown_calls(outputs, known, previous):
+            raise CallerError(
+                f"The conversation has no call {call_id[:80]}; send its `function_call` before "
+                "its output, or the `previous_response_id` of the response with the call.",
+                param=outputs[call_id],
+            )
 
-    @operation(body=schemas.COMPACT_REQUEST, answers={200: OBJECT})
+    @operation(
+        headers=idempotency.HEADER,
+        body=schemas.COMPACT_REQUEST,
+        answers={200: OBJECT},
+        errors=(422,),
+    )
     async def compact(self, request: Request) -> ASGIApp:
         """Compact a conversation: `output` is the `input` of the response that continues it."""
         body = await read_json(request)
@@ -228,12 +248,21 @@ class ResponsesApi(HttpApi):
         if not isinstance(self.runs.agents[model], Agent):
             message = f"Agent {model!r} is a function without a model, so it compacts nothing."
             raise CallerError(message, param="model")
-        previous = await self._previous(request_fields.optional_id(body, "previous_response_id"))
-        given = None
-        if body.get("input") is not None or previous is None:
-            given = await self._resolved(request_fields.response_input(body))
         options = {COMPACT: True, **request_fields.response_options(body)}
-        run_id = await self.runs.start(model, given, previous_run_id=previous, options=options)
+        named = request_fields.optional_id(body, "previous_response_id")
+        continued = await self._previous(named, options)
+        given = None
+        if body.get("input") is not None or continued.run_id is None:
+            given = await self._resolved(request_fields.response_input(body))
+        run = await self.started(
+            request.headers.get("idempotency-key"),
+            model,
+            given,
+            previous_run_id=continued.run_id,
+            previous_seq=continued.seq,
+            options=options,
+        )
+        run_id = run.run_id
         await self.ended(run_id)
         state = (await self.runs.look(run_id)).state
         if state.root is not None and state.root.compacted is not None:

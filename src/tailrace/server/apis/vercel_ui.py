@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.ids import check_id
-from tailrace.server import request_fields, schemas
+from tailrace.server import idempotency, request_fields, schemas
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
@@ -34,7 +34,12 @@ class ChatApi(HttpApi):
             Route("/api/chat/{chat_id}/stream", self.stop_chat, methods=["DELETE"]),
         ]
 
-    @operation(body=schemas.CHAT_REQUEST, answers={200: STREAM, 204: None}, errors=(423,))
+    @operation(
+        headers=idempotency.HEADER,
+        body=schemas.CHAT_REQUEST,
+        answers={200: STREAM, 204: None},
+        errors=(422, 423),
+    )
     async def chat(self, request: Request) -> ASGIApp:
         """Start a run for `useChat`, or answer the approvals that the chat's run waits for.
 
@@ -47,13 +52,14 @@ class ChatApi(HttpApi):
         previous, new = await self._continued(messages)
         if previous is not None and (answers := vercel_ui.answers_of(new[-1])):
             return await self._answered(previous, answers)
-        run_id = await self.runs.start(
+        run = await self.started(
+            request.headers.get("idempotency-key"),
             agent,
             new[0] if len(new) == 1 else new,
             thread_id=chat_id,
             previous_run_id=previous,
         )
-        return self.stream(vercel_ui.FORMAT, run_id)
+        return self.stream(vercel_ui.FORMAT, run.run_id)
 
     async def _continued(self, messages: list[Any]) -> tuple[str | None, list[Any]]:
         """The run that a chat continues, and the messages that are not in the log.

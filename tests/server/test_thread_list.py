@@ -1,0 +1,84 @@
+"""The list of threads: its pages, and what a search finds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace import Tailrace, Task
+from tailrace.server import threads as server_threads
+
+
+async def echo(task: Task) -> None:
+    """Answers in a word."""
+    with task.message() as message:
+        message.text("Yes.")
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    app = Tailrace([echo], tmp_path / "list.db")
+    async with app.running():
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as opened:
+            yield opened
+
+
+async def started(client: httpx.AsyncClient, thread: str, words: str) -> str:
+    body = {"agent": "echo", "input": words, "thread_id": thread}
+    answer = await client.post("/runs", json=body)
+    return str(answer.json()["run_id"])
+
+
+async def listed(client: httpx.AsyncClient, **query: str) -> dict[str, Any]:
+    answer = await client.get("/threads", params=query)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def test_every_thread_is_on_exactly_one_page(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_threads, "PAGE_RUNS", 3)
+    for number in range(4):
+        await started(client, f"t{number}", f"Question {number}?")
+    for number in range(4):  # a busy thread must not hide the others
+        await started(client, "t1", f"Again {number}?")
+    page = await listed(client)
+    pages = [[each["thread_id"] for each in page["threads"]]]
+    while page["next"] is not None:
+        page = await listed(client, before=page["next"])
+        pages.append([each["thread_id"] for each in page["threads"]])
+    assert [each for found in pages for each in found] == ["t1", "t3", "t2", "t0"]
+
+
+async def test_a_search_finds_an_older_run_of_a_thread(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_threads, "PAGE_RUNS", 3)
+    first = await started(client, "trip", "A walk in Lisbon?")
+    await started(client, "other", "Nothing of that.")
+    for words in ("And on Sunday?", "And by train?"):
+        last = await started(client, "trip", words)
+    (sunday,) = (await listed(client, search="on SUNDAY"))["threads"]
+    assert sunday["found_run_id"] not in (first, last)
+    assert sunday["last_run_id"] == last
+    assert sunday["updated_at"] > sunday["created_at"]
+    runs = (await client.get("/threads/trip")).json()["runs"]
+    titles = ["A walk in Lisbon?", "And on Sunday?", "And by train?"]
+    assert [run["title"] for run in runs] == titles
+    assert (await listed(client, search="lisbon"))["threads"] == []  # on an older page
+    older = (await listed(client, search="lisbon"))["next"]
+    for words in ("lisbon", first):
+        (found,) = (await listed(client, search=words, before=older))["threads"]
+        assert (found["thread_id"], found["found_run_id"]) == ("trip", first)
+        assert (found["last_run_id"], found["runs"]) == (last, 3)
+
+
+async def test_a_page_after_an_unknown_run_is_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/threads", params={"before": "run_unknown"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (404, "before")
