@@ -54,6 +54,7 @@ OTHER_CODES = {
     "interrupted": "The worker was lost, and the agent or the tool cannot continue.",
     "invalid_calls": "The model made only invalid calls, `Limits(mistakes=…)` turns in a row.",
     "invalid_output": "The answer does not fit `output`, after `Limits(mistakes=…)` tries.",
+    "invalid_result": "The result of a call was refused: too large, or an invalid value.",
     "malformed_event": "The provider sent an event that is not JSON, and the retries are used up.",
     "method_not_allowed": "The path exists, with other methods; `Allow` lists them.",
     "no_websocket": "The proxy passes no WebSocket.",

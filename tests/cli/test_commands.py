@@ -46,7 +46,21 @@ def test_help_says_what_there_is() -> None:
     assert "reasoning_text" in tailrace("proxy", "--help").stdout
 
 
-def test_the_version_is_told() -> None:
+def test_help_shows_a_type_only_where_a_value_follows() -> None:
+    shown = tailrace("run", "--help").stdout
+    assert "<bool>" not in shown + tailrace("--help").stdout
+    assert re.search(r"--approve +Approve every call", shown)
+    assert re.search(r"--agent +<str>", shown)
+    assert "APPLICATION" in shown
+
+
+def test_help_fills_the_lines_of_a_narrow_terminal() -> None:
+    shown = tailrace("demo", "--help", env={"COLUMNS": "60"}).stdout
+    text = shown.partition("A scripted agent")[2].partition("Example")[0]
+    assert all(len(line.rstrip()) > 40 for line in text.strip().splitlines()[1:-1])
+
+
+def test_the_version_is_printed() -> None:
     assert tailrace("--version").stdout.startswith("tailrace 0.")
 
 
@@ -187,7 +201,7 @@ def test_the_addresses_that_the_readme_hands_to_a_shell_are_quoted() -> None:
             assert re.search(r'"[^"]*[?&][^"]*"', line), line
 
 
-def test_a_port_that_is_taken_is_said_to_be() -> None:
+def test_the_error_names_a_port_that_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -196,7 +210,7 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
     assert "--port 0" in done.stderr
 
 
-def test_a_database_that_cannot_be_opened_is_said_to_be(tmp_path: Path) -> None:
+def test_the_error_names_a_database_that_cannot_be_opened(tmp_path: Path) -> None:
     done = tailrace("demo", "--once", "--port", "0", "--db", str(tmp_path / "no" / "folder.db"))
     assert done.returncode == 2
     assert "could not be opened" in done.stderr

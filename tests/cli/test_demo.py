@@ -119,6 +119,17 @@ def test_a_denied_call_is_not_carried_out() -> None:
         assert "is booked" not in shown
 
 
+def test_a_key_that_was_pressed_before_the_question_does_not_answer_it() -> None:
+    with terminal("demo", "--port", "0", "--pace", "0.005") as demo:
+        demo.until("get_weather")
+        demo.press("y")
+        demo.until("Press y to approve")
+        demo.press("n")
+        shown = demo.until("Ctrl-C stops the server.")
+        assert "A person denied the call" in shown
+        assert "is booked" not in shown
+
+
 def test_the_browser_may_answer_before_the_terminal() -> None:
     with terminal("demo", "--port", "0", "--pace", "0") as demo:
         found = re.search(r"curl -N (http\S+)/events", demo.until("Press y to approve"))

@@ -76,7 +76,7 @@ def test_a_server_with_keys_listens_beyond_loopback(
         assert httpx.get(url, headers={"x-api-key": key}).status_code == 200
 
 
-def test_without_keys_only_an_explicit_word_opens_the_server(tmp_path: Path) -> None:
+def test_without_keys_only_an_explicit_option_opens_the_server(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
     arguments = ("serve", "mine:app", "--host", "0.0.0.0", "--port", "0")
     refused = tailrace(*arguments, cwd=tmp_path)

@@ -87,13 +87,14 @@ def lines(text: str) -> list[dict[str, Any]]:
 def test_an_agent_of_a_module_is_asked_without_a_server(folder: Path) -> None:
     done = tailrace("run", "weather:app", "Is it sunny?", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
+    *lines, end = done.stdout.splitlines()
+    assert lines == [
         "> weather: Is it sunny?",
         '→ get_weather {"city":"Paris"}',
         '← [1] {"city":"Paris","temperature":"15C","condition":"Sunny"}',
         "Yes, it is sunny at 15C.[^1]",
-        "✓ weather completed · 7 tokens",
     ]
+    assert re.fullmatch(r"✓ weather completed · 27 tokens · [0-9.]+ m?s", end)
     assert (folder / "weather.db").exists()
 
 
@@ -181,7 +182,7 @@ def test_a_run_is_replayed_exported_and_forked(folder: Path) -> None:
         open_items = tailrace("replay", run_id, "--url", url, "--at", "18", cwd=folder)
         assert open_items.stdout.splitlines()[-2:] == [
             "Yes, it is sunny at ",
-            "… weather in progress · 1 token",
+            "… weather in progress · 11 tokens",
         ]
         behind = tailrace("replay", run_id, "--url", url, "--at", "9999", cwd=folder)
         assert (behind.returncode, "is behind the last" in behind.stderr) == (2, True)
@@ -205,6 +206,11 @@ def test_a_run_is_replayed_exported_and_forked(folder: Path) -> None:
         listed = tailrace("threads", "--url", url, "--json", cwd=folder)
         [thread] = lines(listed.stdout)
         assert thread["runs"] == 3
+        for option in ("--all", "--search=AND now"):
+            found = tailrace("threads", option, "--url", url, "--json", cwd=folder)
+            assert [each["thread_id"] for each in lines(found.stdout)] == [thread["thread_id"]]
+        unknown = tailrace("threads", "--search", "no such words", "--url", url, cwd=folder)
+        assert unknown.stdout == ""
         of_thread = tailrace("runs", thread["thread_id"], "--url", url, cwd=folder)
         assert next(line.split("\t")[0] for line in of_thread.stdout.splitlines()) == run_id
 
@@ -239,7 +245,7 @@ def test_a_replay_in_a_terminal_ends_like_the_run(folder: Path) -> None:
         (["replay", "run_1", "--db", "no.db"], "There is no database no.db; check --db."),
         (["replay", "no.jsonl"], "File no.jsonl cannot be read"),
         (["run", "mine:story", "?"], "not a Tailrace application; write mine:both or mine:app"),
-        (["run", "mine:app"], "Missing argument 'question'. See `tailrace run --help`."),
+        (["run", "mine:app"], "Missing argument 'QUESTION'. See `tailrace run --help`."),
         (["nothing"], "No such command 'nothing'. See `tailrace --help`."),
         (["export", "run_1", "--private", "p.jsonl"], "--db"),
     ],

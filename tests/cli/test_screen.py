@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.cli.screen import LineScreen
+from tailrace.cli.durations import seconds
+from tailrace.cli.screen import LineScreen, LiveScreen
 from tailrace.core.events import (
     AgentSwitched,
+    AnyEvent,
+    Event,
     Notice,
+    OutputItemAdded,
+    OutputItemDone,
     TaskAttempt,
     TaskCancelled,
+    TaskCompleted,
     TaskCreated,
+    ToolCallStarted,
     recorded,
 )
+from tailrace.core.items import ToolCall, ToolResult
 
 
 def test_notices_and_another_agent_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,3 +40,46 @@ def test_notices_and_another_agent_are_lines(capsys: pytest.CaptureFixture[str])
         "! attempt 2 (worker_lost); unfinished items are made again",
     ]
     assert screen.code == 1
+
+
+def timed_run(*times: float | None) -> list[AnyEvent]:
+    """A run with one call, whose events have these times."""
+    created, started, ended, done = times
+    call = ToolCall(id="fc_1", call_id="c", name="look", arguments="{}")
+    result = ToolResult(id="fr_1", call_id="c", block_list=[])
+    events: list[Event] = [
+        TaskCreated(task_id="run_1", agent="desk", thread_id="t", created_at=created, input="?"),
+        OutputItemAdded(task_id="run_1", output_index=0, item=call),
+        OutputItemDone(task_id="run_1", output_index=0, item=call),
+        ToolCallStarted(task_id="run_1", item_id="fc_1", output_index=0, at=started),
+        OutputItemAdded(task_id="run_1", output_index=1, item=result),
+        OutputItemDone(task_id="run_1", output_index=1, item=result, at=ended),
+        TaskCompleted(task_id="run_1", at=done),
+    ]
+    return [recorded(event, number) for number, event in enumerate(events, 1)]
+
+
+def test_a_call_and_a_run_show_how_long_they_took(capsys: pytest.CaptureFixture[str]) -> None:
+    screens = (LineScreen(), LiveScreen())
+    for screen in screens:
+        with screen:
+            screen.show(timed_run(100.0, 100.5, 100.7, 112.0))
+    out = capsys.readouterr().out
+    assert out.count("desk completed · 12 s") == 2
+    assert "look {} 200 ms" in out
+
+
+@pytest.mark.parametrize("times", [(None, None, None, None), (100.0, None, 100.7, None)])
+def test_a_log_without_times_shows_none(
+    capsys: pytest.CaptureFixture[str], times: tuple[float | None, ...]
+) -> None:
+    with LiveScreen() as screen:
+        screen.show(timed_run(*times))
+    assert capsys.readouterr().out.splitlines()[-1].rstrip() == "✓ desk completed"
+
+
+def test_durations_are_never_negative_and_read_well() -> None:
+    screen = LineScreen()
+    screen.show(timed_run(100.0, 100.5, 100.4, 99.0))
+    assert screen._took == {"fc_1": "0 ms", "run_1": "0 ms"}
+    assert [seconds(time) for time in (0.2014, 1.25, 48.4)] == ["201 ms", "1.2 s", "48 s"]

@@ -197,6 +197,7 @@ async def test_the_demo_is_shown_from_the_question_to_the_cited_answer(
     await expect(other.locator(".axis-note")).to_contain_text("has no times")
     await expect(other.locator(".lane .who")).to_have_text(lanes)
     await expect(other.locator(".lane .time").first).to_have_text(re.compile(r"^\d+ ev$"))
+    await expect(other.locator("#stream-text")).to_have_text(DONE)  # its last request is answered
     await other.close()
     await page.locator(".lane", has_text="search").click()
     await expect(call(page, "search").locator("> summary.flash")).to_be_visible()
@@ -207,7 +208,8 @@ async def test_the_events_can_be_filtered_and_shown_in_any_format(page: Page) ->
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.get_by_role("tab", name="Events").click()
     rows = page.locator(".rows:visible .event")
-    await expect(rows.first).to_contain_text("created")
+    await expect(rows.first).to_contain_text(re.compile("created *hostile Hello"))
+    await expect(rows.locator(".d").nth(2)).to_have_text(re.compile(r"^tool_call <img "))
     everything = await rows.count()
     await page.get_by_label("Type of event").select_option("task.file.done")
     await expect(rows).to_have_count(1)
@@ -362,6 +364,11 @@ async def test_a_failure_is_a_sentence_and_markdown_is_shown_as_it_streams(page:
     await expect(message.locator("td.right")).to_have_text("1")
     await expect(message.locator("pre")).to_have_text('print("[^1]")')
     await expect(message.locator("p br")).to_have_count(1)
+    await expect(message.locator("a")).to_have_text("https://example.com/a")  # without the dot
+    heights = "(cells) => cells.map((cell) => cell.clientHeight)"
+    # A wide table scrolls: a number is not broken into two lines.
+    assert max(await message.locator("table").last.locator("td").evaluate_all(heights)) < 40
+    await expect(page.locator(".legend span:visible")).to_have_text(["model"])
 
 
 async def test_the_scrubber_moves_all_panes_to_any_event(page: Page) -> None:
@@ -394,6 +401,9 @@ async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page
     await expect(page.locator(".asked")).to_have_count(2)
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.locator("#seq").fill("4")
+    motion = "(node) => getComputedStyle(node).animationName"
+    # The call had not ended there, but nothing goes on in the past.
+    assert await page.locator(".run").last.locator(".busy").first.evaluate(motion) == "none"
     await page.get_by_role("button", name="Fork here").last.click()
     await expect(page.locator("#stream-text")).to_have_text("fork · seq 4 · 0 missed")
     forked = page.locator(".run").nth(1)
@@ -416,8 +426,15 @@ async def test_a_thread_lists_its_branches_and_can_be_found_and_deleted(page: Pa
     await ask(page, "hostile", "Delete me")
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.get_by_role("button", name="Regenerate").click()
-    await expect(page.locator(".runs li")).to_have_text([re.compile("other branch"), "Run 2"])
+    await expect(page.locator(".runs li")).to_have_text(
+        ["1. other branch: Delete me", "2. Delete me"]
+    )
     await page.locator(".runs button").first.click()
+    await expect(page.locator(".runs button").first).to_have_attribute("aria-current", "true")
+    oldest = str(await page.locator(".runs button").first.get_attribute("data-id"))
+    await page.get_by_role("button", name="New thread").click()
+    await page.get_by_label("Search threads").first.fill(oldest)
+    await page.locator("#threads > li > button").first.click()  # found by an older run: shown
     await expect(page.locator(".runs button").first).to_have_attribute("aria-current", "true")
     await page.get_by_label("Search threads").first.fill("nothing like this")
     await expect(page.locator("#no-threads")).to_have_text("No thread has these words.")
@@ -522,6 +539,9 @@ async def test_on_a_phone_the_panes_are_tabs(browser: Browser, served: Served) -
     await phone.fill("#message", "Hello?")
     await phone.get_by_role("button", name="Send", exact=True).click()
     await expect(phone.locator("#stream-text")).to_have_text(DONE)
+    await phone.get_by_role("button", name="Threads", exact=True).click()
+    room = "(title) => parseFloat(getComputedStyle(title).paddingRight)"
+    assert await phone.locator("#threads .title").first.evaluate(room) >= 28  # beside Delete
     await phone.get_by_role("button", name="Inspect", exact=True).click()
     await expect(phone.locator("#message")).to_be_hidden()
     await phone.locator(".lane").last.click()  # leads to the answer
@@ -612,6 +632,9 @@ async def test_axe_finds_nothing(browser: Browser, served: Served) -> None:
     await page.get_by_role("button", name="Deny").click()
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await check("ended")
+    await ask(page, "failing")
+    await expect(page.locator(".failure")).to_be_visible()
+    await check("tables and a failure")
     await context.close()
 
 
@@ -635,6 +658,26 @@ def test_an_app_may_have_no_inspector(tmp_path: Path) -> None:
         page = httpx.get(url, headers={"accept": "text/html"})
         assert page.headers["content-type"].startswith("text/plain")
         assert httpx.get(f"{url}/inspector/main.js").status_code == 404
+
+
+async def test_older_threads_are_a_button_away(browser: Browser, served: Served) -> None:
+    def thread(number: int) -> dict[str, Any]:
+        names = {"thread_id": f"t{number}", "title": f"Q{number}", "last_run_id": f"run_{number}"}
+        return {**names, "agent": "a", "status": "completed", "runs": 1, "updated_at": number}
+
+    async def pages(route: Route) -> None:
+        older = "before=run_3" in route.request.url
+        found = [thread(2), thread(1)] if older else [thread(4), thread(3)]
+        await route.fulfill(json={"threads": found, "next": None if older else "run_3"})
+
+    page = await browser.new_page()
+    await page.route(re.compile("/threads([?]|$)"), pages)
+    await page.goto(served.url)
+    await expect(page.locator("#threads .title")).to_have_text(["Q4", "Q3"])
+    await page.get_by_role("button", name="Older threads").click()
+    await expect(page.locator("#threads .title")).to_have_text(["Q4", "Q3", "Q2", "Q1"])
+    await expect(page.get_by_role("button", name="Older threads")).to_have_count(0)
+    await page.close()
 
 
 def test_threads_are_listed_with_their_runs(served: Served) -> None:

@@ -62,6 +62,7 @@ async function talk({ provider, model, turns, generate }) {
       answer.usage = await result.totalUsage;
       const response = await result.response;
       answer.id = response.id;
+      answer.model = response.modelId;
       messages.push(...response.messages);
     } catch (error) {
       answer.errors.push(String(error?.message ?? error));

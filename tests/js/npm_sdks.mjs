@@ -1,6 +1,6 @@
 // The packages openai and @anthropic-ai/sdk from npm on one server. stdin: {url}. Out, by the name of
-// the API: what each made of text and reasoning, a tool of the client, a second turn, a failure, and of
-// a response that is cancelled.
+// the API: what each made of text and reasoning, a tool of the client, a handoff, a second turn, a
+// failure, and of a response that is cancelled.
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { text } from 'node:stream/consumers';
@@ -24,9 +24,10 @@ const responses = {
   async ask(model, input, more = {}) {
     const tools = [{ type: 'function', strict: false, parameters, ...pick }];
     const stream = openai.responses.stream({ model, input, tools, ...more });
-    for await (const _ of stream);
+    const models = [];
+    for await (const { response } of stream) if (response) models.push(response.model);
     const { id, status, output, output_text, usage } = await stream.finalResponse();
-    return { id, end: status, output, text: output_text, usage };
+    return { id, end: status, output, text: output_text, usage, models };
   },
   async tool() {
     const { id, output } = await this.ask('picker', 'Hat?');
@@ -46,10 +47,11 @@ const chat = {
     const tools = [{ type: 'function', function: { parameters, ...pick } }];
     const asked = { model, messages, tools, stream_options: { include_usage: true } };
     const stream = openai.chat.completions.stream(asked);
-    for await (const _ of stream);
+    const models = [];
+    for await (const { model } of stream) models.push(model);
     const { id, choices, usage } = await stream.finalChatCompletion();
     const [{ finish_reason, message }] = choices;
-    return { id, end: finish_reason, message, text: message.content, usage };
+    return { id, end: finish_reason, message, text: message.content, usage, models };
   },
   async tool() {
     const { message } = await this.ask('picker', [user('Hat?')]);
@@ -73,10 +75,11 @@ const messages = {
   async ask(model, messages) {
     const tools = [{ input_schema: parameters, ...pick }];
     const stream = anthropic.messages.stream({ model, messages, tools, max_tokens: 1000 });
-    for await (const _ of stream);
+    const models = [];
+    for await (const event of stream) models.push((event.message ?? event.delta ?? event).model);
     const { id, stop_reason, content, usage } = await stream.finalMessage();
     const said = content.filter(({ type }) => type === 'text').map(({ text }) => text);
-    return { id, end: stop_reason, content, text: said.join(''), usage };
+    return { id, end: stop_reason, content, text: said.join(''), usage, models };
   },
   async tool() {
     const { content } = await this.ask('picker', [user('Hat?')]);
@@ -116,6 +119,7 @@ for (const [name, api] of Object.entries(apis)) {
   found[name] = {
     answer: await api.ask('weather', question),
     tool: await api.tool(),
+    handoff: await api.ask('triage', question),
     memory: await api.memory(),
     failures: [await api.fail(false), await api.fail(true)],
   };

@@ -38,7 +38,7 @@ class Answering:
     def look(self) -> InputRequest | None:
         """Begin to answer the first open request; the request that is left to others."""
         tasks = self._screen.state.tasks.values()
-        request = next((one for task in tasks for one in task.requests), None)
+        request = next((request for task in tasks for request in task.requests), None)
         if request is None or request.id != self._asked:
             self.stop()
         if request is None:
@@ -56,15 +56,18 @@ class Answering:
             self._answering.cancel()
         self._answering = None
         self._asked = ""
+        self._screen.prompt("")
 
     async def _answer(self, request: InputRequest) -> None:
         answer: dict[str, Any] = {"request_id": request.id}
+        while not self._keys.empty():  # pressed before the question, so no answer to it
+            self._keys.get_nowait()
         if self._manner == "approve":
             self._screen.note("The call waits for an approval. It is approved after a second.")
             await asyncio.sleep(APPROVAL_SECONDS)
             answer["approved"] = True
         elif request.kind == "approval":
-            self._screen.note("Press y to approve, n to deny.")
+            self._screen.prompt("Press y to approve, n to deny.")
             while (key := (await self._keys.get()).lower()) not in ("y", "n"):
                 pass
             answer["approved"] = key == "y"

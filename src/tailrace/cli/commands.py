@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ class Commands(typer.core.TyperGroup):
         """Run the command of these arguments."""
         is_program = options.pop("standalone_mode", True)
         options["standalone_mode"] = False
+        _tidy(self)
         try:
             code = super().main(args, prog_name or "tailrace", *more, **options)
         except Exception as error:
@@ -45,6 +47,23 @@ class Commands(typer.core.TyperGroup):
         if is_program:
             sys.exit(code)
         return code
+
+
+def _tidy(command: Any) -> None:
+    """Make help readable in a terminal of any width.
+
+    Lines of a docstring join; a flag, which takes no value, has no `<bool>`; arguments are named as
+    in the docs.
+    """
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for parameter in command.get_params(typer.Context(command)):
+        if parameter.metavar is None and parameter.param_type_name == "argument":
+            parameter.metavar = parameter.name.upper()
+        elif parameter.metavar is None and parameter.is_flag:
+            parameter.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _tidy(inner)
 
 
 cli = typer.Typer(

@@ -42,7 +42,9 @@ def demo(
     db: Annotated[
         Path | None, typer.Option("--db", help="SQLite file; default: a temporary file.")
     ] = None,
-    once: Annotated[bool, typer.Option(help="Stop after the run instead of serving it.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop after the run instead of serving it.")
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(help="A real model, e.g. openai:gpt-5-mini; `scripted` needs no key."),

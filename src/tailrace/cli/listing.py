@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import msgspec
 import typer
@@ -15,13 +16,31 @@ from tailrace.cli.remote import LOCAL, Key, ServerClient, Url
 ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")]
 
 
-def threads(url: Url = LOCAL, key: Key = None, as_json: ListJson = False) -> None:
-    """List the newest threads of a server.
+def threads(
+    search: Annotated[
+        str, typer.Option(help="Only threads with a run that has this text in its input or an id.")
+    ] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also older threads.")] = False,
+    url: Url = LOCAL,
+    key: Key = None,
+    as_json: ListJson = False,
+) -> None:
+    """List the newest threads of a server; with --search or --all, of all its threads.
 
-    Example: tailrace threads --url http://127.0.0.1:8000
+    Example: tailrace threads --search "sunny"
     """
-    found = ServerClient(url, key).ask("/threads")["threads"]
-    _list(found, ("thread_id", "status", "runs", "created_at", "title"), as_json=as_json)
+    server = ServerClient(url, key)
+    found: dict[str, dict[str, Any]] = {}
+    query = {"search": search} if search else {}
+    while True:
+        page = server.ask(f"/threads?{urlencode(query)}" if query else "/threads")
+        for one in page["threads"]:
+            found.setdefault(one["thread_id"], one)
+        if not (search or every) or page.get("next") is None:
+            break
+        query["before"] = page["next"]
+    fields = ("thread_id", "status", "runs", "created_at", "title")
+    _list(list(found.values()), fields, as_json=as_json)
 
 
 def runs(

@@ -43,9 +43,9 @@ def with_settings(command: str) -> Callable[[Callable[..., None]], Callable[...,
             if command in setting.commands
         }
         own = [
-            one
-            for one in inspect.signature(function, eval_str=True).parameters.values()
-            if one.name != "flags"
+            parameter
+            for parameter in inspect.signature(function, eval_str=True).parameters.values()
+            if parameter.name != "flags"
         ]
 
         def called(**given: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
+from tailrace.cli.durations import Durations, seconds
 from tailrace.core.codec import encode_event
 from tailrace.core.events import (
     TERMINAL,
@@ -45,11 +46,13 @@ class Screen(AbstractContextManager["Screen"]):
 
     def __init__(self) -> None:
         self.state = State()
+        self._durations = Durations()
 
     def show(self, events: Iterable[AnyEvent]) -> None:
         """Show these events."""
         for event in events:
             self.state.absorb(event)
+            self._durations.read(event)
             self._event(event)
         self._drawn()
 
@@ -59,6 +62,15 @@ class Screen(AbstractContextManager["Screen"]):
     def note(self, line: str) -> None:
         """Show a line that is no part of the run."""
         typer.echo(line, err=True)
+
+    def prompt(self, line: str) -> None:
+        """Show what the reader can press now; an empty line takes it away."""
+        if line:
+            self.note(line)
+
+    @property
+    def _took(self) -> dict[str, str]:
+        return {key: seconds(time) for key, time in self._durations.took.items()}
 
     @property
     def code(self) -> int:
@@ -101,7 +113,7 @@ class JsonScreen(Screen):
 class LineScreen(Screen):
     """A line for each finished item, for pipes and logs."""
 
-    _said = ""
+    _last_text = ""
 
     def _event(self, event: AnyEvent) -> None:
         self._print(getattr(event, "task_id", ""), self._line(event))
@@ -139,14 +151,16 @@ class LineScreen(Screen):
                 )
                 return f"… {event.message or ''}{share}"
             case TaskInputRequired():
-                return "\n".join(f"? {one.message or ''} ({one.id})" for one in event.requests)
-            case StructuredOutputDone() if _text(event.value) != self._said:
+                return "\n".join(
+                    f"? {request.message or ''} ({request.id})" for request in event.requests
+                )
+            case StructuredOutputDone() if _text(event.value) != self._last_text:
                 return f"= {_text(event.value)}"
             case OutputItemDone():
                 return self._item(event.task_id, event.item)
         root = self.state.root
         if isinstance(event, TERMINAL) and root is not None and event.task_id == root.task_id:
-            return _ending(client_view(self.state))
+            return self._ending()
         return ""
 
     def show_open(self) -> None:
@@ -157,8 +171,14 @@ class LineScreen(Screen):
                     self._print(task.task_id, self._item(task.task_id, node.item))
         root = self.state.root
         if root is not None and not root.ended:
-            self._print(root.task_id, _ending(client_view(self.state)))
+            self._print(root.task_id, self._ending())
         self._drawn()
+
+    def _ending(self) -> str:
+        from tailrace.terminal import draw_end
+
+        view = client_view(self.state)
+        return str(draw_end(view, self._took.get(view["task_id"])))
 
     def _item(self, task_id: str, item: Any) -> str:
         task = self.state.tasks.get(task_id)
@@ -180,8 +200,8 @@ class LineScreen(Screen):
                 blocks = map(_block, shown.get("block_list", ()))
                 return "\n".join(f"← {line}" for line in blocks)
             case Message():
-                self._said = "\n".join(map(_block, shown.get("block_list", ())))
-                return self._said
+                self._last_text = "\n".join(map(_block, shown.get("block_list", ())))
+                return self._last_text
         return ""
 
 
@@ -198,6 +218,7 @@ class LiveScreen(Screen):
         self._printed: set[str] = set()
         self._rest_until = 0.0
         self._is_stale = False
+        self._prompt = ""
 
     def __enter__(self) -> Self:
         """Begin to draw."""
@@ -231,6 +252,12 @@ class LiveScreen(Screen):
 
         self._console.print(Text(line, style="yellow"))
 
+    def prompt(self, line: str) -> None:
+        """Draw the line below the open parts."""
+        if line != self._prompt:
+            self._prompt = line
+            self._draw()
+
     def _drawn(self) -> None:
         """Draw, but at most a third of the time: a long run takes long to draw."""
         self._is_stale = True
@@ -242,12 +269,14 @@ class LiveScreen(Screen):
             self._rest_until = ended + 2 * (ended - began)
 
     def _draw(self) -> None:
+        from rich.text import Text
+
         from tailrace.terminal import parts
 
         self._is_stale = False
         left: list[Any] = []
         ready: list[Any] = []
-        for part in parts(client_view(self.state)):
+        for part in parts(client_view(self.state), self._took):
             if part.key in self._printed:
                 continue
             if left or not part.final:
@@ -255,6 +284,8 @@ class LiveScreen(Screen):
                 continue
             ready.append(part.what)
             self._printed.add(part.key)
+        if self._prompt:
+            left.append(Text(self._prompt, style="bold yellow"))
         self._live.update(_Bottom(left))
         for what in ready:
             self._console.print(what)
@@ -302,9 +333,3 @@ def _block(block: dict[str, Any]) -> str:
     if block["type"] == "file":
         return f"file {block.get('name') or block['url'][:80]}"
     return f"({block['type']})"
-
-
-def _ending(view: dict[str, Any]) -> str:
-    from tailrace.terminal import draw_end
-
-    return str(draw_end(view))

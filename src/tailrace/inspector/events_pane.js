@@ -1,6 +1,6 @@
 /** The raw events: a virtual list with filters, and the same run in any wire format. */
 
-import { copyText, el, setText } from "./dom.js";
+import { copyText, el, inputText, setText } from "./dom.js";
 import { icon } from "./icons.js";
 import { authorization, hasKey } from "./key.js";
 import { VirtualList } from "./virtual_list.js";
@@ -14,12 +14,14 @@ function textOf(event) {
   return text;
 }
 
-/** What an event adds, in one line: ids last, they are long. */
+/** What an event adds, in one line: words first, then its fields; ids and times last, they are long. */
 function gist(event) {
-  const { type: _type, sequence_number: _seq, task_id, item_id, delta, output_index, block_index, summary_index, text_index, ...rest } = event;
+  const { type: _type, sequence_number: _seq, task_id, item_id, delta, output_index, block_index, summary_index, text_index, at, created_at, item, ...rest } = event;
   if (typeof delta === "string") return delta.slice(0, 240);
-  const shown = { ...rest, output_index, block_index, summary_index, text_index, item_id, task_id };
-  return JSON.stringify(shown).slice(1, 240);
+  const { type: kind, id, call_id, name, ...content } = item ?? {};
+  const words = [kind, name, rest.agent, inputText(rest.input), rest.text, rest.arguments, rest.message, content.text, content.arguments].filter((each) => typeof each === "string" && each !== "");
+  const shown = { ...rest, ...content, output_index, block_index, summary_index, text_index, item_id, id, call_id, task_id, at, created_at };
+  return `${words.join(" ")} ${JSON.stringify(shown).slice(1, -1)}`.trimStart().slice(0, 240);
 }
 
 const KINDS = { "task.completed": "end", "task.failed": "bad", "task.cancelled": "bad", "task.incomplete": "bad" };

@@ -13,6 +13,7 @@ import { StatePane } from "./state_pane.js";
 import { Timeline } from "./timeline.js";
 
 const BASE = new URL("..", import.meta.url).href;
+const SEARCHED_PAGES = 10;
 const TABS = ["timeline", "events", "state"];
 const STATUSES = {
   completed: "completed", failed: "failed", cancelled: "stopped", incomplete: "incomplete",
@@ -420,37 +421,89 @@ const step = (by) => moveTo((scrub ?? current()?.session.events.length ?? 0) + b
 
 // --- threads -----------------------------------------------------------------------------------
 
-let threads = [];
+let threads = []; // the newest page, which is asked for again and again
+let older = []; // the pages that the reader asked for
+let next; // where the page after these begins
 async function loadThreads() {
   const found = await client.request("GET", "threads").catch(() => undefined);
   if (found === undefined) return;
+  if (older.length === 0) next = found.next;
+  // A thread that newer threads pushed out of the page stays in the list.
+  else older = [...without(threads, found.threads), ...older];
   threads = found.threads;
+  showThreads();
+}
+
+const without = (list, others) => list.filter((each) => !others.some((other) => other.thread_id === each.thread_id));
+const allThreads = () => [...threads, ...without(older, threads)];
+
+async function loadOlder() {
+  const found = await guarded(() => client.request("GET", `threads?before=${encodeURIComponent(next)}`));
+  if (found === undefined) return;
+  older = [...older, ...without(found.threads, older)];
+  next = found.next;
+  showThreads();
+}
+
+/** What the server finds: threads with an older run that has the words, and threads that are not loaded. */
+let matches = { words: "", threads: [] };
+let searching;
+function search() {
+  const words = byId("search").value.trim();
+  clearTimeout(searching);
+  matches = { words, threads: [], busy: words !== "" };
+  if (words !== "") searching = setTimeout(() => findThreads(matches), 150);
+  showThreads();
+}
+
+async function findThreads(into) {
+  let before = "";
+  for (let pages = 0; pages < SEARCHED_PAGES && into.threads.length < 50 && typeof before === "string"; pages += 1) {
+    const from = before === "" ? "" : `&before=${encodeURIComponent(before)}`;
+    const found = await client.request("GET", `threads?search=${encodeURIComponent(into.words)}${from}`).catch(() => undefined);
+    if (into !== matches || found === undefined) break;
+    into.threads.push(...without(found.threads, into.threads));
+    before = found.next;
+    showThreads();
+  }
+  into.busy = false;
   showThreads();
 }
 
 let listed = "";
 function showThreads() {
   const words = byId("search").value.trim().toLowerCase();
-  const shown = threads.filter((each) => words === "" || `${each.thread_id} ${each.last_run_id} ${each.title ?? ""} ${each.agent ?? ""} ${STATUSES[each.status]}`.toLowerCase().includes(words));
+  const known = allThreads().filter((each) => words === "" || `${each.thread_id} ${each.last_run_id} ${each.title ?? ""} ${each.agent ?? ""} ${STATUSES[each.status]}`.toLowerCase().includes(words));
+  const shown = words === "" ? known : [...known, ...without(matches.threads, known)];
   const none = byId("no-threads");
   none.hidden = shown.length > 0;
-  setText(none, words === "" ? "No threads yet. Send a message to start the first." : "No thread has these words.");
+  setText(none, words === "" ? "No threads yet. Send a message to start the first." : matches.busy ? "Searching…" : "No thread has these words.");
   // The list is asked for often: it is drawn again only when it differs.
-  const key = JSON.stringify([shown, threadId, threadRuns, chain, Math.floor(Date.now() / 60_000)]);
+  const more = words === "" && typeof next === "string";
+  const key = JSON.stringify([shown, more, threadId, threadRuns, chain, Math.floor(Date.now() / 60_000)]);
   if (key === listed) return;
   listed = key;
   const list = byId("threads");
   const focused = list.contains(document.activeElement) ? document.activeElement.dataset.id : undefined;
   list.replaceChildren(...shown.map((each) =>
     el("li", {},
-      el("button", { type: "button", "data-id": each.thread_id, "aria-current": each.thread_id === threadId ? "true" : undefined, onclick: () => { openThread(each.thread_id); showPane("chat"); } },
+      el("button", { type: "button", "data-id": each.thread_id, "aria-current": each.thread_id === threadId ? "true" : undefined, onclick: () => { openFound(each); showPane("chat"); } },
         mark(each.status),
         el("span", { class: "title", title: each.title || each.thread_id }, each.title || each.thread_id),
         el("span", { class: "sub" }, `${each.agent} · ${each.runs} ${each.runs === 1 ? "run" : "runs"}`),
-        el("span", { class: "when" }, ago(each.created_at))),
+        el("span", { class: "when" }, ago(each.updated_at))),
       el("button", { type: "button", class: "delete", title: "Delete", "aria-label": `Delete ${each.title || each.thread_id}`, onclick: () => deleteThread(each) }, icon("trash")),
-      each.thread_id === threadId ? runList() : undefined)));
+      each.thread_id === threadId ? runList() : undefined)),
+    ...(more ? [el("li", {}, el("button", { type: "button", class: "more", onclick: loadOlder }, "Older threads"))] : []));
   if (focused !== undefined) [...list.querySelectorAll("[data-id]")].find((node) => node.dataset.id === focused)?.focus();
+}
+
+/** Open a thread; at the run that was searched for, if there is one. */
+async function openFound({ thread_id: id, found_run_id: runId }) {
+  await openThread(id);
+  if (runId === undefined || id !== threadId) return;
+  if (chain.includes(runId)) choose(runId);
+  else await loadThread(runId).then(showThreads);
 }
 
 const mark = (status) => el("span", { class: "mark", "data-status": status, title: STATUSES[status] ?? status, role: "img", "aria-label": STATUSES[status] ?? status });
@@ -458,16 +511,18 @@ const mark = (status) => el("span", { class: "mark", "data-status": status, titl
 /** The runs of the thread that is shown, if it has branches or several turns. */
 function runList() {
   if (threadRuns.length < 2) return undefined;
+  const branch = (run) => (typeof run.previous_seq === "number" ? "fork: " : chain.includes(run.run_id) ? "" : "other branch: ");
   return el("ol", { class: "runs" }, ...threadRuns.map((run, n) =>
-    el("li", {}, el("button", { type: "button", title: run.run_id, "data-id": run.run_id, "aria-current": run.run_id === chain.at(-1) ? "true" : undefined, onclick: () => loadThread(run.run_id).then(showThreads) },
+    el("li", {}, el("button", { type: "button", title: `${run.title}\n${run.run_id}`, "data-id": run.run_id, "aria-current": run.run_id === chain.at(-1) ? "true" : undefined, onclick: () => loadThread(run.run_id).then(showThreads) },
       mark(run.status),
-      el("span", { class: "title" }, `Run ${n + 1}${typeof run.previous_seq === "number" ? ", fork" : chain.includes(run.run_id) ? "" : ", other branch"}`)))));
+      el("span", { class: "title" }, `${n + 1}. ${branch(run)}${run.title || run.run_id}`)))));
 }
 
 async function deleteThread(thread) {
   if (!confirm(`Delete the thread “${thread.title || thread.thread_id}” with its runs?`)) return;
   const done = await guarded(() => client.request("DELETE", `threads/${encodeURIComponent(thread.thread_id)}`));
   if (done === undefined) return;
+  for (const list of [older, matches.threads]) list.splice(0, Infinity, ...without(list, [thread]));
   if (thread.thread_id === threadId) await openThread(newThread(), []);
   else await loadThreads();
 }
@@ -571,8 +626,8 @@ function choices() {
     { label: "Keyboard shortcuts", hint: "?", act: () => byId("shortcuts").showModal() },
   ];
   const talks = agents.map(({ name }) => ({ label: `Talk to ${name}`, hint: "agent", act: () => talkTo(name) }));
-  const found = threads.map((each) => ({
-    label: each.title || each.thread_id, hint: `${each.agent} · ${STATUSES[each.status] ?? each.status} · ${ago(each.created_at)}`,
+  const found = allThreads().map((each) => ({
+    label: each.title || each.thread_id, hint: `${each.agent} · ${STATUSES[each.status] ?? each.status} · ${ago(each.updated_at)}`,
     act: () => { openThread(each.thread_id); showPane("chat"); },
   }));
   return [...commands, ...found, ...talks];
@@ -612,7 +667,7 @@ function wire() {
   byId("find").addEventListener("click", () => palette.open());
   byId("thread-name").addEventListener("click", (event) => copyText(threadId, event.currentTarget));
   byId("agent").addEventListener("change", showPlaceholder);
-  byId("search").addEventListener("input", showThreads);
+  byId("search").addEventListener("input", search);
   byId("seq").addEventListener("input", (event) => moveTo(Number(event.target.value)));
   byId("back").addEventListener("click", () => step(-1));
   byId("forward").addEventListener("click", () => step(1));

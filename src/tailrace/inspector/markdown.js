@@ -116,7 +116,7 @@ function blocks(source, cite) {
       while (n < lines.length && lines[n].includes("|")) rows.push(cells(lines[n++]));
       const cell = (tag) => (text, column) => el(tag, { class: sides[column] }, ...inline(text, cite));
       out.push(
-        el("table", {}, el("thead", {}, el("tr", {}, ...head.map(cell("th")))),
+        el("table", { tabindex: "0" }, el("thead", {}, el("tr", {}, ...head.map(cell("th")))),
           el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell("td")))))),
       );
       continue;
@@ -157,7 +157,7 @@ function list(lines, from, cite) {
 
 const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
 
-const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\[\^(\d+)\]|!?\[([^\]\n]*)\]\(\s*(\S+?)(?:\s+"[^"\n]*")?\s*\)|\*\*([^\n]+?)\*\*|__([^\n]+?)__|\*([^*\s][^*\n]*?)\*|(?<![\w])_([^_\s][^_\n]*?)_(?![\w])|~~([^\n]+?)~~|(https?:\/\/[^\s<>"')\]]+)|\\([\\`*_{}[\]()#+.!|~-])|( {2,}\n)/g;
+const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\[\^(\d+)\]|!?\[([^\]\n]*)\]\(\s*(\S+?)(?:\s+"[^"\n]*")?\s*\)|\*\*([^\n]+?)\*\*|__([^\n]+?)__|\*([^*\s][^*\n]*?)\*|(?<![\w])_([^_\s][^_\n]*?)_(?![\w])|~~([^\n]+?)~~|(https?:\/\/[^\s<>"')\]]*[^\s<>"')\].,;:!?])|\\([\\`*_{}[\]()#+.!|~-])|( {2,}\n)/g;
 
 export function inline(text, cite, depth = 0) {
   if (depth > 6) return [text];

@@ -265,6 +265,7 @@ export class RunView {
     const shown = JSON.stringify([this.past, root.status, root.error, root.reason, words, output, answer === undefined]);
     if (shown === this.shown) return;
     this.shown = shown;
+    this.node.toggleAttribute("data-past", this.past !== undefined);
     const parts = [];
     if (output !== undefined && answer === undefined) {
       const isObject = typeof output.value === "object" && output.value !== null;

@@ -100,9 +100,7 @@ export class RunSession {
 
   #changedTo(status) {
     if (this.status.kind === "forked") return;
-    // The last request of a run that has ended is not a resume.
-    const broken = this.status.kind === "cut" || (this.status.kind === "waiting" && this.status.delay > 0);
-    if (status.kind === "connecting" && broken) this.#resume();
+    if (status.kind === "connecting" && ["cut", "waiting"].includes(this.status.kind)) this.#resume();
     this.status = status;
     if (status.kind === "cut") this.#count();
     this.changed(this, {});

@@ -222,6 +222,8 @@ export class Timeline {
     const head = scrub === undefined ? undefined : scrub === 0 ? from : place(events[scrub - 1]);
     this.#lanes(spans.inOrder().slice(0, LANES), { at, from, to, head, live });
     this.#axis({ at, from, to, head, session });
+    const kinds = new Set([...this.rows.keys()].flatMap((span) => [span.kind, ...span.parts.map((part) => part.kind)]));
+    for (const each of this.legend.children) each.hidden = !kinds.has(each.dataset.kind);
     this.#facts(session, row);
   }
 
@@ -301,7 +303,8 @@ export class Timeline {
   #axis({ at, from, to, head, session }) {
     const [step, marks] = steps(to - from, this.byTime);
     const ticks = Array.from({ length: marks }, (_, n) => n * step);
-    const label = (value) => (this.byTime ? (value === 0 ? "0" : `${Number((value / 1000).toPrecision(3))} s`) : `${Math.round(from + value)}`);
+    const time = (value) => (to - from < 1000 ? `${Number(value.toPrecision(3))} ms` : `${Number((value / 1000).toPrecision(3))} s`);
+    const label = (value) => (this.byTime ? (value === 0 ? "0" : time(value)) : `${Math.round(from + value)}`);
     const known = `${step} ${marks} ${from} ${to} ${head} ${this.spans.attempts.length} ${session.root?.usage?.model}`;
     if (known === this.drawn) return;
     this.drawn = known;

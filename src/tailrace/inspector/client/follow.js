@@ -58,12 +58,15 @@ export class Follower {
     }
     async #run() {
         let tries = 0;
+        let asks = false;
         while (!this.#stopped) {
             if (this.#cut) {
                 await this.#sleep(undefined);
                 continue;
             }
-            this.#tell({ kind: "connecting" });
+            if (!asks)
+                this.#tell({ kind: "connecting" });
+            asks = false;
             this.#resumed = false;
             const before = this.#cursor;
             const outcome = await this.#connect();
@@ -75,9 +78,12 @@ export class Follower {
                 return;
             }
             tries = this.#cursor === before ? tries + 1 : 0;
+            if (outcome.ended && tries === 0) {
+                asks = true;
+                continue;
+            }
             const longest = this.#options.longestWait ?? 30_000;
-            const soon = outcome.ended && tries === 0 ? 0 : outcome.after;
-            const delay = Math.min(soon ?? this.#retry * 2 ** Math.min(tries, 10) * (0.5 + Math.random() / 2), longest);
+            const delay = Math.min(outcome.after ?? this.#retry * 2 ** Math.min(tries, 10) * (0.5 + Math.random() / 2), longest);
             this.#tell({ kind: "waiting", delay, tries, reason: outcome.reason });
             await this.#sleep(delay);
         }

@@ -27,6 +27,8 @@ const InputRequest = struct(null, {
     id: required(string),
     kind: required(oneOf("approval", "input")),
     call_id: optional(string),
+    name: optional(string),
+    arguments: optional(json),
     message: optional(string),
     schema: optional(json),
 });
