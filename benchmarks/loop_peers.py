@@ -1,6 +1,7 @@
 """Agent frameworks in the race of the loops, each as its documentation builds agents as tools.
 
-Their models need no network and cost as little as they can, and no trace is sent anywhere.
+Their models need no network and cost as little as they can, and no trace is sent anywhere. Agents
+are built once for each size, in the round that warms up, as ours are.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
 from typing import Any
 
 from benchmarks.loop_story import CALL_ID, PROMPT, ask, asks, deltas, look_up, name_of
@@ -23,20 +25,23 @@ def openai_agents() -> Work:
 
     from benchmarks.loop_models import Agents
 
-    async def work(depth: int, count: int) -> int:
-        seen: list[str] = []
+    seen: list[str] = []
 
-        def show(event: Any) -> None:
-            if event.type == "raw_response_event" and isinstance(
-                event.data, ResponseTextDeltaEvent
-            ):
-                seen.append(event.data.delta)
+    def show(event: Any) -> None:
+        if event.type == "raw_response_event" and isinstance(event.data, ResponseTextDeltaEvent):
+            seen.append(event.data.delta)
 
+    @cache
+    def build(depth: int, count: int) -> Any:
         tools: list[Any] = [function_tool(look_up)]
         for level in range(1, depth + 1):
             agent = Agent(name="agent", model=Agents(count, depth, level), tools=tools)
             tools = [agent.as_tool(ask, "Asks.", on_stream=lambda found: show(found["event"]))]
-        async for event in Runner.run_streamed(agent, PROMPT).stream_events():
+        return agent
+
+    async def work(depth: int, count: int) -> int:
+        seen.clear()
+        async for event in Runner.run_streamed(build(depth, count), PROMPT).stream_events():
             show(event)
         return len(seen)
 
@@ -67,22 +72,27 @@ def pydantic_ai() -> Work:
 
         return Tool(run, takes_ctx=False, name=ask)
 
-    async def work(depth: int, count: int) -> int:
-        seen: list[str] = []
+    seen: list[str] = []
 
-        async def show(_context: Any, events: Any) -> None:
-            async for event in events:
-                if isinstance(event, PartDeltaEvent):
-                    if isinstance(event.delta, TextPartDelta):
-                        seen.append(event.delta.content_delta)
-                elif isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                    seen.append(event.part.content)
+    async def show(_context: Any, events: Any) -> None:
+        async for event in events:
+            if isinstance(event, PartDeltaEvent):
+                if isinstance(event.delta, TextPartDelta):
+                    seen.append(event.delta.content_delta)
+            elif isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                seen.append(event.part.content)
 
+    @cache
+    def build(depth: int, count: int) -> Any:
         tools: list[Any] = [look_up]
         for level in range(1, depth + 1):
             agent = Agent(model(count, depth, level), tools=tools)
             tools = [asking(agent, show)]
-        await agent.run(PROMPT, event_stream_handler=show)
+        return agent
+
+    async def work(depth: int, count: int) -> int:
+        seen.clear()
+        await build(depth, count).run(PROMPT, event_stream_handler=show)
         return len(seen)
 
     return work
@@ -118,14 +128,18 @@ def langgraph() -> Work:
 
         return StructuredTool.from_function(coroutine=run, name=ask, description="Asks.")
 
-    async def work(depth: int, count: int) -> int:
+    @cache
+    def build(depth: int, count: int) -> Any:
         made = StructuredTool.from_function(coroutine=look_up)
         for level in range(1, depth + 1):
             built = graph(Chat(count=count, depth=depth, level=level), made)
             made = asking(built)
+        return built
+
+    async def work(depth: int, count: int) -> int:
         seen = 0
         asked = {"messages": [("user", PROMPT)]}
-        stream = built.astream(asked, stream_mode="messages", subgraphs=True)
+        stream = build(depth, count).astream(asked, stream_mode="messages", subgraphs=True)
         async for _, (message, _) in stream:
             seen += isinstance(message, AIMessageChunk) and message.content != ""
         return seen
