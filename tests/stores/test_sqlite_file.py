@@ -15,7 +15,7 @@ import apsw
 import msgspec
 import pytest
 
-from tailrace.core.errors import StorageBusy, StorageError
+from tailrace.core.errors import SeqConflict, StorageBusy, StorageError
 from tailrace.stores.sqlite import connections, queue, schema
 from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.batches import SMALL_BYTES, pack, plan, put_pack, sweep
@@ -113,6 +113,18 @@ async def test_repacking_makes_few_rows(store: SqliteLog, path: Path) -> None:
         (1, 59),
         (60, 99),
     ]
+
+
+@pytest.mark.parametrize("quick", [0, 64], ids=["on the thread", "on the loop"])
+async def test_a_batch_of_another_epoch_is_refused_and_the_rest_of_its_flush_is_written(
+    store: SqliteLog, monkeypatch: pytest.MonkeyPatch, quick: int
+) -> None:
+    monkeypatch.setattr(log_store, "QUICK_BATCHES", quick)
+    for run_id in ("a", "b"):
+        await created(store, run_id)
+    answers = await store.append([batch("a", 2), batch("b", 2, epoch=2)])
+    assert [type(answer) for answer in answers] == [type(None), SeqConflict]
+    assert (await numbers(store, "a"), await numbers(store, "b")) == ([1, 2], [1])
 
 
 async def test_small_rows_of_many_runs_are_swept_together(

@@ -156,11 +156,10 @@ class SqliteLog:
         """Write batches; accept or refuse each run on its own."""
         answers: list[Exception | None] = [None] * len(batches)
 
-        def job(db: apsw.Connection) -> None:
-            batches_of.append(db, batches, self._now())
-
+        job = partial(batches_of.append, batches=batches, now=self._now())
         try:
-            if not self._is_quick(batches) or self._writer.call_now(job) is None:
+            here = partial(job, one_by_one=True)
+            if not self._is_quick(batches) or self._writer.call_now(here) is None:
                 await self._writer.call(job)
         except StorageBusy:
             raise
