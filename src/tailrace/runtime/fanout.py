@@ -395,7 +395,7 @@ def _is_full(found: list[Lines], seen: int) -> bool:
 
 
 def _encoded(encoder: Encoder, events: list[Recorded]) -> FrameRange:
-    """The frames of the events, up to the end of the stream: an encoder may begin again after it."""
+    """The frames of events up to the end of the stream: an encoder may begin again after it."""
     frames: list[bytes] = []
     for last in events:
         frames += encoder.encode(last)
