@@ -18,7 +18,7 @@ import pytest
 from tailrace.core.errors import SeqConflict, StorageBusy, StorageError
 from tailrace.stores.sqlite import connections, queue, schema
 from tailrace.stores.sqlite import store as log_store
-from tailrace.stores.sqlite.batches import SMALL_BYTES, pack, plan, put_pack, sweep
+from tailrace.stores.sqlite.batches import SMALL_BYTES, gather, pack, plan, put_pack, sweep
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
 from tests import forked
@@ -143,7 +143,8 @@ async def test_small_rows_of_many_runs_are_swept_together(
     assert execute(path, order.format("batches")) == [(1,), (4,)]
     assert [one.event.sequence_number for one in await store.read("a", 1)] == [2, 3, 4, 5]
     await written(store, batch("a", 6))  # the eighth
-    await store._writer.call(lambda _: None)  # the sweep is done
+    assert store._sweeping is not None
+    await store._sweeping
     assert execute(path, "select * from fresh") == []
     rows = "select run_id, first_seq, last_seq from batches order by 1, 2"
     swept = [("a", 1, 1), ("a", 2, 3), ("a", 4, 4), ("a", 5, 6), ("b", 1, 1), ("b", 2, 6)]
@@ -154,6 +155,40 @@ async def test_small_rows_of_many_runs_are_swept_together(
     again = await SqliteLog.open(path)
     assert await numbers(again, "a") == [1, 2, 3, 4, 5, 6]
     await again.close()
+
+
+async def test_a_sweep_moves_no_row_that_another_sweep_or_a_deletion_took(
+    store: SqliteLog, path: Path
+) -> None:
+    for run_id in ("a", "b", "c"):
+        await created(store, run_id)
+    await written(store, batch("a", 2), batch("b", 2), batch("c", 2))
+    early = await store._reader.call(gather)
+    await store.delete("b")
+    await written(store, batch("a", 3))
+    await store._writer.call(partial(sweep, found=early))
+    rows = "select run_id, first_seq, last_seq from batches order by 1, 2"
+    assert execute(path, rows) == [("a", 1, 1), ("a", 2, 3), ("c", 1, 1), ("c", 2, 2)]
+    await written(store, batch("a", 4), batch("c", 3))  # in the places of the first rows
+    await written(store, batch("a", 5))
+    await store._writer.call(partial(sweep, found=early))
+    swept = [("a", 1, 1), ("a", 2, 3), ("a", 4, 5), ("c", 1, 1), ("c", 2, 2), ("c", 3, 3)]
+    assert execute(path, rows) == swept
+    assert execute(path, "select * from fresh") == []
+
+
+async def test_rows_that_are_written_during_a_sweep_stay_for_the_next(
+    store: SqliteLog, path: Path
+) -> None:
+    await created(store, "a")
+    await written(store, batch("a", 2))
+    early = await store._reader.call(gather)
+    await written(store, batch("a", 3))
+    await store._writer.call(partial(sweep, found=early))
+    assert execute(path, "select first_seq from fresh") == [(3,)]
+    await store._writer.call(partial(sweep, found=await store._reader.call(gather)))
+    assert execute(path, "select first_seq from batches order by 1") == [(1,), (2,), (3,)]
+    assert await numbers(store, "a") == [1, 2, 3]
 
 
 async def test_large_rows_and_those_of_an_ended_run_are_compressed_once(
@@ -207,7 +242,7 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
     await created(store, "r")
     for seq in range(2, 10):
         await written(store, batch("r", seq))
-    await store._writer.call(sweep)
+    await store._sweep()
     (place,) = await store._reader.call(lambda db: plan(db, "r"))
     early = await store._reader.call(lambda db: pack(db, "r", *place))
     assert early is not None

@@ -7,10 +7,11 @@ them by run and moves them to `batches`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import closing
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -39,7 +40,8 @@ AT_ONCE = 32
 SMALL_BYTES = 2048
 """Smaller rows go to `fresh`. A larger row fills a page of its own."""
 
-SWEEP_ROWS = 512
+SWEEP_ROWS = 1024
+SWEEP_PAUSE = 0.0001
 """After so many batches `fresh` is swept. Each reader of a run looks through all of its rows."""
 
 
@@ -268,20 +270,60 @@ def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, byte
     return hidden
 
 
-def sweep(db: apsw.Connection) -> None:
-    """Move the rows of `fresh` to `batches`, joined by run."""
+class Gathered(NamedTuple):
+    """All rows of `fresh`, joined by run, with their number and the place of the last row."""
+
+    rows: list[Row]
+    size: int
+    last: tuple[int, str, int] | None
+
+
+def gather(db: apsw.Connection, pause: float = 0.0) -> Gathered:
+    """Read the rows of `fresh`, with a pause after each run.
+
+    On a reader's thread the writer need not wait for it, and in the pauses the event loop has the
+    GIL.
+    """
     found: dict[tuple[str, int], list[Row]] = {}
-    for values in db.execute("select * from fresh order by rowid"):
+    size, last = 0, None
+    for number, *values in db.execute("select rowid, * from fresh order by rowid"):
         row = Row(*values)
         found.setdefault((row.run_id, row.epoch), []).append(row)
-    for rows in found.values():
-        for some in _adjacent(rows):
+        size, last = size + 1, (number, row.run_id, row.first_seq)
+    rows: list[Row] = []
+    for of_run in found.values():
+        time.sleep(pause)
+        for some in _adjacent(of_run):
             try:
-                _insert(db, gathered(some))
+                rows.append(gathered(some))
             except StorageError:  # damaged rows stay as they are, and readers find out
-                for row in some:
-                    _insert(db, row)
-    db.execute("delete from fresh")
+                rows += some
+    return Gathered(rows, size, last)
+
+
+def sweep(db: apsw.Connection, found: Gathered) -> None:
+    """Move gathered rows to `batches`; gather again if another sweep or a deletion was faster.
+
+    New rows are added after the last row. So if it is there, and as many rows as before are, then
+    all gathered rows are.
+    """
+    if found.last is not None:
+        there = db.execute(
+            "select count(*) from fresh where rowid <= ?1 and exists"
+            " (select 1 from fresh where rowid = ?1 and run_id = ?2 and first_seq = ?3)",
+            found.last,
+        ).fetchone()
+        if there != (found.size,):
+            found = gather(db)
+    if found.last is not None:
+        for start in range(0, len(found.rows), AT_ONCE):
+            some = found.rows[start : start + AT_ONCE]
+            values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(some))
+            db.execute(
+                f"insert into batches values {values}",  # noqa: S608
+                [value for row in some for value in row],
+            )
+        db.execute("delete from fresh where rowid <= ?", found.last[:1])
 
 
 def _adjacent(rows: list[Row]) -> list[list[Row]]:

@@ -13,7 +13,6 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -88,6 +87,7 @@ class SqliteLog:
         self._synchronous = synchronous
         self._checkpointer: Checkpointer | None = None
         self._unswept = 0
+        self._sweeping: asyncio.Future[None] | None = None
         if self.path == MEMORY:
             # A database in memory has one connection, so the writer also reads.
             self._writer = self._reader = DatabaseThreads(self._connect, writes=True)
@@ -168,12 +168,23 @@ class SqliteLog:
                 lambda db: batches_of.append_each(db, batches, self._now())
             )
         self._unswept += len(batches)
-        if self._unswept >= batches_of.SWEEP_ROWS:
+        if self._unswept >= batches_of.SWEEP_ROWS and self._sweeping is None:
             self._unswept = 0
             # The caller does not wait for it. If it fails, the rows stay until the next sweep.
-            with suppress(StorageError):  # the store was closed meanwhile
-                self._writer.call(batches_of.sweep).add_done_callback(lambda done: done.exception())
+            self._sweeping = asyncio.ensure_future(self._sweep())
+            self._sweeping.add_done_callback(self._swept)
         return answers
+
+    async def _sweep(self) -> None:
+        """Join the rows of `fresh`. A reader's thread does most of it, so that flushes go on."""
+        pause = batches_of.SWEEP_PAUSE
+        found = await self._reader.call(partial(batches_of.gather, pause=pause))
+        await self._writer.call(partial(batches_of.sweep, found=found))
+
+    def _swept(self, done: asyncio.Future[None]) -> None:
+        self._sweeping = None
+        if not done.cancelled():
+            done.exception()  # asyncio would log it
 
     def _is_quick(self, batches: list[Batch]) -> bool:
         """Whether a commit of these batches takes a fraction of a millisecond."""
@@ -299,7 +310,7 @@ class SqliteLog:
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait."""
         has_ended = await self._reader.call(partial(batches_of.has_ended, run_id=run_id))
-        await self._writer.call(batches_of.sweep)
+        await self._sweep()
         await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
             job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
@@ -463,6 +474,8 @@ class SqliteLog:
 
     async def close(self) -> None:
         """Write what waits, then close the file. A second call does nothing."""
+        if self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
