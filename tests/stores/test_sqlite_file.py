@@ -415,8 +415,38 @@ async def test_a_small_flush_is_committed_without_a_change_of_threads(store: Sql
         store.append([batch("r", 2)]).send(None)
     assert await numbers(store, "r") == [1, 2]
     with pytest.raises(StopIteration):
-        store.append([batch("r", 3, ended=True)]).send(None)
+        store.append([batch("r", 3, ended=True, snapshot=b"state")]).send(None)
     assert await numbers(store, "r") == [1, 2, 3]
+
+
+async def test_a_run_is_created_and_claimed_without_a_change_of_threads(store: SqliteLog) -> None:
+    with pytest.raises(StopIteration) as found:
+        store.create(new_run("r")).send(None)
+    assert found.value.value.run_id == "r"
+    with pytest.raises(StopIteration) as found:
+        store.claim("w", ["a"], 60).send(None)
+    assert [claim.run_id for claim in found.value.value] == ["r"]
+
+
+@pytest.mark.parametrize("reason", ["large input", "many owners", "many lost runs"])
+async def test_a_long_create_or_claim_leaves_the_event_loop_free(
+    store: SqliteLog, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    monkeypatch.setattr(log_store, "QUICK_RUNS", 1)
+    if reason == "large input":
+        writing: Any = store.create(new_run("large", public=b"x" * 100_000))
+    else:
+        for number in range(3):
+            owner = f"o{number}" if reason == "many owners" else "o"
+            await store.create(new_run(f"r{number}", owner=owner))
+        if reason == "many lost runs":
+            await store.claim("lost", ["a"], -1, limit=3)
+        writing = store.claim("w", ["a"], 60, limit=3)
+    begun = asyncio.ensure_future(writing)
+    await asyncio.sleep(0)
+    assert not begun.done()
+    done: Any = await begun
+    assert reason == "large input" or {claim.run_id for claim in done} == {"r0", "r1", "r2"}
 
 
 async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None:
@@ -425,26 +455,54 @@ async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None
     for read in (
         store.info("r"),
         store.heads(["r"]),
+        store.read("r", 0),
         store.read_lines("r", 0),
+        store.read_private("r"),
+        store.snapshot("r"),
         store.basis("r"),
+        store.letters(["r"]),
+        store.woken("w"),
+        store.newest_run("t"),
+        store.last_ordinal("t"),
     ):
         with pytest.raises(StopIteration):  # it never waits
             read.send(None)
 
 
-@pytest.mark.parametrize("how", ["stored", "compressed", "many events", "many runs"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "stored",
+        "compressed",
+        "many events",
+        "decoded",
+        "private",
+        "snapshot",
+        "large basis",
+        "many runs",
+        "live",
+    ],
+)
 async def test_a_long_read_leaves_the_event_loop_free(
     store: SqliteLog, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(log_store, "QUICK_ROW_BYTES", 50_000)
     await created(store, "r")
-    await written(store, batch("r", 2, count=100, text="x" * 1000))
+    part, state = "x" * 1000, b"x" * 60_000
+    await written(store, batch("r", 2, 100, text=part, private=part.encode(), snapshot=state))
+    await created(store, "small")
+    await written(store, batch("small", 2, count=100))
     if how == "compressed":
         await written(store, batch("r", 102, ended=True))
         await store.repack("r")
     read: Any = {
-        "many events": lambda: store.basis("r"),
+        "many events": lambda: store.basis("small"),
+        "large basis": lambda: store.basis("r"),
+        "decoded": lambda: store.read("small", 1),
+        "private": lambda: store.read_private("r"),
+        "snapshot": lambda: store.snapshot("r"),
         "many runs": lambda: store.heads(["r"] * 100),
+        "live": lambda: store.letters(["r"] * 100),
     }.get(how, lambda: store.read_lines("r", 1))
     reading = asyncio.ensure_future(read())
     await asyncio.sleep(0)

@@ -258,12 +258,21 @@ def epoch_of(db: apsw.Connection, run_id: str, seq: int) -> int | None:
     return int(found[0]) if found is not None and found[1] >= seq else None
 
 
-def read_private(db: apsw.Connection, run_id: str, after: int) -> dict[int, bytes]:
-    """The private parts after `after`, by seq."""
+def read_private(
+    db: apsw.Connection, run_id: str, after: int, *, most: int | None = None
+) -> dict[int, bytes]:
+    """The private parts after `after`, by seq.
+
+    Raises `TakesLong` if they have more than `most` bytes.
+    """
     hidden: dict[int, bytes] = {}
+    size = 0
     columns = "first_seq, private, private_checksum, unpacked"
     for first_seq, private, checksum, unpacked in _rows(db, columns, run_id, after):
         if private is not None:
+            size += unpacked or len(private)
+            if most is not None and size > most:
+                raise TakesLong("The private parts are large.")
             verify(run_id, first_seq, private, checksum)
             lines = enumerate(plain(private, unpacked).split(b"\n"), first_seq)
             hidden |= {number: line for number, line in lines if line and number > after}

@@ -16,6 +16,7 @@ import msgspec
 
 from tailrace.core.codec import PROTOCOL
 from tailrace.ports import Claim, Letter
+from tailrace.stores.sqlite.connections import TakesLong
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -89,8 +90,12 @@ def claim(
     per_owner: int | None,
     now: float,
     boot: str,
+    most: int | None = None,
 ) -> list[Claim]:
-    """Claim waiting runs for a worker: owners take turns, each with its oldest run."""
+    """Claim waiting runs for a worker: owners take turns, each with its oldest run.
+
+    Raises `TakesLong` if more than `most` runs are lost, or more than `most` owners wait.
+    """
     having: list[Any] = db.execute(
         "select owner, count(*) from runs"
         " where run_id in (select value from json_each(?)) group by owner",
@@ -100,10 +105,16 @@ def claim(
     asked = {"protocol": PROTOCOL, "agents": listed(agents), "held": listed(held)}
     asked |= {"now": now, "boot": boot, "limit": limit}
     waiting: dict[str, list[int]] = {}
+    lost = 0
     for statement in _LOST:
         for owner, number in db.execute(statement, asked):
+            lost += 1
+            if most is not None and lost > most:
+                raise TakesLong("Many runs are lost.")
             waiting.setdefault(owner, []).append(number)
     for owner in _owners(db):
+        if most is not None and len(waiting) > most:
+            raise TakesLong("Many owners wait.")
         free: Any = db.execute(_FREE, {**asked, "owner": owner})
         waiting.setdefault(owner, []).extend(number for (number,) in free)
     turns: list[tuple[int, int]] = []

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import apsw
@@ -40,8 +40,10 @@ from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
 from tailrace.stores.sqlite import blobs as blobs_of
 from tailrace.stores.sqlite import queue as queue_of
-from tailrace.stores.sqlite.connections import Checkpointer, DatabaseThreads, TakesLong
+from tailrace.stores.sqlite.connections import Checkpointer, DatabaseThreads, Job, TakesLong
 from tailrace.stores.sqlite.schema import Synchronous, connect
+
+T = TypeVar("T")
 
 MEMORY = ":memory:"
 
@@ -50,7 +52,7 @@ PACK_PAUSE = 0.005
 
 QUICK_BATCHES = 64
 QUICK_BYTES = 32 * 1024
-"""A flush up to this size is committed on the event loop, if the disk need not be waited for."""
+"""Writes up to this size are committed on the event loop, if the disk need not be waited for."""
 
 QUICK_RUNS = 8
 QUICK_EVENTS = 64
@@ -150,7 +152,8 @@ class SqliteLog:
             batches_of.first(db, run)
             return info
 
-        return await self._writer.call(job)
+        size = len(run.public) + len(run.private)
+        return await self._write(job, job if size <= QUICK_BYTES else None)
 
     async def append(self, batches: list[Batch]) -> list[Exception | None]:
         """Write batches; accept or refuse each run on its own."""
@@ -158,9 +161,8 @@ class SqliteLog:
 
         job = partial(batches_of.append, batches=batches, now=self._now())
         try:
-            here = partial(job, one_by_one=True)
-            if not self._is_quick(batches) or self._writer.call_now(here) is None:
-                await self._writer.call(job)
+            here = partial(job, one_by_one=True) if _is_quick(batches) else None
+            await self._write(job, here)
         except StorageBusy:
             raise
         except StorageError:  # most flushes fit: only then are they tried separately
@@ -186,45 +188,37 @@ class SqliteLog:
         if not done.cancelled():
             done.exception()  # asyncio would log it
 
-    def _is_quick(self, batches: list[Batch]) -> bool:
-        """Whether a commit of these batches takes a fraction of a millisecond."""
-        if self._synchronous == "full" or len(batches) > QUICK_BATCHES:
-            return False
-        size = 0
-        for batch in batches:
-            if batch.snapshot is not None:
-                return False
-            for public in batch.publics:
-                size += len(public)
-        return size <= QUICK_BYTES
-
     async def read(self, run_id: str, after: int, limit: int = 10_000) -> list[Recorded]:
-        """Events after `after`, decoded on the reader's thread."""
-        return await self._reader.call(
-            lambda db: decode_lines(batches_of.read_lines(db, run_id, after, limit))
-        )
+        """Events after `after`. A thread decodes many events."""
+
+        def job(db: apsw.Connection, *, quick: bool = False) -> list[Recorded]:
+            most = QUICK_ROW_BYTES if quick else None
+            lines = batches_of.read_lines(db, run_id, after, limit, most=most)
+            if quick and lines and lines[-1].last_seq - after > QUICK_EVENTS:
+                raise TakesLong("There are many events.")
+            return decode_lines(lines)
+
+        return await self._read(job, partial(job, quick=True))
 
     async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
         """Events after `after`, not decoded."""
         job = partial(batches_of.read_lines, run_id=run_id, after=after, limit=limit)
-        found = self._reader.call_now(partial(job, most=QUICK_ROW_BYTES))
-        return found[0] if found is not None else await self._reader.call(job)
+        return await self._read(job, partial(job, most=QUICK_ROW_BYTES))
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
         """The private parts after `after`."""
-        return await self._reader.call(lambda db: batches_of.read_private(db, run_id, after))
+        job = partial(batches_of.read_private, run_id=run_id, after=after)
+        return await self._read(job, partial(job, most=QUICK_ROW_BYTES))
 
     async def info(self, run_id: str) -> RunInfo | None:
         """The row of a run."""
         job = partial(_info, run_id=run_id)
-        found = self._reader.call_now(job)
-        return found[0] if found is not None else await self._reader.call(job)
+        return await self._read(job, job)
 
     async def heads(self, run_ids: list[str]) -> dict[str, Head]:
         """How far these runs' logs go."""
         job = partial(_heads, run_ids=run_ids)
-        found = self._reader.call_now(job) if len(run_ids) <= QUICK_RUNS else None
-        return found[0] if found is not None else await self._reader.call(job)
+        return await self._read(job, job if len(run_ids) <= QUICK_RUNS else None)
 
     async def runs(
         self,
@@ -260,9 +254,8 @@ class SqliteLog:
 
     async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
         """The last run of a thread."""
-        where = "thread_id = ? and owner = ? order by ordinal desc limit 1"
-        found = await self._infos(where, [thread_id, owner])
-        return found[0] if found else None
+        job = partial(_newest, thread_id=thread_id, owner=owner)
+        return await self._read(job, job)
 
     async def latest_runs(
         self, *, owner: str = "", before: str | None = None, limit: int = 100
@@ -280,13 +273,13 @@ class SqliteLog:
 
     async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
         """The highest ordinal of a thread so far."""
-        query = "select last_ordinal from threads where owner = ? and thread_id = ?"
-        rows = await self._select(query, owner, thread_id)
-        return int(rows[0][0]) if rows else 0
+        job = partial(_last_ordinal, thread_id=thread_id, owner=owner)
+        return await self._read(job, job)
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
-        return await self._reader.call(lambda db: _snapshot(db, run_id, at_most))
+        job = partial(_snapshot, run_id=run_id, at_most=at_most)
+        return await self._read(job, partial(job, most=QUICK_ROW_BYTES))
 
     async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
         """Info, snapshot and events of a run, in one job."""
@@ -295,7 +288,8 @@ class SqliteLog:
             info = _info(db, run_id)
             if info is None:
                 return None
-            found = _snapshot(db, run_id, at_most)
+            most = QUICK_ROW_BYTES if quick else None
+            found = _snapshot(db, run_id, at_most, most=most)
             seen = found.seq if found is not None else 0
             last = info.last_seq if at_most is None else min(at_most, info.last_seq)
             limit = min(last - seen, EVENTS_AT_ONCE)
@@ -304,8 +298,7 @@ class SqliteLog:
             lines = batches_of.read_lines(db, run_id, seen, limit) if limit > 0 else []
             return Basis(info, found, decode_lines(lines), batches_of.epoch_of(db, run_id, last))
 
-        done = self._reader.call_now(partial(job, quick=True))
-        return done[0] if done is not None else await self._reader.call(job)
+        return await self._read(job, partial(job, quick=True))
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait."""
@@ -387,12 +380,14 @@ class SqliteLog:
         per_owner: int | None = None,
     ) -> list[Claim]:
         """Claim waiting runs; owners take turns."""
-        return await self._writer.call(
-            lambda db: queue_of.claim(
+
+        def job(db: apsw.Connection, most: int | None = None) -> list[Claim]:
+            return queue_of.claim(
                 *(db, worker, agents, lease, limit, list(held), per_owner),
-                *(self._boot_time(), self._boot_id),
+                *(self._boot_time(), self._boot_id, most),
             )
-        )
+
+        return await self._write(job, partial(job, most=QUICK_RUNS))
 
     async def take_over(self, run_id: str, worker: str, lease: float) -> Claim | None:
         """Claim a run from any holder."""
@@ -421,7 +416,8 @@ class SqliteLog:
 
     async def woken(self, worker: str) -> set[str]:
         """The parked runs of this worker that a letter woke."""
-        return await self._reader.call(lambda db: queue_of.woken(db, worker))
+        job = partial(queue_of.woken, worker=worker)
+        return await self._read(job, job)
 
     # --- letters -------------------------------------------------------------------------------
 
@@ -433,7 +429,8 @@ class SqliteLog:
 
     async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
         """The letters that are not acknowledged."""
-        return await self._reader.call(lambda db: queue_of.letters(db, run_ids))
+        job = partial(queue_of.letters, run_ids=run_ids)
+        return await self._read(job, job if len(run_ids) <= QUICK_BATCHES else None)
 
     async def acknowledge(self, run_id: str, number: int) -> None:
         """Delete the letters up to this number."""
@@ -485,11 +482,35 @@ class SqliteLog:
         if self._checkpointer is not None:
             self._checkpointer.stop()
 
+    async def _read(self, job: Job[T], quick: Job[T] | None) -> T:
+        """Run a job on a reader's thread, unless `quick` can do it on the event loop."""
+        found = self._reader.call_now(quick) if quick is not None else None
+        return found[0] if found is not None else await self._reader.call(job)
+
+    async def _write(self, job: Job[T], quick: Job[T] | None) -> T:
+        """Run a job on the writer's thread, unless `quick` can do it on the event loop."""
+        if self._synchronous == "full":  # each commit waits for the disk
+            quick = None
+        found = self._writer.call_now(quick) if quick is not None else None
+        return found[0] if found is not None else await self._writer.call(job)
+
     async def _select(self, query: str, *values: Any) -> list[Any]:
         return await self._reader.call(lambda db: db.execute(query, values).fetchall())
 
     async def _infos(self, where: str, values: list[Any]) -> list[RunInfo]:
         return await self._reader.call(lambda db: _infos(db, where, *values))
+
+
+def _is_quick(batches: list[Batch]) -> bool:
+    """Whether a commit of these batches takes a fraction of a millisecond."""
+    if len(batches) > QUICK_BATCHES:
+        return False
+    size = 0
+    for batch in batches:
+        size += len(batch.snapshot or b"")
+        for public in batch.publics:
+            size += len(public)
+    return size <= QUICK_BYTES
 
 
 def _infos(db: apsw.Connection, where: str, *values: Any) -> list[RunInfo]:
@@ -503,13 +524,32 @@ def _info(db: apsw.Connection, run_id: str) -> RunInfo | None:
     return found[0] if found else None
 
 
-def _snapshot(db: apsw.Connection, run_id: str, at_most: int | None) -> Snapshot | None:
+def _newest(db: apsw.Connection, thread_id: str, owner: str) -> RunInfo | None:
+    where = "thread_id = ? and owner = ? order by ordinal desc limit 1"
+    found = _infos(db, where, thread_id, owner)
+    return found[0] if found else None
+
+
+def _last_ordinal(db: apsw.Connection, thread_id: str, owner: str) -> int:
+    query = "select last_ordinal from threads where owner = ? and thread_id = ?"
+    found = _one(db, query, owner, thread_id)
+    return int(found[0]) if found is not None else 0
+
+
+def _snapshot(
+    db: apsw.Connection, run_id: str, at_most: int | None, *, most: int | None = None
+) -> Snapshot | None:
+    """The newest snapshot up to an event. Raises `TakesLong` if it has more than `most` bytes."""
     found = _one(
         db,
-        "select seq, state from snapshots where run_id = ? and seq <= ? order by seq desc limit 1",
+        "select seq, iif(length(state) > ?, null, state) from snapshots"
+        " where run_id = ? and seq <= ? order by seq desc limit 1",
+        2**62 if most is None else most,
         run_id,
         2**62 if at_most is None else at_most,
     )
+    if found is not None and found[1] is None:
+        raise TakesLong("The snapshot is large.")
     return Snapshot(*found) if found is not None else None
 
 
