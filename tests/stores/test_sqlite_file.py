@@ -538,6 +538,31 @@ async def test_a_flush_that_may_have_to_wait_leaves_the_event_loop_free(
     await store.close()
 
 
+async def test_no_statement_is_compiled_again_for_each_run(store: SqliteLog) -> None:
+    compiled = 0
+
+    def compiles(*_: object) -> int:
+        nonlocal compiled
+        compiled += 1
+        return apsw.SQLITE_OK
+
+    for connection in (store._writer._connection, store._reader._connection):
+        connection.authorizer = compiles
+    counts: list[int] = []
+    for run_id in ("first", "second", "third"):
+        await created(store, run_id)
+        (claim,) = await store.claim("w", ["a"], 60)
+        await store.letters([run_id])
+        await written(store, batch(run_id, 2, epoch=claim.epoch, snapshot=b"state"))
+        assert await store.read_private(run_id) == {}
+        assert await store.snapshot(run_id) is not None
+        assert len(await store.read(run_id, 0)) == 2
+        await written(store, batch(run_id, 3, epoch=claim.epoch, ended=True))
+        counts.append(compiled)
+    assert counts[0] > 0
+    assert counts[1:] == counts[:1] * 2
+
+
 async def test_a_lease_of_another_boot_has_ended(path: Path) -> None:
     before = SqliteLog(path, boot_id="before", boot_time=lambda: 1e9)
     await created(before, "r")
