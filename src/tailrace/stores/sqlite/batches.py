@@ -204,12 +204,14 @@ def _is_there(db: apsw.Connection, row: Row) -> bool:
 
 def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generator[Any]:
     """Columns of the rows that hold events after `after`, in order."""
-    # Start at the row that holds the cursor. The index has the first event of each row.
+    # Start at the row that holds the cursor. The index has the first event of each row. `fresh` has
+    # no index: it is not searched for a run without further events, nor for the first event.
     found = db.execute(
         f"select {columns} from (select * from batches where run_id = ?1"  # noqa: S608
         " and first_seq >= coalesce((select max(first_seq) from batches"
         " where run_id = ?1 and first_seq <= ?2 + 1), 0)"
-        " union all select * from fresh where run_id = ?1)"
+        " union all select fresh.* from runs cross join fresh on fresh.run_id = ?1"
+        " where runs.run_id = ?1 and runs.last_seq > max(?2, 1))"
         " where last_seq > ?2 order by first_seq",
         (run_id, after),
     )

@@ -49,9 +49,9 @@ _FREE = (
     f" and owner = :owner and {_WAITS} order by number limit :limit"
 )
 # Leases of this boot and of others: ranges of the index. `<>` would read all of it.
-_LOST = tuple(
-    "select owner, number from runs where ended_at is null and parked <> 1"  # noqa: S608
-    f" and worker is not null and {ended} and {_WAITS} limit {LOST_AT_ONCE}"
+_LOST = " union all ".join(
+    "select * from (select owner, number from runs where ended_at is null and parked <> 1"  # noqa: S608
+    f" and worker is not null and {ended} and {_WAITS} limit {LOST_AT_ONCE})"
     for ended in (
         "lease_boot = :boot and look_at <= :now and lease_until <= :now",
         "lease_boot < :boot",
@@ -96,22 +96,22 @@ def claim(
 
     Raises `TakesLong` if more than `most` runs are lost, or more than `most` owners wait.
     """
-    having: list[Any] = db.execute(
-        "select owner, count(*) from runs"
-        " where run_id in (select value from json_each(?)) group by owner",
-        (listed(held),),
-    ).fetchall()
-    has: dict[str, int] = dict(having)
+    has: dict[str, int] = {}
+    if held:
+        having: list[Any] = db.execute(
+            "select owner, count(*) from runs"
+            " where run_id in (select value from json_each(?)) group by owner",
+            (listed(held),),
+        ).fetchall()
+        has = dict(having)
     asked = {"protocol": PROTOCOL, "agents": listed(agents), "held": listed(held)}
     asked |= {"now": now, "boot": boot, "limit": limit}
     waiting: dict[str, list[int]] = {}
-    lost = 0
-    for statement in _LOST:
-        for owner, number in db.execute(statement, asked):
-            lost += 1
-            if most is not None and lost > most:
-                raise TakesLong("Many runs are lost.")
-            waiting.setdefault(owner, []).append(number)
+    lost: Iterator[Any] = db.execute(_LOST, asked)
+    for place, (owner, number) in enumerate(lost):
+        if place == most:
+            raise TakesLong("Many runs are lost.")
+        waiting.setdefault(owner, []).append(number)
     for owner in _owners(db):
         if most is not None and len(waiting) > most:
             raise TakesLong("Many owners wait.")
