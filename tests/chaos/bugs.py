@@ -18,8 +18,8 @@ from tailrace.core.events import TERMINAL, Event, Private, Recorded
 from tailrace.core.log_lines import Lines
 from tailrace.ports import Batch
 from tailrace.runtime import pipeline as pipelines
-from tailrace.runtime.fanout import FrameRange, Stream
-from tailrace.runtime.offload import Parts
+from tailrace.runtime.fanout import Stream
+from tailrace.runtime.offload import FrameRange, Parts
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.server.resume_point import ResumePoint
 from tailrace.server.run_stream import RunStream

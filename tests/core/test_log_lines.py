@@ -47,18 +47,18 @@ def test_the_events_come_back_from_any_place(make: type) -> None:
     whole: Lines = make()
     assert whole.framed is (make is as_frames)
     assert whole.publics() == EVENTS
-    assert whole.last_public() == EVENTS[-1]
+    assert (whole.first_public(), whole.last_public()) == (EVENTS[0], EVENTS[-1])
     for seq in range(FIRST - 3, LAST):
         rest = whole.after(seq)
         first = max(seq + 1, FIRST)
         assert (rest.first_seq, rest.last_seq, rest.epoch) == (first, LAST, EPOCH)
         assert rest.publics() == EVENTS[first - FIRST :]
-        assert rest.last_public() == EVENTS[-1]
+        assert (rest.first_public(), rest.last_public()) == (EVENTS[first - FIRST], EVENTS[-1])
         assert rest == make(EVENTS[first - FIRST :], first)
 
 
 @pytest.mark.parametrize("make", [as_lines, as_frames])
 def test_one_event_alone(make: type) -> None:
     one: Lines = make(EVENTS[:1])
-    assert one.publics() == [one.last_public()] == EVENTS[:1]
+    assert one.publics() == [one.first_public()] == [one.last_public()] == EVENTS[:1]
     assert one.after(FIRST - 1) is one

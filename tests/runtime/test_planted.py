@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from tailrace.core.events import Recorded
 from tailrace.core.log_lines import Lines
 from tailrace.ports import Batch, Bus, Store, Trimmed
 from tailrace.runtime import tail
-from tailrace.runtime.fanout import FrameRange, FrameRing, Stream
+from tailrace.runtime.fanout import FrameRing, Stream
 from tailrace.runtime.follow import Reader
-from tailrace.runtime.offload import LogRead
+from tailrace.runtime.offload import FrameRange, LogRead
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.tail import Tail
 from tailrace.stores.sqlite.store import SqliteLog
@@ -117,9 +117,9 @@ def keeps_read_ahead(self: Stream) -> None:
 
 async def takes_lines_first(self: Stream, tail: Tail) -> FrameRange | None:
     """Lines are read although fetched events are still to be sent."""
-    fetched: list[Recorded] = []
+    fetched: Sequence[Recorded] = ()
     if self._wire.name == "task" and tail.since(self.seen) is None:
-        fetched, self._fetched = self._fetched, []
+        fetched, self._fetched = self._fetched, ()
     try:
         return await real_history(self, tail)
     finally:
@@ -138,7 +138,7 @@ def keeps_the_encoder_it_gave(self: Stream, tail: Tail, shared: FrameRing) -> bo
 async def ends_with_its_run(self: Stream, *, wait: bool = True) -> bytes | None:
     """A reader of shared frames ends after the next piece as soon as the run has ended."""
     frames = await real_next(self, wait=wait)
-    if self._encoder is None and self._shared is not None and self._shared.over:
+    if self._encoder is None and self._tail is not None and self._tail.ended:
         self._ended = True
     return frames
 

@@ -13,6 +13,7 @@ from tailrace.core.events import Notice, Recorded, TaskInputReceived, TaskInputR
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest
 from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.core.log_lines import Lines
 from tailrace.runtime.fanout import Stream, Streams
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter
@@ -206,6 +207,34 @@ async def test_a_reader_far_behind_is_sent_bounded_pieces(wire: Format, rides: b
     assert b"".join(pieces[0]) == b"".join(pieces[1])
     assert 1 < len(pieces[1]) < 6
     assert max(map(len, pieces[1])) < PIECE_BYTES + 160_000
+    await store.close()
+
+
+async def test_large_rows_of_frames_are_sent_without_a_copy_and_small_rows_together() -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    for count in (300, 50):
+        for _ in range(2):
+            for _ in range(count):
+                emitter.emit(Notice(task_id="run_1", message="x" * 100))
+            await emitter.drain()
+        await store.repack("run_1")
+    write(emitter, 5)
+    await end(emitter)
+    rows: list[Lines] = []
+
+    class Noting(Counting):
+        async def read_lines(self, run_id: str, after: int, limit: int) -> Any:
+            rows.extend(found := await store.read_lines(run_id, after, limit))
+            return found
+
+    noting: Any = Noting(store)
+    stream = Streams(Reader(noting, bus)).stream(task.FORMAT, "run_1", task.FORMAT.at(State()), 0)
+    pieces = [piece async for piece in stream]
+    assert [lines.framed for lines in rows] == [False, True, True, False]
+    start, large, *small = map(task.FORMAT.frames, rows)
+    assert pieces == [start, large, b"".join(small)]
+    assert pieces[1] is large
     await store.close()
 
 

@@ -39,6 +39,12 @@ class Lines(msgspec.Struct, frozen=True, gc=False):
         frames.pop()
         return [frame[frame.index(b"\n") + 7 :] for frame in frames]
 
+    def first_public(self) -> bytes:
+        """The public JSON of the first event, without splitting the others."""
+        start = self.raw.index(b"\n") + 7 if self.framed else 0
+        end = self.raw.find(b"\n", start)
+        return self.raw[start:] if end < 0 else self.raw[start:end]
+
     def last_public(self) -> bytes:
         """The public JSON of the last event."""
         if not self.framed:

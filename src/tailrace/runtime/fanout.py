@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import StorageError
@@ -21,21 +21,13 @@ from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES
 from tailrace.core.log_lines import Lines, merged
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader
-from tailrace.runtime.offload import BuildCache, LogRead, Parts
+from tailrace.runtime.offload import BuildCache, FrameRange, LogRead, Parts
 from tailrace.runtime.opening import RunOpening
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
-from tailrace.wire.base import Encoder, Format, frames_lines, is_over
+from tailrace.wire.base import Encoder, Format, FramesLines, frames_lines, is_over
 
 HISTORY_EVENTS = 1024
 """How many events of history are encoded before other tasks get a turn."""
-
-
-class FrameRange(NamedTuple):
-    """The frames of the events `first` to `last`, joined."""
-
-    first: int
-    last: int
-    frames: bytes
 
 
 class FrameRing:
@@ -174,8 +166,8 @@ class Stream:
     """The frames for one follower, in pieces of all that is ready. Iterate it once."""
 
     __slots__ = (
-        *("_ahead", "_encoder", "_ended", "_fetched", "_held", "_private", "_run_id", "_shared"),
-        *("_streams", "_tail", "_wire", "seen"),
+        *("_ahead", "_encoder", "_ended", "_fetched", "_held", "_private", "_ready", "_run_id"),
+        *("_shared", "_streams", "_tail", "_wire", "seen"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -195,8 +187,9 @@ class Stream:
         self._private = private and wire.stateful
         self._tail: Tail | None = None
         self._shared: FrameRing | None = None
-        self._fetched: list[Recorded] = []
-        self._held: object = None  # the read that is being sent: others share it
+        self._fetched: Sequence[Recorded] = ()
+        self._held: Sequence[Any] | None = None  # the read that is being sent: others share it
+        self._ready: Sequence[FrameRange] = ()  # the frames of that read that are not sent yet
         self._ahead: ReadAhead | None = None
         self._ended = is_over(encoder)
         self.seen = after
@@ -226,6 +219,8 @@ class Stream:
     @property
     def over(self) -> bool:
         """Whether the last frame was returned: of the run, or of a format that ends early."""
+        if self._ready:
+            return False
         tail = self._tail
         return self._ended or (tail is not None and tail.ended and self.seen >= tail.last)
 
@@ -236,7 +231,7 @@ class Stream:
         no generator: it is made for each event and each follower.
         """
         tail, shared = self._join()
-        while not self._ended:
+        while self._ready or not self._ended:
             if shared.last < tail.last:
                 shared.advance(tail)
             if self._rides(tail, shared):
@@ -282,30 +277,17 @@ class Stream:
 
     async def _history(self, tail: Tail) -> FrameRange | None:
         """The next frames that the ring no longer has; None if the ring has them."""
+        if self._ready:
+            return await self._next_ready()
         wire = self._wire
         if not self._fetched and tail.since(self.seen) is None and frames_lines(wire):
-            found = await self._lines()
-            if found:
-                if self.seen == 0:  # a newer protocol is refused, although its bytes could be sent
-                    decode_event(found[0].publics()[0])
-                last = Recorded(decode_event(found[-1].last_public()), b"")
-                self._ended = is_end(last, self._run_id)
-                if tail.last < 0 and not self._ended:
-                    # From now on the tail collects events. Else a run that writes faster than the
-                    # log is read would be read from the log to its end, which slows all runs.
-                    await tail.find_end()
-                self._held = found
-                frames = found.frames.get(wire.name)
-                if frames is None:
-                    frames = b"".join([wire.frames(lines) for lines in merged(found)])
-                    found.frames[wire.name] = frames
-                if len(frames) >= SEND_BYTES:
-                    await self._streams.take_turn()
-                return FrameRange(found[0].first_seq, found[-1].last_seq, frames)
+            await self._read_on(tail, wire)
+        if self._ready:
+            return await self._next_ready()
         if not self._fetched:
             if self._encoder is None:
                 self._encoder = await self._own()
-            self._held = self._fetched = await self._streams.reader.fetch(tail, self.seen)
+            self._fetched = self._held = await self._streams.reader.fetch(tail, self.seen)
         some = min(HISTORY_EVENTS, _fitting([one.public for one in self._fetched]))
         stretch, self._fetched = self._fetched[:some], self._fetched[some:]
         if not stretch:
@@ -319,19 +301,43 @@ class Stream:
         self._ended = is_end(stretch[-1], self._run_id) or is_over(self._encoder)
         return piece
 
+    async def _read_on(self, tail: Tail, wire: FramesLines) -> None:
+        """Read the next lines of the log, and frame them."""
+        found = await self._lines()
+        if not found:
+            return
+        if self.seen == 0:  # a newer protocol is refused, although its bytes could be sent
+            decode_event(found[0].first_public())
+        last = Recorded(decode_event(found[-1].last_public()), b"")
+        ended = is_end(last, self._run_id)
+        if tail.last < 0 and not ended:
+            # From now on the tail collects events. Else a run that writes faster than the log is
+            # read would be read from the log to its end, which slows all runs.
+            await tail.find_end()
+        ready = found.frames.get(wire.name)
+        if ready is None:
+            ready = found.frames[wire.name] = _framed(wire, found)
+        self._held, self._ready, self._ended = found, ready, ended
+
+    async def _next_ready(self) -> FrameRange:
+        """The next frames of the read. With the last frames, the read after it begins."""
+        piece, self._ready = self._ready[0], self._ready[1:]
+        if not self._ready and not self._ended and _is_full(self._held):
+            ahead = asyncio.ensure_future(self._read_lines(piece.last))
+            ahead.add_done_callback(_look_at)
+            self._ahead = ReadAhead(piece.last, ahead)
+        if len(piece.frames) >= SEND_BYTES:
+            await self._streams.take_turn()
+        return piece
+
     async def _lines(self) -> LogRead[Lines]:
-        """The next lines of the log. The lines after them are read while these are sent."""
+        """The next lines of the log, which may have been read ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.after != self.seen:
             # The follower took other events meanwhile, so these lines do not continue after them.
             ahead.task.cancel()
             ahead = None
-        found = await (ahead.task if ahead is not None else self._read_lines(self.seen))
-        if found and _is_full(found, self.seen):
-            after = found[-1].last_seq
-            self._ahead = ReadAhead(after, asyncio.ensure_future(self._read_lines(after)))
-            self._ahead.task.add_done_callback(_look_at)
-        return found
+        return await (ahead.task if ahead is not None else self._read_lines(self.seen))
 
     def _drop_ahead(self) -> None:
         if self._ahead is not None:
@@ -354,6 +360,7 @@ class Stream:
         if not shared.holds(self.seen):
             return False
         self._encoder = self._held = None
+        self._ready = ()
         self._drop_ahead()
         return True
 
@@ -388,14 +395,28 @@ def _fitting(entries: list[bytes]) -> int:
     return len(entries)
 
 
-def _is_full(found: list[Lines], seen: int) -> bool:
+def _is_full(found: Sequence[Lines] | None) -> bool:
     """Whether a read reached its limit, so that the log may have more."""
+    if not found:
+        return False
     size = sum(len(lines.raw) for lines in found)
-    return size >= PIECE_BYTES or found[-1].last_seq - seen >= LINES_AT_ONCE
+    return size >= PIECE_BYTES or found[-1].last_seq - found[0].first_seq + 1 >= LINES_AT_ONCE
 
 
-def _encoded(encoder: Encoder, events: list[Recorded]) -> FrameRange:
-    """The frames of events up to the end of the stream: an encoder may begin again after it."""
+def _framed(wire: FramesLines, rows: list[Lines]) -> list[FrameRange]:
+    """The frames of rows. Small rows are joined; a large row is sent as it is, without a copy."""
+    found: list[FrameRange] = []
+    for lines in merged(rows):
+        piece = FrameRange(lines.first_seq, lines.last_seq, wire.frames(lines))
+        if found and len(found[-1].frames) + len(piece.frames) <= SEND_BYTES:
+            before = found.pop()
+            piece = FrameRange(before.first, piece.last, before.frames + piece.frames)
+        found.append(piece)
+    return found
+
+
+def _encoded(encoder: Encoder, events: Sequence[Recorded]) -> FrameRange:
+    """The frames of the events, up to the stream's end: an encoder may begin again after it."""
     frames: list[bytes] = []
     for last in events:
         frames += encoder.encode(last)

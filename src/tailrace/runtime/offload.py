@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tailrace.core.json_pieces import PIECE_BYTES
@@ -45,12 +45,20 @@ class Parts:
         self.size = sum(map(len, self.parts))
 
 
+class FrameRange(NamedTuple):
+    """The frames of the events `first` to `last`, joined."""
+
+    first: int
+    last: int
+    frames: bytes
+
+
 class LogRead(list[T]):
     """The result of one read of the log. Readers at the same event share it."""
 
     def __init__(self, values: Iterable[T]) -> None:
         super().__init__(values)
-        self.frames: dict[str, bytes] = {}  # by format, once a reader needs them
+        self.frames: dict[str, list[FrameRange]] = {}  # by format, once a reader needs them
 
 
 class BuildCache(Generic[T]):

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 
 from tailrace.core.fold import State
-from tailrace.core.json_pieces import cut
+from tailrace.core.json_pieces import SEND_BYTES, cut
 from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.fanout import Stream
 from tailrace.runtime.follow import Look
@@ -63,7 +63,7 @@ class RunStream:
         self._joined: RunOpening | None = None  # whose encoder the stream will need
         self._opening: Parts | None = None
         self._pieces: Iterator[bytes] = iter(())
-        self._piece: bytes | None = None  # the next piece of the opening
+        self._piece: bytes | None = None  # the next piece before those of the stream
         self._over = False
         self._sent = time.monotonic()
         self._gap_sent = False
@@ -117,11 +117,14 @@ class RunStream:
         first = self._open_with(self._preamble(), opening)
         if self._piece is None and self._stream is not None:
             try:
-                first += await self._stream.next(wait=False) or b""
+                piece = await self._stream.next(wait=False) or b""
             except asyncio.CancelledError:
                 self._stream.close()
                 self._stream = None  # the client got nothing, so its last frames begin at the start
                 raise
+            if len(piece) < SEND_BYTES:
+                return first + piece
+            self._piece = piece  # sent next, without a copy
         return first
 
     def _open_with(self, preamble: bytes, opening: Parts) -> bytes:
