@@ -99,6 +99,30 @@ def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: 
         assert working.wait() == 0
 
 
+def test_a_callback_that_exits_ends_neither_the_server_nor_its_stop_signal(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import asyncio, sys\n"
+        "from tailrace import Tailrace\n"
+        "async def leaves(task):\n"
+        "    asyncio.get_running_loop().call_soon(sys.exit, 3)\n"
+        "    await asyncio.sleep(0)\n"
+        "    with task.message() as message:\n"
+        "        message.text('Still here.')\n"
+        "app = Tailrace([leaves])\n"
+    )
+    with running("serve", "mine:app", "--port", "0", cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        found = re.search(r"http://\S+", serving.stdout.readline())
+        assert found
+        request = {"model": "leaves", "input": "?", "stream": False}
+        answer = httpx.post(f"{found[0]}/v1/responses", json=request, timeout=30).json()
+        assert "Still here." in str(answer["output"])
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait() == 0
+        assert serving.stderr is not None
+        assert "A callback raised SystemExit; the process goes on." in serving.stderr.read()
+
+
 def test_the_proxy_serves_and_ends_cleanly_at_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
     with running("serve", "mine:app", "--port", "0", cwd=tmp_path) as serving:

@@ -11,7 +11,7 @@ import pytest
 from tests import forked
 
 AGENTS = """
-import asyncio, json, os, signal, sys
+import asyncio, json, os, signal, sys, threading
 from tailrace.app import Tailrace
 
 async def interrupts(task):
@@ -50,6 +50,25 @@ async def cancels(task):
     with task.message() as message:
         message.text("Fine.")
 
+async def by_callbacks(task):
+    loop = asyncio.get_running_loop()
+    readable, writable = os.pipe()
+    os.write(writable, b"!")
+    for schedule in (
+        lambda: loop.call_soon(sys.exit, "the secret password is hunter2"),
+        lambda: loop.call_later(0.001, sys.exit),
+        lambda: loop.add_reader(readable, lambda: loop.remove_reader(readable) and sys.exit()),
+        lambda: loop.create_task(asyncio.sleep(0)).add_done_callback(sys.exit),
+        lambda: threading.Thread(target=loop.call_soon_threadsafe, args=(sys.exit,)).start(),
+        lambda: asyncio.Task(interrupt(), loop=loop).add_done_callback(asyncio.Task.exception),
+    ):
+        schedule()
+        later = asyncio.Event()
+        loop.call_later(0.01, later.set)
+        await later.wait()
+    with task.message() as message:
+        message.text("Fine.")
+
 async def ctrl_c(task):
     os.kill(os.getpid(), signal.SIGINT)
     while True:
@@ -71,6 +90,12 @@ async def main(*agents):
 
 RUNS = "asyncio.run(main(*AGENTS))"
 RESTORED = "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+CALLBACKS = """
+from tailrace.runtime.exits import run_to_end
+loop = {module}.new_event_loop()
+run_to_end(loop, loop.create_task(main(by_callbacks)))
+loop.close()
+"""
 CTRL_C = "asyncio.new_event_loop().run_until_complete(main(ctrl_c))"
 UVLOOP = "import uvloop; uvloop.run(main(*AGENTS))"
 
@@ -90,6 +115,18 @@ def test_an_exit_of_an_agent_or_of_its_tasks_ends_only_its_run(tmp_path: Path, h
     assert len(found) == 6
     assert all(end == ["failed", "agent_error"] for end in found.values()), found
     assert "never" not in process.stderr  # neither awaited nor retrieved
+    assert "hunter2" not in process.stderr
+
+
+# uvloop itself logs the exit of the reader.
+@pytest.mark.parametrize(("module", "logged"), [("asyncio", 6), ("uvloop", 5)])
+def test_an_exit_of_a_callback_is_logged_and_ends_nothing(
+    tmp_path: Path, module: str, logged: int
+) -> None:
+    process = run(tmp_path, f"import {module}\n{CALLBACKS.format(module=module)}")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == {"by_callbacks": ["completed", None]}
+    assert process.stderr.count("the process goes on") == logged
     assert "hunter2" not in process.stderr
 
 

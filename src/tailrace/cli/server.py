@@ -120,11 +120,14 @@ def on_stop_signal(app: Any) -> asyncio.Event:
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run on uvloop, which is installed wherever it works."""
+    """Run on uvloop, which is installed wherever it works. `main` handles Ctrl-C."""
+    from tailrace.runtime.exits import run_to_end
+
     make: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):  # Windows, PyPy
         import uvloop
 
         make = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=make) as runner:
-        runner.run(main)
+        loop = runner.get_loop()
+        run_to_end(loop, loop.create_task(main))

@@ -2,6 +2,9 @@
 
 asyncio ends the event loop, and so the process, when any task raises them. So tasks that an agent
 creates run in a coroutine that ends the agent's run instead. A real Ctrl-C still passes.
+
+A callback (`loop.call_soon`, `add_done_callback`) has no such coroutine. Commands run their event
+loop with `run_to_end`, which goes on after it. In another process the callback ends the process.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar
 from types import FrameType
 from typing import Any, TypeVar
+
+from tailrace.runtime.failures import log_callback_failure
 
 T = TypeVar("T")
 
@@ -26,6 +31,21 @@ _on_exit: ContextVar[OnExit | None] = ContextVar("on_exit", default=None)
 def contain(on_exit: OnExit) -> None:
     """Call `on_exit` when a task that is created in this context, from now on, wants to exit."""
     _on_exit.set(on_exit)
+
+
+def run_to_end(loop: asyncio.AbstractEventLoop, command: asyncio.Task[None]) -> None:
+    """Run the loop until the command has ended, also if a callback raises an exit.
+
+    The loop stops at that callback and keeps the others, so it can go on. asyncio logs every other
+    error of a callback, and here exits are logged, too. Ctrl-C must have its own signal handler.
+    """
+    while not command.done():
+        try:
+            loop.run_until_complete(command)
+        except EXITS as error:
+            if not command.done():
+                log_callback_failure(error)
+    command.result()
 
 
 class AgentExit(RuntimeError):

@@ -47,6 +47,14 @@ def tool_failure(run_id: str, tool: str, error: BaseException) -> ErrorInfo:
     return ErrorInfo(code="tool_error", message=f"The tool {tool} failed: {kind} ({ident}).")
 
 
+def log_callback_failure(error: BaseException) -> None:
+    """Log an exit that a callback of the event loop raised."""
+    kind = type(error).__name__
+    lines = "\n".join(_lines(error))
+    logger.error("A callback raised %s; the process goes on.\n%s", kind, lines)
+    logger.debug("A callback raised %s.", kind, exc_info=error)
+
+
 def _lines(error: BaseException) -> Iterator[str]:
     """The types and places of an exception and its causes, without source lines."""
     seen: set[int] = set()
