@@ -175,6 +175,29 @@ async def test_a_resume_before_an_event_that_cannot_be_read_is_an_error(name: st
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "malformed_event")
 
 
+@pytest.mark.parametrize("broken", [b'{"type":"task.in_progress","task_id":5}', b'{"type":'])
+@pytest.mark.parametrize("name", FORMATS)
+async def test_only_task_sends_a_malformed_event_as_it_is_stored(name: str, broken: bytes) -> None:
+    """`task` sends the log unread: its clients are the readers (PROTOCOL.md, 4, rule 9)."""
+    app = Tailrace({}, "sqlite://:memory:", worker=False)
+    first = b'{"type":"task.created","task_id":"r","sequence_number":1,"agent":"a"}'
+    last = b'{"type":"task.completed","task_id":"r","sequence_number":3}'
+    run = NewRun(run_id="r", agent="a", thread_id="t", public=first)
+    batch = Batch(run_id="r", epoch=1, first_seq=2, publics=[broken, last], privates=[b"", b""])
+    async with asyncio.timeout(120), app.running():
+        await app.runs.store.create(run)
+        assert await app.runs.store.append([batch]) == [None]
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.get("/runs/r/events", params={"format": name})
+            state = await client.get("/runs/r")
+    if name == "task":
+        assert [one.data.encode() for one in Parser().feed(answer.content)] == [first, broken, last]
+    else:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "malformed_event")
+    assert (state.status_code, state.json()["error"]["code"]) == (500, "malformed_event")
+
+
 @pytest.mark.parametrize("code", UNREADABLE)
 async def test_a_thread_goes_on_after_a_run_that_cannot_be_read(code: str) -> None:
     """Its clients would connect again for ever."""

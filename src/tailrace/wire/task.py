@@ -78,7 +78,11 @@ class TaskFormat(DefaultFormat):
         yield end
 
     def frames(self, lines: Lines) -> bytes:
-        """The frames of many events. Frames that the log stores are sent unchanged."""
+        """The frames of many events. Frames that the log stores are sent unchanged.
+
+        Events are not decoded, which would take longer than the rest of a replay. A malformed event
+        is sent as it is stored.
+        """
         if self._ordinal is None and lines.framed:
             return lines.raw
         return framed(_place(self._ordinal, lines.epoch), lines.first_seq, lines.publics())
