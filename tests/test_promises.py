@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+
+from hypothesis import settings
 
 TESTS = Path(__file__).parent
 KITS = TESTS.parent / "src" / "tailrace" / "testing"
@@ -34,3 +37,10 @@ def test_every_claim_is_in_the_words_of_the_readme() -> None:
     assert len(rows) > 20
     for row in rows:
         assert row in readme, row
+
+
+def test_hypothesis_tries_the_same_examples_on_every_run() -> None:
+    """A red build is about the change. Random examples are asked for, and print how to repeat."""
+    is_random = os.environ.get("HYPOTHESIS_PROFILE", "fixed") == "random"
+    assert settings().derandomize is not is_random
+    assert settings().print_blob

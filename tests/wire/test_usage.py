@@ -15,6 +15,7 @@ from tailrace.testing.wire_kit import encoded
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.projection import usage_of_run
 from tests.traces import TRACES
+from tests.wire.chat_checker import expected
 from tests.wire.openai_scripts import RUN, Script
 
 Json = dict[str, Any]
@@ -125,3 +126,15 @@ def test_a_tools_hints_on_how_to_show_its_result_are_sent(hints: Any, shown: Any
     )
     assert output["ui_hints"] == shown
     assert output["result_summary"] == "[1,2]"
+
+
+def test_usage_of_a_thought_is_no_thinking_to_the_checker() -> None:
+    """Its event names the item before the item has any text."""
+    thought = {"type": "reasoning", "id": "i"}
+    texts = {"summary": [{"text": "In short."}], "reasoning_text": [{"text": "At length."}]}
+    events = [
+        {"type": "task.usage", "task_id": "r", "item_id": "i"},
+        {"type": "task.reasoning_text.delta", "task_id": "r", "item_id": "i"},
+    ]
+    said = expected({"task_id": "r", "output": [thought | texts]}, events)
+    assert said["reasoning_content"] == "At length."
