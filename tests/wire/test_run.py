@@ -28,7 +28,7 @@ from tailrace.core.sse import Parser
 from tailrace.testing.strategies import Run, legal_runs
 from tailrace.testing.wire_kit import as_recorded, encoded, is_log
 from tailrace.wire.base import Cursor, Frame, InsideEvents, ThreadFormat
-from tailrace.wire.counted import OPENING
+from tailrace.wire.frame_cursors import OPENING
 from tailrace.wire.run.encoder import FORMAT, RunFormat
 from tailrace.wire.run.outputs import SUMMARY_CHARACTERS
 from tests.traces import TRACES, Trace

@@ -11,7 +11,7 @@
 | notice, progress, input required | `notify_stream_event` |
 
 The last two rows are never wrapped. Steps, structured output and a result's blocks are not sent.
-Frames have no `event:` line. `tailrace.wire.counted` has the cursors.
+Frames have no `event:` line. `tailrace.wire.frame_cursors` has the cursors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tailrace.wire.agents.events import (
     ToolPlace,
 )
 from tailrace.wire.base import DONE, Frame, frame_pieces
-from tailrace.wire.counted import CountedFormat, frame_ids
+from tailrace.wire.frame_cursors import FrameCursorFormat, frame_ids
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import OPENING
 from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
@@ -407,7 +407,7 @@ def _output_json(item: ToolResult, output: str) -> Json:
     return {"type": "function_call_output", **about, "output": output}
 
 
-class AgentsFormat(CountedFormat[AgentsEncoder]):
+class AgentsFormat(FrameCursorFormat[AgentsEncoder]):
     """`agents`: for clients of streaming tools."""
 
     name = "agents"

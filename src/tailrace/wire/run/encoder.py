@@ -13,7 +13,7 @@ arrive after the message. So it waits until the task moves on (`TaskNode.settlin
 item, a step, a pause or the end.
 
 Frames are never taken back: a message of a lost attempt ends as `failed`, and the next message
-follows. `tailrace.wire.counted` has the cursors.
+follows. `tailrace.wire.frame_cursors` has the cursors.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tailrace.core.parts import PARTS
 from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.wire.base import Frame, frame_pieces
-from tailrace.wire.counted import CountedFormat, frame_ids
 from tailrace.wire.encoder import RootEncoder
+from tailrace.wire.frame_cursors import FrameCursorFormat, frame_ids
 from tailrace.wire.projection import usage_of_run
 from tailrace.wire.run import outputs
 
@@ -287,7 +287,7 @@ def _end(state: State, root: TaskNode, sent: list[RunEvent]) -> RunEvent:
 # --- the format -----------------------------------------------------------------------------------
 
 
-class RunFormat(CountedFormat[RunEncoder]):
+class RunFormat(FrameCursorFormat[RunEncoder]):
     """`run`: named events in an envelope."""
 
     name = "run"

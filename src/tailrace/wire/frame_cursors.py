@@ -1,4 +1,4 @@
-"""Formats in which an event may become several frames, each with a cursor of its own.
+"""Cursors of single frames, for formats in which an event may become several frames.
 
 A frame's id is `epoch-seq` after the last frame of an event, and `epoch-seq.k` after its k-th
 frame. After the k-th frame of `open`, at the state after that event, it is `epoch-seq.ok`. `epoch`
@@ -31,8 +31,8 @@ OPENING = 1 << 32
 """Added to the number of a frame of `open`, so that it differs from a frame inside an event."""
 
 
-class CountedEncoder(Encoder, Protocol):
-    """An encoder that counts the frames of an event."""
+class FrameCursorEncoder(Encoder, Protocol):
+    """An encoder of a format with these cursors."""
 
     def opening(self, epoch: int) -> list[Frame]:
         """The frames that bring an empty client to the state.
@@ -51,7 +51,7 @@ class CountedEncoder(Encoder, Protocol):
         """
 
 
-E = TypeVar("E", bound=CountedEncoder)
+E = TypeVar("E", bound=FrameCursorEncoder)
 
 
 def frame_ids(
@@ -65,8 +65,8 @@ def frame_ids(
     yield last
 
 
-class CountedFormat(DefaultFormat, ABC, Generic[E]):
-    """A format with these cursors, for a run or for the runs of a thread."""
+class FrameCursorFormat(DefaultFormat, ABC, Generic[E]):
+    """A format whose frames have these cursors, for a run or for the runs of a thread."""
 
     name: str
     shows_attempts = True
