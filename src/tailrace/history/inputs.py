@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
-from tailrace.core.values import Json, dict_of, json_text, text_or_none
+from tailrace.core.values import Json, dict_of, json_text, source_url, text_or_none
 from tailrace.history.content import Native, Piece
 
 
@@ -269,19 +268,7 @@ def _image_url(part: Json) -> str | None:
     url = image.get("url") if isinstance(image, dict) else image
     if isinstance(url, str):
         return url
-    return _source(part.get("source"))
-
-
-def _source(source: Any) -> str | None:
-    """The URL of Anthropic's images and documents."""
-    if not isinstance(source, dict):
-        return None
-    url, data, mime = source.get("url"), source.get("data"), source.get("media_type")
-    if isinstance(data, str) and isinstance(mime, str):
-        if source.get("type") == "text":
-            return f"data:{mime},{quote(data)}"
-        return f"data:{mime};base64,{data}"
-    return text_or_none(url)
+    return source_url(part.get("source"))
 
 
 def _file(part: Json) -> FilePart | None:
@@ -289,7 +276,7 @@ def _file(part: Json) -> FilePart | None:
     given = {**part, **inner} if isinstance(inner, dict) else part
     url = next((u for u in map(given.get, ("url", "file_url", "file_data")) if u), None)
     if url is None:
-        url = _source(given.get("source"))
+        url = source_url(given.get("source"))
     if not isinstance(url, str):
         return None
     names = map(given.get, ("name", "filename", "title"))

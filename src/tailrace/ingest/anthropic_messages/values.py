@@ -17,7 +17,7 @@ from tailrace.core.items import (
     Text,
     UrlCitation,
 )
-from tailrace.core.values import Json, list_of, text_of, text_or_none
+from tailrace.core.values import Json, list_of, source_url, text_of, text_or_none
 from tailrace.ingest.unknown import EMPTY, unknown_names
 
 MOST_TOKENS = 2**48
@@ -95,18 +95,9 @@ def _shown_part(part: Any) -> Block:
     if kind in ("text", "advisor_result") and isinstance(text, str):
         cited = list_of(part.get("citations"))
         return Text(text=text, annotations=[citation_of(citation, len(text)) for citation in cited])
-    if kind == "image" and (url := _image_url(part.get("source"))):
+    if kind == "image" and (url := source_url(part.get("source"))):
         return Image(image_url=ImageUrl(url=url))
     return Data(data=visible(part), name=text_or_none(kind))
-
-
-def _image_url(source: Any) -> str | None:
-    if not isinstance(source, dict):
-        return None
-    url, data, mime = source.get("url"), source.get("data"), source.get("media_type")
-    if isinstance(data, str) and isinstance(mime, str):
-        return f"data:{mime};base64,{data}"
-    return text_or_none(url)
 
 
 def is_count(value: Any) -> TypeGuard[int]:
