@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tailrace.core.tool_output import file, image
     from tailrace.runtime.agent import Agent
     from tailrace.runtime.agent_functions import restartable
+    from tailrace.runtime.function_tools import streaming_tool, tool
     from tailrace.runtime.inbox import receive
     from tailrace.runtime.limits import Limits
     from tailrace.runtime.mcp_tools import mcp_server
@@ -30,15 +31,7 @@ if TYPE_CHECKING:
     from tailrace.runtime.run import Result, Run
     from tailrace.runtime.sub_agents import ask_for_help
     from tailrace.runtime.task import Answer, PendingCall, Task
-    from tailrace.runtime.tools import (
-        Context,
-        Tool,
-        ToolError,
-        notify,
-        partial_image,
-        streaming_tool,
-        tool,
-    )
+    from tailrace.runtime.tools import Context, Tool, ToolError, notify, partial_image
     from tailrace.server.auth import ApiKeys, Principal
     from tailrace.server.limits import ServerLimits
     from tailrace.server.repair_middleware import ResponsesCompat
@@ -111,8 +104,8 @@ _HOMES = {
     "partial_image": "tailrace.runtime.tools",
     "receive": "tailrace.runtime.inbox",
     "restartable": "tailrace.runtime.agent_functions",
-    "streaming_tool": "tailrace.runtime.tools",
-    "tool": "tailrace.runtime.tools",
+    "streaming_tool": "tailrace.runtime.function_tools",
+    "tool": "tailrace.runtime.function_tools",
     "transcode": "tailrace.convert",
 }
 

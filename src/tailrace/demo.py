@@ -19,7 +19,8 @@ from tailrace.core.tool_output import image
 from tailrace.models import Scripted, call, say, think, wait
 from tailrace.ports import Model
 from tailrace.runtime.agent import Agent
-from tailrace.runtime.tools import notify, partial_image, streaming_tool, tool
+from tailrace.runtime.function_tools import streaming_tool, tool
+from tailrace.runtime.tools import notify, partial_image
 
 QUESTION = "Plan a sunny Saturday in Paris for two."
 

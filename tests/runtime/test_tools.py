@@ -22,12 +22,12 @@ from tailrace.core.sse import Parser
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.runtime import tools as module
 from tailrace.runtime.failures import tool_failure
+from tailrace.runtime.function_tools import check_tools
 from tailrace.runtime.tools import (
     InvalidTool,
     Notify,
     Output,
     ToolTimeout,
-    check_tools,
     open_tools,
 )
 

@@ -20,6 +20,7 @@ from tailrace.history import Mode
 from tailrace.ports import Effort, Model, Request, Summary
 from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.client_options import CLIENT_OPTIONS, allowed_options
+from tailrace.runtime.function_tools import check_tools, tool
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.loop import Loop
@@ -30,15 +31,7 @@ from tailrace.runtime.output_types import declared_output
 from tailrace.runtime.sub_agents import AgentTool, ask_for_help
 from tailrace.runtime.takeover import begin_again
 from tailrace.runtime.task import Task
-from tailrace.runtime.tools import (
-    Context,
-    Tool,
-    ToolError,
-    ToolSource,
-    check_tools,
-    open_tools,
-    tool,
-)
+from tailrace.runtime.tools import Context, Tool, ToolError, ToolSource, open_tools
 
 CITE = (
     "Tool results may be marked as <referencable-item> with an ID. "

@@ -1,15 +1,4 @@
-"""Tools: functions that a model may call.
-
-    @tool
-    async def get_weather(city: str) -> dict:
-        '''Current weather in a city.'''
-        return {"temperature": "15C"}
-
-    @streaming_tool
-    async def survey(topic: str):
-        '''Looks a topic up in several places.'''
-        yield notify("asking three sources", progress=0.3)
-        yield {"found": 3}
+"""Tools that a model may call, and how a call of a tool runs.
 
 The agent's loop calls `validate` with what the model wrote and `invoke` with what that gave. It
 records each event that `invoke` yields, and an error that it raises as the result of the call.
@@ -22,7 +11,6 @@ import contextvars
 import inspect
 import logging
 import re
-import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
@@ -34,7 +22,6 @@ from typing import (
     Protocol,
     TypeAlias,
     get_args,
-    overload,
     runtime_checkable,
 )
 
@@ -48,9 +35,6 @@ from tailrace.ports import ToolSpec
 from tailrace.runtime.tool_schema import (
     InvalidArguments,
     InvalidTool,
-    Parameters,
-    strict_schema,
-    written_function,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Context",
-    "FunctionTool",
     "InvalidArguments",
     "InvalidTool",
     "Notify",
@@ -69,12 +52,10 @@ __all__ = [
     "ToolError",
     "ToolSource",
     "ToolTimeout",
-    "check_tools",
+    "by_name",
     "notify",
     "open_tools",
     "partial_image",
-    "streaming_tool",
-    "tool",
 ]
 
 logger = logging.getLogger("tailrace")
@@ -443,34 +424,6 @@ class Tool:
         return None
 
 
-class FunctionTool(Tool):
-    """A tool that is made of a Python function. Calling it calls the function."""
-
-    def __init__(
-        self, name: str, function: Callable[..., Any], signature: Parameters, **options: Any
-    ) -> None:
-        parameters = signature.schema
-        if options.get("strict"):
-            parameters = strict_schema(parameters, name)
-        super().__init__(name, function=self._fill_in, parameters=parameters, **options)
-        self.__doc__ = function.__doc__
-        self.__wrapped__ = function
-        self._signature = signature
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as if it were not a tool."""
-        return self.__wrapped__(*args, **kwargs)
-
-    def _convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._signature.convert(arguments)
-
-    def _defaults(self) -> dict[str, Any]:
-        return self._signature.defaults
-
-    def _fill_in(self, arguments: dict[str, Any], context: Context) -> Any:
-        return self.__wrapped__(**arguments, **dict.fromkeys(self._signature.contexts, context))
-
-
 class _Raised(msgspec.Struct, frozen=True):
     """How a tool's function failed."""
 
@@ -527,103 +480,6 @@ async def _in_thread(call: Callable[[], Any]) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-# --- declaration -------------------------------------------------------------------------------
-
-
-@overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
-@overload
-def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    needs_approval: Approval = False,
-    idempotent: bool = False,
-    executor: Literal["server", "client"] = "server",
-    timeout: float | None = None,
-    retries: int = 0,
-    strict: bool = False,
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a tool of a function, async or not: `@tool` or `@tool(timeout=5)`.
-
-    The schema comes from the annotations, the descriptions from the docstring. A function that is
-    not async runs in a thread. With `executor="client"` the function only declares: the client
-    carries the call out. `needs_approval` may be a function of the arguments.
-    """
-    return _declared(function, options, streaming=False)
-
-
-@overload
-def streaming_tool(function: Callable[..., Any], /) -> FunctionTool: ...
-@overload
-def streaming_tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    needs_approval: Approval = False,
-    idempotent: bool = False,
-    timeout: float | None = None,
-    retries: int = 0,
-    strict: bool = False,
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
-def streaming_tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a tool of an async generator, which shows what it does while it runs.
-
-    It yields `notify(…)`, blocks and events of a sub-agent. Any other value is the output and ends
-    the tool.
-    """
-    return _declared(function, options, streaming=True)
-
-
-def _declared(
-    function: Callable[..., Any] | None, options: dict[str, Any], *, streaming: bool
-) -> Any:
-    # Types that are defined inside of the function that declares the tool.
-    names = sys._getframe(2).f_locals  # noqa: SLF001
-    if function is not None:
-        return _from_function(function, names, streaming=streaming, **options)
-    return lambda given: _from_function(given, names, streaming=streaming, **options)
-
-
-def _from_function(
-    function: Callable[..., Any],
-    local_names: dict[str, Any],
-    *,
-    streaming: bool,
-    name: str | None = None,
-    description: str | None = None,
-    **options: Any,
-) -> FunctionTool:
-    if isinstance(function, Tool):
-        raise InvalidTool(f"Tool {function.name!r} is a tool already; decorate it once.")
-    if not callable(function):
-        raise InvalidTool(f"A tool is made of a function, not of {function!r}.")
-    name = name or getattr(function, "__name__", None)
-    if name is None:
-        raise InvalidTool(f"{function!r} has no name; give one with `name=`.")
-    target = written_function(function)
-    generates = inspect.isasyncgenfunction(target)
-    if streaming and not generates:
-        raise InvalidTool(f"Tool {name!r}: a streaming tool is an `async def` that yields.")
-    if not streaming and (generates or inspect.isgeneratorfunction(target)):
-        raise InvalidTool(f"Tool {name!r} yields; declare it with @streaming_tool and `async def`.")
-    signature = Parameters(function, Context, local_names)
-    return FunctionTool(
-        name,
-        function,
-        signature,
-        description=signature.description if description is None else description,
-        streaming=streaming,
-        in_thread=not (streaming or inspect.iscoroutinefunction(target)),
-        **options,
-    )
-
-
 # --- the tools of an agent ---------------------------------------------------------------------
 
 
@@ -636,27 +492,16 @@ class ToolSource(Protocol):
         ...
 
 
-def check_tools(tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> list[Tool | ToolSource]:
-    """The tools that an agent declares: functions become tools, names must differ."""
-    checked: list[Tool | ToolSource] = []
-    for given in tools:
-        if isinstance(given, Tool | ToolSource):
-            checked.append(given)
-        else:
-            checked.append(tool(given))
-    _by_name(made for made in checked if isinstance(made, Tool))
-    return checked
-
-
 async def open_tools(tools: Sequence[Tool | ToolSource]) -> dict[str, Tool]:
     """All tools by name, those of sources included; raises `InvalidTool` if two have one name."""
     found: list[Tool] = []
     for given in tools:
         found += [given] if isinstance(given, Tool) else await given.tools()
-    return _by_name(found)
+    return by_name(found)
 
 
-def _by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """The tools by name; raises `InvalidTool` if two have one name."""
     named: dict[str, Tool] = {}
     for made in tools:
         if made.name in named:
