@@ -69,7 +69,7 @@ async def _serve(
 
     from tailrace.server.http_protocol import BoundedHttp
 
-    class Server(uvicorn.Server):
+    class SignalFreeServer(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield  # uvicorn would raise the signal again, which ends the process at once
@@ -85,7 +85,7 @@ async def _serve(
         ws_per_message_deflate=False,  # its buffers cost more than small messages gain
         **options,  # type: ignore[arg-type]
     )
-    server = Server(config)
+    server = SignalFreeServer(config)
     stop = on_stop_signal(app)
     # Not by lifespan events: so a database that cannot be opened is a clear error.
     async with app.running():

@@ -165,7 +165,7 @@ class Runs:
     ) -> RunInfo:
         """Begin a run, and return what is known of it once its first event is durable.
 
-        It waits from then on for a worker, here or elsewhere. One to `forget` is deleted shortly
+        It waits from then on for a worker, here or elsewhere. With `forget` it is deleted shortly
         after its end. The run continues `previous_run_id`, whose thread is the default. None
         begins a conversation. Without it, the run continues the newest run of its thread. With
         `previous_seq` it is a fork: it continues that run as it was after this event.
