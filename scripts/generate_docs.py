@@ -126,13 +126,13 @@ The first place in this order that has a value counts, then the default. So leav
 the code if operators should choose it. The file is `tailrace.toml` in the current folder, or the
 file that `--config` or `TAILRACE_CONFIG` names. An empty variable is not set.
 
-- A name in the file that is no setting is refused with the nearest right name. So is a variable
+- A name in the file that is not a setting is refused with the nearest right name. So is a variable
   that is nearly the name of a setting. Other variables are ignored: Kubernetes makes
   `TAILRACE_SERVICE_HOST` and more for a Service named `tailrace`. Set `enableServiceLinks: false`
   there, because `TAILRACE_PORT` is among them.
 - Durations are `90s`, `15m`, `12h`, `30d`, `52w`, or seconds. Lists have commas between the names,
   or are lists in the file. Switches are `true` or `false`; as a flag `--no-…` turns one off.
-- `secret` is no flag, because other users of the machine could read it.
+- `secret` is not a flag, because other users of the machine could read it.
 - `tailrace doctor main:app` shows each value and its place, without passwords and secrets.
 
 ```toml

@@ -318,7 +318,7 @@ class Tailrace:
             yield url
 
     async def drain(self) -> None:
-        """Accept no new runs, let the running ones finish for `grace`, then end all streams.
+        """Accept no new runs, let the others finish for `grace`, then end all streams.
 
         Restartable runs that are left over are released to other workers; the others end as failed
         (`interrupted`).

@@ -76,7 +76,7 @@ def _opener(port: Any, name: str, given: Any, advice: str) -> Callable[[], Await
 
 
 def with_formats(added: Iterable[Format]) -> Mapping[str, Format]:
-    """Our formats and the added ones, by their names."""
+    """Our formats and the added formats, by their names."""
     formats = dict(FORMATS)
     for wire in added:
         if lacks := _lacks(Format, wire):

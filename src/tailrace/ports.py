@@ -379,7 +379,7 @@ class Blobs(Protocol):
         """
 
     async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        """Note that a run uses blobs; returns the missing ones. `NotFound` if there is no run."""
+        """Note that a run uses blobs; returns missing blobs. `NotFound` if there is no run."""
 
     async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
         """Delete some blobs that no run has used for `unused_for` seconds; returns how many."""

@@ -28,7 +28,7 @@ CONFIG_VARIABLE = "TAILRACE_CONFIG"
 """The variable with the path of the file of settings, instead of `tailrace.toml`."""
 
 OTHER_VARIABLES = frozenset((CONFIG_VARIABLE, "TAILRACE_URL", "TAILRACE_KEY", "TAILRACE_CRASH_AT"))
-"""Our variables that are no settings of a server."""
+"""Our variables that are not settings of a server."""
 
 SIMILAR = 0.8
 """How similar (0 to 1) an unknown variable is to a setting's to be taken for a misspelling."""

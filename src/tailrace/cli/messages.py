@@ -15,7 +15,7 @@ def say(line: str) -> None:
 
 
 def say_aside(line: str) -> None:
-    """Print a line that is no output of the command, for the person who reads along."""
+    """Print a line that is not part of the command's output, for the person who reads along."""
     with suppress(OSError):
         typer.echo(line, err=True)
 

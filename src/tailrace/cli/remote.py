@@ -58,7 +58,7 @@ class ServerClient:
 
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            fail(f"{url!r} is no address of a server; write http://host:port.")
+            fail(f"{url!r} is not the address of a server; write http://host:port.")
         self.url = url.rstrip("/")
         self._http = httpcore2.ConnectionPool(retries=0)
         self._headers = [("accept", "*/*"), ("user-agent", "tailrace")]
@@ -199,7 +199,7 @@ def address(run: str, url: str) -> tuple[str, str]:
         return url, run
     base, found, rest = run.partition("/runs/")
     if not found:
-        fail(f"{run!r} is no address of a run; write http://host:port/runs/ID.")
+        fail(f"{run!r} is not the address of a run; write http://host:port/runs/ID.")
     return base, rest.partition("/")[0].partition("?")[0]
 
 
@@ -220,7 +220,7 @@ def _of_file(path: Path) -> list[AnyEvent]:
     except OSError as error:
         fail(f"File {path} cannot be read ({error.strerror}).")
     except TailraceError as error:
-        fail(f"File {path} is no exported run: {error}")
+        fail(f"File {path} is not an exported run: {error}")
 
 
 def read_database(run_id: str, db: str) -> tuple[list[bytes], dict[int, bytes]]:

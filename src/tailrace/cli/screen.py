@@ -60,7 +60,7 @@ class Screen(AbstractContextManager["Screen"]):
         """Show what has not ended, if it is not shown yet."""
 
     def note(self, line: str) -> None:
-        """Show a line that is no part of the run."""
+        """Show a line that is not part of the run."""
         typer.echo(line, err=True)
 
     def prompt(self, line: str) -> None:

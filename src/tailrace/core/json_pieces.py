@@ -18,7 +18,7 @@ SEND_BYTES = 64 * 1024
 """Size of a piece that is sent: what servers buffer for a client anyway."""
 
 SHARED_BYTES = 4096
-"""Strings and lists of this size or more share their bytes with equal ones."""
+"""Equal strings, or equal lists, of this size or more share their bytes."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -82,7 +82,7 @@ _PREFIX = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
 
 def utf8(text: str) -> bytes:
-    """Text as bytes, which grow in place; a lone surrogate is no error."""
+    """Text as bytes, which grow in place; a lone surrogate is allowed."""
     return text.encode("utf-8", "surrogatepass")
 
 

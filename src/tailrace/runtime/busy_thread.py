@@ -12,7 +12,7 @@ BusyThread = Literal["run", "reject", "queue", "interrupt"]
 """Both run; the new run is refused; it waits for the others; the others are cancelled."""
 
 RECENT_RUNS = 100
-"""How many runs of a thread, the newest ones, are looked at to see whether it is busy."""
+"""How many of a thread's newest runs are read to find out whether it is busy."""
 
 INTERRUPTED = "The next run of the thread has begun."
 
@@ -33,8 +33,8 @@ async def next_place(
 ) -> int | None:
     """The place of a new run in its thread, after what `busy` asks for; None: any place.
 
-    The store creates the run at this place only. So of two runs that are created at the same
-    moment, one has to look at the thread again.
+    The store creates the run at this place only. If another run takes the place first, the caller
+    asks for a place again.
     """
     if busy == "run":
         return None

@@ -282,7 +282,7 @@ def _any_of(on: Checker, value: Any, schemas: Any, _in: Any, place: str) -> Prob
 
 def _one_of(on: Checker, value: Any, schemas: Any, beside: Any, place: str) -> Problems:
     if sum(on.fits(value, schema) for schema in schemas) > 1:
-        yield f"{place} has several of the forms of which it may have one."
+        yield f"{place} has several of the allowed forms; it may have only one of them."
     yield from _any_of(on, value, schemas, beside, place)
 
 

@@ -19,7 +19,7 @@ from tailrace.core.state import TaskNode
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent may use; None is no limit."""
+    """What one agent may use; None means no limit."""
 
     turns: int | None = 50
     """Model calls of the agent itself."""

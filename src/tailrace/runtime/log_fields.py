@@ -16,5 +16,5 @@ current_fields: ContextVar[Callable[[], dict[str, str]] | None] = ContextVar(
 
 
 def about(fields: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The `extra` of a log line with these fields. Names of `LogRecord` itself are no problem."""
+    """The `extra` of a log line with these fields, which may be named like those of `LogRecord`."""
     return {"fields": fields}

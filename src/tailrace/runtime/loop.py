@@ -54,7 +54,7 @@ class Loop:
         self.agent = agent
         """The agent that speaks now; another after a handoff."""
         self.limits = agent.limits
-        """Of the agent that began: a handoff gives no new ones."""
+        """Of the agent that began: a handoff does not change them."""
         self.task = task
         self.above = above
         self._is_resumed = task.task_id in task.emitter.resumed

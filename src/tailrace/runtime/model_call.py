@@ -338,7 +338,7 @@ class _Alarm:
         if loop.time() >= self.by:
             self._timeout.reschedule(self.by)
         else:
-            # The time may be set to an earlier one meanwhile, as after the first event.
+            # `by` may become earlier meanwhile, as after the first event.
             self._timer = loop.call_at(min(self.by, loop.time() + self._least), self._look)
 
 

@@ -135,7 +135,7 @@ class Run:
 
     @overload
     def events(self, *, after: int = 0) -> AsyncIterator[AnyEvent]: ...
-    @overload  # the next one takes any name: its bytes are of every other format
+    @overload  # the next overload takes any name: every other format is bytes
     def events(  # type: ignore[overload-overlap]
         self, format: Literal["agents"], *, after: str | None = None
     ) -> AsyncIterator[AgentsEvent]: ...

@@ -140,7 +140,7 @@ class Task(Sink):
     def text(self) -> str:
         """The text of the user's messages in the input, joined by line breaks.
 
-        An input that is no message, such as an object, is its JSON.
+        An input that is not a message, such as an object, is shown as JSON.
         """
         return "\n".join(
             piece.text
@@ -196,7 +196,7 @@ class Task(Sink):
         return history(chain, api, mode, task_id=child, **kept)  # type: ignore[arg-type]
 
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
-        """Record any event of this task; the methods below cover the common ones."""
+        """Record any event of this task; the methods below write the common events."""
         self.emitter.emit(event, private)
 
     async def drain(self) -> None:

@@ -95,7 +95,7 @@ def _check_first(plans: list[_Plan]) -> None:
     """Refuse a handoff behind another handoff of the same turn."""
     first = next((plan.tool for plan in plans if isinstance(plan.tool, Handoff)), None)
     if first is not None:
-        raise _Mistake("second_handoff", f"{first.agent.name} takes over; it can be only one.")
+        raise _Mistake("second_handoff", f"{first.agent.name} takes over; only one agent can.")
 
 
 def _planned(loop: Loop, call: PendingCall) -> _Plan:
@@ -327,7 +327,7 @@ def _pass_on(task: Task, call: PendingCall, event: ev.Event) -> None:
         node = node.parent
     if not is_below:
         raise ToolError(
-            f"The tool {call.name} yielded an event of task {event.task_id}, which is no sub-agent "
+            f"The tool {call.name} yielded an event of task {event.task_id}, not of a sub-agent "
             "of its call."
         )
     task.emit(event)

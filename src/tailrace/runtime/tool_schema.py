@@ -181,7 +181,7 @@ class Parameters:
 
 
 class _Annotated:
-    """Annotations to evaluate, without the unused ones."""
+    """Annotations to evaluate, without unused annotations."""
 
     def __init__(self, annotations: dict[str, Any]) -> None:
         self.__annotations__ = annotations
@@ -290,7 +290,7 @@ def _model_schema(kind: type) -> dict[str, Any]:
     describe = getattr(kind, "model_json_schema", None)
     if describe is None or not hasattr(kind, "model_validate"):
         # Not `NotImplementedError`: with a description, msgspec would take the type for any value.
-        raise TypeError(f"{kind.__module__}.{kind.__qualname__} is no type of JSON")
+        raise TypeError(f"{kind.__module__}.{kind.__qualname__} has no JSON type")
     schema: dict[str, Any] = describe()
     return schema
 
@@ -435,7 +435,7 @@ def _resolved(node: Any, defs: Mapping[str, Any], recursive: set[str]) -> Any:
         del made["discriminator"]  # a keyword of OpenAPI that names definitions
     ref = node.get("$ref")
     if not isinstance(ref, str):
-        # A property may be called "$ref"; that one is an object.
+        # A property may be called "$ref"; its value is an object.
         return made if ref is None else {**made, "$ref": _resolved(ref, defs, recursive)}
     name = ref.removeprefix(_DEFS)
     if name in recursive or name not in defs:

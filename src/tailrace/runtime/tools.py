@@ -130,7 +130,7 @@ def partial_image(data: bytes, media_type: str | None = None) -> PartialImage:
 class Context:
     """What a tool may know of the call that it answers.
 
-    A tool gets it by annotation: a parameter `ctx: Context` is filled in and is no part of the
+    A tool gets it by annotation: a parameter `ctx: Context` is filled in and is not part of the
     schema. `deps` is what the agent was declared with.
     """
 

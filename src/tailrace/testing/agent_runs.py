@@ -332,7 +332,7 @@ def read_run(path: str | Path) -> AgentRun:
                 events.append(decode_event(line))
             except TailraceError as error:
                 raise CallerError(
-                    f"{path.name}, line {number} is no event of an exported run: {error}"
+                    f"{path.name}, line {number} is not an event of an exported run: {error}"
                 ) from error
     if not events:
         raise CallerError(f"{path.name} has no events. Write it with `tailrace export`.")

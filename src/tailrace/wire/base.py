@@ -122,7 +122,7 @@ class ReplayFormat(DefaultFormat):
 
     def cursor(self, text: str) -> Cursor:
         """Refuse any cursor."""
-        raise InvalidCursor("This format has no cursor; ask again without one for a replay.")
+        raise InvalidCursor("This format has no cursor; ask again without a cursor for a replay.")
 
 
 def spread_retry(chance: float) -> int:

@@ -360,7 +360,7 @@ class Sources:
         return None
 
     def link(self, task: TaskNode, annotation: Annotation, at: int) -> tuple[str, str] | None:
-        """The URL and title of a citation; None if the annotation is no link."""
+        """The URL and title of a citation; None if the annotation is not a link."""
         if isinstance(annotation, UrlCitation):
             return annotation.url, annotation.title
         if not isinstance(annotation, ReferenceToBlock):

@@ -31,7 +31,7 @@ class ShardReader:
 
     A place is the id of the last entry that was read from a shard; `$` would lose entries between
     two calls. After each search for new places the readers read the log: it has the earlier events,
-    and the shard brings the later ones.
+    and the shard brings later events.
     """
 
     def __init__(

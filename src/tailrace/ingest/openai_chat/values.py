@@ -26,7 +26,7 @@ def is_completion(finish_reason: str) -> bool:
 
 
 def outcome_of(finish_reason: str | None, error: ErrorInfo | None) -> Outcome:
-    """The outcome of a model call. An unknown reason is kept and is no completion."""
+    """The outcome of a model call. An unknown reason is kept and does not complete it."""
     if error is not None:
         return Outcome(status="failed", error=error)
     if finish_reason is None:

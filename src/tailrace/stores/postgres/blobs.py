@@ -31,7 +31,7 @@ class PostgresBlobs(Statements):
         return sha256
 
     async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        """Note which blobs a run uses; returns the missing ones."""
+        """Note which blobs a run uses; returns missing blobs."""
         missing: set[str] = set()
 
         async def work(db: Any) -> None:

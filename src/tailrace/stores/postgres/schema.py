@@ -111,7 +111,7 @@ create index runs_to_forget on @runs (ended_at) where ended_at is not null and f
 """
 
 # Which run uses which blob. `unused_since` is null while a run uses the blob; changing either needs
-# a lock on the blob's row. The users of existing blobs are unknown: a user that is no run keeps
+# a lock on the blob's row. The users of existing blobs are unknown: a user that is not a run keeps
 # these blobs.
 THIRD = """
 create table @blob_uses (
@@ -247,7 +247,7 @@ async def migrate(db: Any, schema: str, migrations: tuple[str, ...] = MIGRATIONS
 
 async def _version(db: Any, schema: str) -> int:
     # Not `to_regclass`: it answers from a cache, and misses a table that another process created
-    # while this one waited for the lock.
+    # while this process waited for the lock.
     made = await db.fetchval(
         "select 1 from pg_tables where schemaname = $1 and tablename = 'version'", schema
     )

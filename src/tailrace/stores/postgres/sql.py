@@ -520,7 +520,7 @@ delete from @blobs where sha256 in (
 returning sha256
 """
 
-# $1 sha256, $2 owner (null: any). A user that is no run, of an old blob, has the owner ''.
+# $1 sha256, $2 owner (null: any). A user that is not a run, of an old blob, has the owner ''.
 BLOB = """
 select data, mime_type from @blobs where sha256 = $1 and ($2::text is null or exists (
     select from @blob_uses as u left join @runs as r using (run_id)

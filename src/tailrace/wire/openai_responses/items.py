@@ -96,7 +96,7 @@ def is_code(item: Item) -> bool:
 
 
 def is_code_result(task: TaskNode, node: ItemNode) -> bool:
-    """Whether an item is the result of a code interpreter: its images are no entries."""
+    """Whether an item is the result of a code interpreter, whose images are not entries."""
     call = task.calls.get(node.item.call_id) if isinstance(node.item, ToolResult) else None
     return call is not None and is_code(call.item)
 

@@ -340,7 +340,7 @@ def echoed(request: Mapping[str, Any]) -> Json:
 
 
 def _is_echo(name: str, value: Any) -> bool:
-    # In Python `True` is an `int`, but it is no temperature.
+    # In Python `True` is an `int`, but not a temperature.
     kinds = ECHOED[name]
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
