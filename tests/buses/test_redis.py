@@ -277,7 +277,7 @@ async def test_what_is_published_first_after_a_restart_is_not_lost(
     await bus.close()
 
 
-async def test_gone_for_good_it_knocks_ever_more_rarely_and_keeps_nothing(
+async def test_without_redis_for_good_the_bus_reconnects_more_rarely_and_keeps_nothing(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[int] = []

@@ -257,7 +257,7 @@ def test_mistakes_are_one_sentence(folder: Path, arguments: list[str], words: st
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_server_of_another_kind_is_no_tailrace_server() -> None:
+def test_a_server_of_another_kind_is_not_a_tailrace_server() -> None:
     fastapi = b'{"detail": "Not Found"}'
     assert "check --url" in _message(404, fastapi, "http://localhost:8000")
 

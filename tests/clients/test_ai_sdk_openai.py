@@ -121,7 +121,7 @@ def test_a_failure_after_output_is_an_error_part(serving: Serving) -> None:
     assert "".join(part["text"] for part in of_type(answer, "text-delta")) == "Half an ans"
 
 
-def test_a_cancelled_run_keeps_its_text_is_no_error_and_is_not_asked_again(
+def test_a_cancelled_run_keeps_its_text_is_not_an_error_and_is_not_asked_again(
     serving: Serving,
 ) -> None:
     answer = ai_sdk(serving, scripts.cancelled())

@@ -236,7 +236,7 @@ def test_chat_completions_have_other_names_for_the_same(client: OpenAI) -> None:
     assert json.loads(found or "")["output"][1] == {"type": "object"}
 
 
-def test_so_does_anthropics_api(reading: Served) -> None:
+def test_options_of_anthropics_api_reach_the_model(reading: Served) -> None:
     with Anthropic(base_url=reading.url, api_key="test", max_retries=0) as client:
         given: Any = {
             "model": "reader",
@@ -258,7 +258,7 @@ def test_so_does_anthropics_api(reading: Served) -> None:
         assert sent["read"] == ["Arr.", "?"]
 
 
-def test_so_do_runs_by_their_options(reading: Served) -> None:
+def test_options_of_a_run_reach_the_model(reading: Served) -> None:
     body = {"agent": "fixed", "input": "?", "options": {"temperature": 2, "top_p": "x", "mine": 1}}
     answer = httpx.post(f"{reading.url}/runs", json=body).json()
     with httpx.stream("GET", f"{reading.url}/runs/{answer['run_id']}/events", timeout=30) as stream:

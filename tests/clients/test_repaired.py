@@ -149,7 +149,7 @@ def test_the_ai_sdk_shows_the_reasoning(urls: dict[str, str], by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["middleware", "proxy"])
-def test_the_ai_sdk_shows_the_reasoning_of_an_answer_that_is_no_stream(
+def test_the_ai_sdk_shows_the_reasoning_of_an_answer_that_is_not_a_stream(
     urls: dict[str, str], by: str
 ) -> None:
     with pytest.raises(AssertionError, match="AI_APICallError"):
@@ -247,7 +247,7 @@ def test_the_ai_sdk_reports_a_cut(recorded: Backend, recorded_urls: dict[str, st
     assert answer["errors"]
 
 
-def test_the_ai_sdk_takes_an_answer_without_ids_that_is_no_stream(
+def test_the_ai_sdk_takes_an_answer_without_ids_that_is_not_a_stream(
     recorded: Backend, recorded_urls: dict[str, str]
 ) -> None:
     before = recorded.body

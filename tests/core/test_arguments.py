@@ -25,7 +25,7 @@ def test_the_beginning_of_json_is_not_complete(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", '{"a": 1}', "[]", '"a"', "12", "null", " {} "])
-def test_complete_json_is_no_beginning(text: str) -> None:
+def test_complete_json_is_not_a_beginning(text: str) -> None:
     assert is_json(text)
     assert not is_beginning(text)
 

@@ -128,7 +128,7 @@ def test_nul_is_refused_in_every_string_and_key() -> None:
         decode_event(raw_notice('"\\u0000"'))
 
 
-def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
+def test_an_escaped_backslash_before_u0000_is_not_a_nul() -> None:
     event = notice("\\u0000")
     assert decode_event(encode_event(event)) == event
 
@@ -142,7 +142,7 @@ def test_lone_surrogates_are_refused_both_ways() -> None:
         decode_event(b'{"type":"task.in_progress","task_id":"\xed\xa0\x80"}')
 
 
-def test_a_value_that_is_no_json_is_refused() -> None:
+def test_a_value_that_is_not_json_is_refused() -> None:
     with pytest.raises(InvalidValue, match="JSON cannot"):
         encode_event(notice(object()))
 
@@ -223,7 +223,7 @@ def test_fifty_megabytes_in_one_event_are_refused_both_ways() -> None:
         b"\xff\xfe",
     ],
 )
-def test_what_is_no_event_is_one_typed_error(raw: bytes) -> None:
+def test_bytes_that_are_not_an_event_are_one_typed_error(raw: bytes) -> None:
     with pytest.raises(MalformedEvent):
         decode_event(raw)
 
@@ -285,7 +285,7 @@ def test_a_private_part_has_the_same_limits(value: Any) -> None:
         encode_private(ev.Private(raw=value))
 
 
-def test_bytes_that_are_no_private_part_are_one_typed_error() -> None:
+def test_bytes_that_are_not_a_private_part_are_one_typed_error() -> None:
     with pytest.raises(MalformedEvent, match="private part"):
         decode_private(b'{"content":5}')
 

@@ -160,7 +160,7 @@ def test_the_lines_of_a_golden_trace_fold_to_its_view(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"\xff", b'{"type":"task.notice","task_id":"r"}'])
-def test_a_line_that_is_no_event_stops_the_reading(line: bytes) -> None:
+def test_a_line_that_is_not_an_event_stops_the_reading(line: bytes) -> None:
     state = State()
     head = [encode_event(ev.recorded(event, n)) for n, event in enumerate(begun(), 1)]
     with pytest.raises(MalformedEvent):
@@ -397,7 +397,7 @@ def begun() -> list[ev.Event]:
         % b'{"task_id":"a","at":1,"parent_task_id":"b","items":[]}',
     ],
 )
-def test_bytes_that_are_no_saved_state_are_one_typed_error(raw: bytes) -> None:
+def test_bytes_that_are_not_a_saved_state_are_one_typed_error(raw: bytes) -> None:
     with pytest.raises(MalformedEvent):
         restore(raw)
 

@@ -219,7 +219,7 @@ _NO_JSON = (
 
 
 @pytest.mark.parametrize("text", _NO_JSON)
-def test_what_is_no_json_is_refused_wherever_it_is_cut_and_ever_after(text: str) -> None:
+def test_invalid_json_is_refused_wherever_it_is_cut_and_from_then_on(text: str) -> None:
     for pieces in ([text], list(text)):
         partial = PartialJson()
         with pytest.raises(MalformedJson):

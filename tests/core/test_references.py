@@ -427,7 +427,7 @@ def test_an_output_may_cite_what_its_sub_agents_brought_and_nothing_else() -> No
     assert unwrap(content) == [text(written, content[1].id)]
 
 
-def test_a_string_id_in_old_content_is_no_number() -> None:
+def test_a_string_id_in_old_content_is_not_a_number() -> None:
     pool = ReferencePool(known=[[text("a", "local")]])
     assert pool.next == 1
 

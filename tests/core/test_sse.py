@@ -247,7 +247,7 @@ def test_retry_takes_ascii_digits_only(value: bytes, expected: int | None) -> No
     assert parser.retry == expected
 
 
-def test_digits_of_another_field_are_no_retry() -> None:
+def test_digits_of_another_field_are_not_a_retry() -> None:
     parser = Parser()
     parser.feed(b"data: 1\nevent: 2\nid: 3\nfoo: 4\n: 5\n\n")
     assert parser.retry is None

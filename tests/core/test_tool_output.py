@@ -98,7 +98,7 @@ def test_a_list_without_blocks_is_json() -> None:
     assert tool_output([]).message_content == [TextPart(text="[]", id=1)]
 
 
-def test_a_list_with_something_that_is_no_json_is_refused() -> None:
+def test_a_list_with_something_that_is_not_json_is_refused() -> None:
     with pytest.raises(InvalidToolOutput, match="object has no JSON"):
         tool_output([image(PNG), object()])
 

@@ -203,7 +203,7 @@ def test_a_program_may_lack_its_output_while_its_calls_are_answered() -> None:
     assert sanitize([user(), direct, out(1)])[1] == direct
 
 
-def test_duplicates_and_what_is_no_item_are_taken_out() -> None:
+def test_duplicates_and_values_that_are_not_items_are_removed() -> None:
     assert sanitize([user(), rs(1), msg(1), rs(1), msg(1)]) == [user(), rs(1), msg(1)]
     other = {**msg(1), "content": "else"}
     assert "id" not in sanitize([user(), rs(1), msg(1), other])[-1]
@@ -482,7 +482,7 @@ def test_empty_unsigned_and_misplaced_blocks_go() -> None:
     assert anthropic([u(HI), a(*broken), {"role": "critic"}, u()]) == [u(HI)]
 
 
-def test_blocks_in_the_wrong_mouth_and_of_other_letters_are_mended() -> None:
+def test_blocks_of_the_wrong_role_and_invalid_ids_are_repaired() -> None:
     picture = {"type": "image", "source": {"type": "url", "url": "https://a.example/a.png"}}
     svg = {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml"}}
     assert anthropic([u(HI, use("1"), THOUGHT, picture, svg), a(HI, picture), u(HI)]) == [
@@ -670,7 +670,7 @@ def test_mending_takes_time_in_proportion() -> None:
     assert min(seconds(2000) for _ in range(3)) < 40 * min(seconds(200) for _ in range(3))
 
 
-def test_a_result_of_anothers_tool_is_no_result() -> None:
+def test_a_result_of_anothers_tool_is_not_a_result() -> None:
     buy = {"type": "mcp_tool_use", "id": "m", "name": "buy", "input": {}}
     said = {"type": "text", "text": "Hi"}
     for kind, stays in (("mcp_tool_result", True), ("web_search_tool_result", False)):

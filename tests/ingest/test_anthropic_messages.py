@@ -306,7 +306,7 @@ def test_a_call_that_ran_out_of_tokens_before_its_arguments_is_incomplete() -> N
 
 
 @pytest.mark.parametrize("text", ['{"a":', "[]", "5", "null", "{}{}", " ", "[" * 5000])
-def test_arguments_that_are_no_object_make_no_call(text: str) -> None:
+def test_arguments_that_are_not_an_object_make_no_call(text: str) -> None:
     piece = more(0, "input_json_delta", partial_json=text)
     call = block(0, piece, type="tool_use", id="t1", name="look", input={})
     whole, outcome = read(START, *call, *ended("tool_use"))

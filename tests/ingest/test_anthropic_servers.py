@@ -242,7 +242,7 @@ def test_what_strays_at_the_place_of_a_new_block_is_over() -> None:
     assert said(whole) == expected
 
 
-def test_what_strays_is_no_part_of_a_message_that_is_over() -> None:
+def test_stray_events_are_not_part_of_a_message_that_is_over() -> None:
     book = Notebook()
     ingest = AnthropicMessages(book)
     for event in (START, STOP, text(0, "late"), more(0, ["text_delta"])):

@@ -126,7 +126,7 @@ def test_of_very_many_sets_of_names_the_first_are_forgotten() -> None:
     assert len(raw_types(book)) == 1002
 
 
-def test_bedrocks_padding_is_no_news() -> None:
+def test_bedrocks_padding_is_ignored() -> None:
     padded = [{**more(0, "text_delta", text="a"), "p": "abcdefghij"[:n]} for n in range(9)]
     assert leftovers(START, *block(0, *padded, type="text")) == []
     odd = {**more(0, "text_delta", text="a"), "p": "pad"}
@@ -174,7 +174,7 @@ def test_the_end_of_a_message_may_say_things_twice_or_in_odd_ways() -> None:
         assert leftovers(START, odd) == [odd]
 
 
-def test_the_last_event_may_tell_how_the_message_ended() -> None:
+def test_the_last_event_may_say_how_the_message_ended() -> None:
     end = {**STOP, "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 5}}
     book = Notebook()
     outcome = fed(AnthropicMessages(book), [START, *HELLO, end]).end()

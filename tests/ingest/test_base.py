@@ -58,7 +58,7 @@ def test_values_that_not_every_store_can_hold_are_mended(line: str, value: Any) 
     "line",
     ["", "{", "[]", "7", "null", '{"a":NaN}', "[" * 100_000, b"\xff", json.dumps(deep(93))],
 )
-def test_what_is_no_event_is_refused(line: str | bytes) -> None:
+def test_objects_that_are_not_events_are_refused(line: str | bytes) -> None:
     with pytest.raises(MalformedEvent):
         read_json(line)
 

@@ -102,7 +102,7 @@ def test_a_stream_that_was_tampered_with_ends_legally(events: list[str]) -> None
 
 
 @given(st.lists(st.dictionaries(_WORDS, _ANYTHING, max_size=4).map(json.dumps), max_size=8))
-def test_objects_that_are_no_chunks_end_legally(events: list[str]) -> None:
+def test_objects_that_are_not_chunks_end_legally(events: list[str]) -> None:
     check_hostile(events)
 
 

@@ -105,7 +105,7 @@ async def test_an_answer_by_a_schema_is_emitted_as_a_value_once(api: str) -> Non
 
 
 @pytest.mark.parametrize("said", ["It is sunny.", '{"city":', "", '{"n":1e999}', '{"a":"\\u0000"}'])
-async def test_words_that_are_no_json_are_no_structured_output(said: str) -> None:
+async def test_words_that_are_not_json_are_not_structured_output(said: str) -> None:
     book = Notebook()
     asked = Request(input=[], output=OutputSchema(schema={}))
     script = [say(said)] if said else [think("Hm.")]

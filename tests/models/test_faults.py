@@ -118,7 +118,7 @@ async def test_an_error_inside_of_the_stream_has_the_same_name_everywhere(api: s
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_what_is_no_event_ends_the_try_and_nothing_is_made_of_it(api: str) -> None:
+async def test_data_that_is_not_an_event_ends_the_attempt_without_output(api: str) -> None:
     book, outcome, events, _ = await asked(api, [garbage()], [say("Hello")])
     assert outcome.status == "completed"
     assert notices(events) == ["malformed_event"]
@@ -151,7 +151,7 @@ async def test_a_provider_that_accepts_and_says_nothing_is_a_timeout_of_its_own(
     assert notices([event for event, _ in book.take()]) == ["first_event_timeout"]
 
 
-async def test_a_pause_shorter_than_the_patience_is_no_fault() -> None:
+async def test_a_pause_shorter_than_the_patience_is_not_a_fault() -> None:
     _, outcome, events, _ = await asked("openai", [think("Hm."), wait(0.02), say("Hello")])
     assert outcome.status == "completed"
     assert notices(events) == []
@@ -243,7 +243,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream
         (b"", "cut"),
     ],
 )
-async def test_bytes_that_are_no_answer_are_a_typed_fault(
+async def test_bytes_that_are_not_an_answer_are_a_typed_fault(
     api: str, answer: bytes, code: str
 ) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

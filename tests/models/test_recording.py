@@ -71,7 +71,7 @@ async def test_a_recording_takes_its_time_only_on_request(tmp_path: Path) -> Non
     assert quick == paced
 
 
-def test_a_file_without_an_answer_is_no_recording(tmp_path: Path) -> None:
+def test_a_file_without_an_answer_is_not_a_recording(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(NoRecording):
         replay(tmp_path / "empty.jsonl")

@@ -252,7 +252,7 @@ def test_a_stream_cut_anywhere_ends_legally(events: list[Json], data: st.DataObj
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 20)))
-def test_bytes_that_are_no_stream_pass_as_they_are(body: bytes, sizes: list[int]) -> None:
+def test_bytes_that_are_not_a_stream_pass_as_they_are(body: bytes, sizes: list[int]) -> None:
     repair = ResponsesRepair("abc")
     out = repair.feed(body)
     assert body.startswith(out)
@@ -317,7 +317,7 @@ json_values = st.recursive(
         max_size=8,
     )
 )
-def test_nonsense_in_the_right_events_is_no_exception(told: list[tuple[str, Json]]) -> None:
+def test_nonsense_in_known_events_raises_nothing(told: list[tuple[str, Json]]) -> None:
     out = repaired(stream(*({**fields, "type": kind} for kind, fields in told)))
     numbers = [event["sequence_number"] for event in events_of(out)]
     assert numbers == sorted(set(numbers))

@@ -122,7 +122,7 @@ async def test_large_data_becomes_a_file_of_json() -> None:
     assert refusal == Refusal(refusal="no")
 
 
-async def test_a_url_that_is_no_base64_stays_as_it_is() -> None:
+async def test_a_url_that_is_not_base64_stays_as_it_is() -> None:
     url = "data:image/png;base64," + "é" * INLINE_BYTES * 2
     value = {"block_list": [{"type": "image", "image_url": {"url": url}}]}
     made = await tool_result(value, Kept(), "run_1")
@@ -297,7 +297,7 @@ async def test_a_tool_that_returns_too_much_fails_and_the_run_goes_on() -> None:
     assert shown["error"]["code"] == "tool_output_too_large"
 
 
-async def test_a_type_that_is_no_type_is_sent_as_bytes() -> None:
+async def test_an_invalid_media_type_is_sent_as_bytes() -> None:
     async def agent(_task: Any) -> None:
         pass
 

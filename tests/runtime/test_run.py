@@ -226,7 +226,7 @@ async def test_a_cancelled_run_keeps_its_output(app: Tailrace) -> None:
     await run.cancel()
 
 
-async def test_a_value_that_is_no_text_is_dropped_with_a_warning(
+async def test_a_value_that_is_not_text_is_dropped_with_a_warning(
     app: Tailrace, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = await (await app.start("odd")).result()

@@ -422,7 +422,7 @@ async def test_progress_and_structured_output_are_shown(task: Task) -> None:
     assert view(task)["structured_output"] == {"value": {"input_tokens": 3}, "name": "Usage"}
 
 
-async def test_a_structured_output_that_is_no_json_is_refused(task: Task) -> None:
+async def test_a_structured_output_that_is_not_json_is_refused(task: Task) -> None:
     with pytest.raises(InvalidValue, match="object is no JSON"):
         task.output(object())
     task.output([1], name="numbers")

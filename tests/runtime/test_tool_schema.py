@@ -263,7 +263,7 @@ def test_absent_arguments_are_left_to_the_function() -> None:
     assert listed.parameters["properties"]["names"]["default"] == ["a"]
 
 
-def test_a_default_that_is_no_json_is_not_shown() -> None:
+def test_a_default_that_is_not_json_is_not_shown() -> None:
     class Odd(pydantic.BaseModel):
         n: int = 1
 
@@ -446,7 +446,7 @@ def test_a_text_without_sections_is_the_description() -> None:
     assert find.parameters["properties"] == {}
 
 
-def test_the_context_is_no_part_of_the_schema() -> None:
+def test_the_context_is_not_part_of_the_schema() -> None:
     @tool
     def one(ctx: Context, city: str) -> str:
         return ""

@@ -318,7 +318,7 @@ async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Pa
         assert time.monotonic() - begun < 30
 
 
-async def test_restarts_of_a_worker_are_no_attempts(tmp_path: Path) -> None:
+async def test_restarts_of_a_worker_do_not_count_as_attempts(tmp_path: Path) -> None:
     async def agent(task: Task) -> None:
         task.notice("Here.")
         await task.drain()

@@ -145,7 +145,7 @@ async def test_an_interrupt_is_answered_by_the_next_request(
         ("refused", None),
     ],
 )
-async def test_an_answer_that_is_no_approval_is_refused_and_the_interrupt_stays(
+async def test_an_answer_that_is_not_an_approval_is_refused_and_the_interrupt_stays(
     client: httpx.AsyncClient, status: str, payload: Any
 ) -> None:
     paused = await run(client, "mailer", runId="r1", messages=[user("Write to Ada")])

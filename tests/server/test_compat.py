@@ -270,7 +270,7 @@ async def test_an_invalid_cursor_is_passed_to_the_application(after: str) -> Non
     assert app.scope["query_string"] == query.encode()
 
 
-async def test_what_is_no_request_passes() -> None:
+async def test_other_scopes_pass() -> None:
     seen = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

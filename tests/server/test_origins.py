@@ -75,23 +75,23 @@ def test_an_application_lists_no_origin_by_default() -> None:
 
 
 @pytest.mark.parametrize("origin", ["*", "localhost:3000", f"{PAGE}/", f"{PAGE}/page", "null"])
-def test_what_is_no_origin_is_refused_when_it_is_listed(origin: str) -> None:
+def test_an_invalid_origin_is_refused_when_it_is_listed(origin: str) -> None:
     with pytest.raises(CallerError, match="scheme://host:port"):
         Tailrace({}, origins=[origin])
 
 
-def test_a_single_text_is_no_list_of_origins() -> None:
+def test_a_single_text_is_not_a_list_of_origins() -> None:
     with pytest.raises(CallerError, match="is a list"):
         Tailrace({}, origins=PAGE)
 
 
 @pytest.mark.parametrize("host", ["https://ai.example.com", "ai.example.com:8000", "*", ""])
-def test_what_is_no_host_name_is_refused_when_it_is_listed(host: str) -> None:
+def test_an_invalid_host_name_is_refused_when_it_is_listed(host: str) -> None:
     with pytest.raises(CallerError, match="without scheme and port"):
         Tailrace({}, hosts=[host])
 
 
-def test_a_single_text_is_no_list_of_hosts() -> None:
+def test_a_single_text_is_not_a_list_of_hosts() -> None:
     with pytest.raises(CallerError, match="is a list"):
         Tailrace({}, hosts="ai.example.com")
 

@@ -471,7 +471,7 @@ async def test_a_proxy_that_stops_tells_its_clients() -> None:
     assert "stopping" in events_of(body)[-1]["response"]["error"]["message"]
 
 
-async def test_pages_of_strangers_are_refused() -> None:
+async def test_the_proxy_refuses_pages_of_other_sites() -> None:
     async def answer(exchange: Exchange) -> None:
         await exchange.send(b"HTTP/1.1 204 No Content\r\n\r\n")
 

@@ -172,7 +172,7 @@ def test_every_error_on_the_chat_path_is_a_sentence(served: Served) -> None:
         (b'{"agent":"assistant","input":%b}' % (b"9" * 5000), "too many digits"),
     ],
 )
-def test_a_body_that_is_no_strict_json_is_refused_with_its_reason(
+def test_a_body_that_is_not_strict_json_is_refused_with_its_reason(
     served: Served, content: bytes, words: str
 ) -> None:
     answer = httpx.post(f"{served.url}/runs", content=content, headers=JSON)

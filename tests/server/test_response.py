@@ -135,7 +135,7 @@ async def test_a_client_that_refuses_to_read_is_cut_and_the_others_are_not(
     await ended(other)
 
 
-async def test_a_server_that_stops_sends_everybody_away_also_who_comes_late() -> None:
+async def test_a_server_that_stops_ends_all_streams_and_those_that_begin_later() -> None:
     connections = Connections()
     early, late = Client(), Client()
     first = await answering(connections, Ticking(b"1"), early)
@@ -198,7 +198,7 @@ async def test_a_log_that_fails_ends_the_stream_in_its_own_words(
     assert "gone" in caplog.text
 
 
-async def test_a_connection_that_breaks_is_no_news() -> None:
+async def test_a_broken_connection_ends_the_response_quietly() -> None:
     source, client = Ticking(b"1", then=ConnectionResetError()), Client()
     await ended(await answering(Connections(), source, client))
     assert client.bodies == [(b"1", True)]

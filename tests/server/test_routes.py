@@ -110,7 +110,7 @@ def test_after_the_last_event_there_is_nothing_and_an_eventsource_stops(
         "0x1-1",
     ],
 )
-def test_what_is_no_cursor_is_refused_and_never_a_replay(
+def test_an_invalid_cursor_is_refused_and_never_a_replay(
     served: Served, run_id: str, cursor: str
 ) -> None:
     answer = httpx.get(f"{served.url}/runs/{run_id}/events", params={"after": cursor})
@@ -217,7 +217,7 @@ def test_pages_of_other_sites_are_refused(served: Served, run_id: str) -> None:
     assert plain.status_code == 415
 
 
-def test_an_agent_that_raises_fails_its_run_without_telling_why(served: Served) -> None:
+def test_an_agent_that_raises_fails_its_run_and_clients_do_not_see_why(served: Served) -> None:
     run = served.run("broken")
     view = httpx.get(f"{served.url}/runs/{run}").json()
     assert view["status"] == "failed"

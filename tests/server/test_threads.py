@@ -173,7 +173,7 @@ def test_a_server_that_is_killed_between_runs_costs_a_client_nothing(tmp_path: P
         *("1:1", "1_0:1-1", "1:1-", "1:-1"),
     ],
 )
-def test_what_is_no_cursor_of_a_thread_is_refused_and_never_a_replay(
+def test_an_invalid_cursor_of_a_thread_is_refused_and_never_a_replay(
     served: Served, told: tuple[str, list[str], list[SseEvent]], cursor: str
 ) -> None:
     for path in (f"/threads/{told[0]}/events", f"/runs/{told[0]}/events"):
@@ -221,7 +221,7 @@ def test_a_snapshot_stands_for_each_run_when_asked_for(
     assert found[-1].id == frames[-1].id
 
 
-def test_formats_that_cannot_tell_a_thread_are_refused(served: Served) -> None:
+def test_formats_that_cannot_stream_a_thread_are_refused(served: Served) -> None:
     for name in ("vercel-ui", "openai-responses", "openai-chat", "morse"):
         answer = httpx.get(f"{served.url}/threads/t/events", params={"format": name})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_format")
@@ -285,7 +285,9 @@ async def test_a_trimmed_run_is_a_gap_and_the_next_run_follows(app: Tailrace) ->
     assert first.id == f"{new}1"
 
 
-async def test_named_events_are_cut_anywhere_and_tell_what_retention_took(app: Tailrace) -> None:
+async def test_named_events_can_be_cut_anywhere_and_report_what_retention_took(
+    app: Tailrace,
+) -> None:
     runs = [await finished(app) for _ in range(2)]
     names = ["run.started", "text.start", "text.delta", "text.end", "run.finished"]
     whole = await frames_of(app, None, 10, run.FORMAT)

@@ -164,7 +164,7 @@ async def test_an_exported_run_is_read_and_replayed(demo_run: AgentRun, tmp_path
     assert not ids[0] & ids[1]
 
 
-async def test_a_file_that_is_no_exported_run_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_an_exported_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("")
     with pytest.raises(CallerError, match=r"trace.jsonl has no events"):

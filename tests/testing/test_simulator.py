@@ -260,7 +260,7 @@ def test_every_field_of_the_sdks_is_known(known: Any, params: Any) -> None:
 
 
 @pytest.mark.parametrize("api", [RESPONSE, COMPLETION, MESSAGE])
-async def test_the_door_is_the_providers_own(api: Any) -> None:
+async def test_the_simulator_refuses_requests_as_the_provider_does(api: Any) -> None:
     path, body = api
     async with Simulator([say("Hello")], key="right") as provider:
         answers = [

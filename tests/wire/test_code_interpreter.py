@@ -76,7 +76,7 @@ def test_a_code_interpreter_call_reads_back_as_one_call() -> None:
     assert [block["type"] for block in shown[1]["block_list"]] == ["text", "image"]
 
 
-def test_code_is_no_input_error_to_the_ai_sdk() -> None:
+def test_code_is_not_an_input_error_to_the_ai_sdk() -> None:
     kinds = [one["type"] for one in told(ran(), "vercel-ui")]
     assert "tool-input-error" not in kinds
     assert "tool-input-available" in kinds

@@ -255,7 +255,7 @@ def test_native_frames_are_the_log_with_cursors() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "1", "1-", "-1", "1--1", "01-1", "1-01", "1-1 ", "a-b"])
-def test_what_is_no_native_cursor_is_refused(text: str) -> None:
+def test_an_invalid_native_cursor_is_refused(text: str) -> None:
     with pytest.raises(InvalidCursor):
         task.FORMAT.cursor(text)
 

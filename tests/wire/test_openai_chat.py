@@ -190,7 +190,7 @@ def attempt(script: Script, *names: str) -> Script:
     return script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=list(names))
 
 
-def test_a_sub_agent_that_begins_again_is_no_matter_of_the_message() -> None:
+def test_a_sub_agent_that_begins_again_does_not_change_the_message() -> None:
     trace = next(trace for trace in LOGGED if trace.name == "recovered_child")
     events = [event for event, _ in trace.events]
     reader = ChatReader().read(frames_of(events))

@@ -180,7 +180,7 @@ def test_a_cursor_inside_an_event_goes_on_with_the_very_next_frame(script: Scrip
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_so_does_a_cursor_from_a_stream_that_was_joined(script: Script) -> None:
+def test_a_cursor_of_a_joined_stream_goes_on_with_the_very_next_frame(script: Script) -> None:
     recorded = as_recorded(script.events)
     for place in range(1, len(recorded) + 1):
         encoder, frames = FORMAT.open(folded(script.events[:place]))

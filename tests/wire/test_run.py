@@ -536,7 +536,7 @@ def test_a_cursor_is_read() -> None:
         *("-1", "1-", "1-1.-1", "1-1-1", "1:1"),
     ],
 )
-def test_what_is_no_cursor_is_refused(text: str) -> None:
+def test_an_invalid_cursor_is_refused(text: str) -> None:
     with pytest.raises(InvalidCursor):
         FORMAT.cursor(text)
 

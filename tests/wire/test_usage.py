@@ -128,7 +128,7 @@ def test_a_tools_hints_on_how_to_show_its_result_are_sent(hints: Any, shown: Any
     assert output["result_summary"] == "[1,2]"
 
 
-def test_usage_of_a_thought_is_no_thinking_to_the_checker() -> None:
+def test_the_checker_does_not_take_usage_for_thinking() -> None:
     """Its event names the item before the item has any text."""
     thought = {"type": "reasoning", "id": "i"}
     texts = {"summary": [{"text": "In short."}], "reasoning_text": [{"text": "At length."}]}

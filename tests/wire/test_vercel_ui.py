@@ -184,7 +184,7 @@ def test_offsets_count_as_javascript_counts() -> None:
 
 
 @pytest.mark.parametrize("arguments", ['{"a":', "[" * 100_000])
-def test_arguments_that_are_no_json_are_an_error_and_may_have_a_result(arguments: str) -> None:
+def test_arguments_that_are_not_json_are_an_error_and_may_have_a_result(arguments: str) -> None:
     story = Story()
     story.call(arguments, call_id="c")
     shown = shown_of(story)[-1]
