@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import (
+    ErrorInfo,
     FilePart,
     Image,
     ImageUrl,
@@ -171,6 +172,16 @@ def test_a_history_is_the_same_without_anything_that_sub_agents_did(chain: Chain
 
 def test_a_run_that_has_not_begun_adds_nothing() -> None:
     assert sent([]) == history([State()], OPENAI).items
+
+
+def test_an_input_that_a_guardrail_refused_is_left_out() -> None:
+    refused = Run("My key is sk-1.", 1)
+    refused.emit(
+        ev.TaskFailed(task_id="run_1", error=ErrorInfo(code="input_guardrail", message="A secret."))
+    )
+    for api in APIS:
+        made = history([refused.state, Run("Hello.", 2).state], api)
+        assert made.items == history([Run("Hello.", 2).state], api).items
 
 
 # --- across providers ---------------------------------------------------------------------------

@@ -24,10 +24,12 @@ from tailrace import (
 )
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
+from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, cut, fail, say, think, tries
 from tailrace.runtime.limits import named
 from tailrace.runtime.model_call import Patience
 from tailrace.runtime.run import Result, Run
+from tailrace.testing import Simulator
 
 HASTY = Patience(first_wait=0.001, retries=1)
 
@@ -470,6 +472,35 @@ async def test_guardrails_stop_a_run_with_a_typed_end(tmp_path: Path) -> None:
     assert withheld.error is not None
     assert (withheld.error.code, withheld.error.message) == ("output_guardrail", "a said a secret.")
     assert withheld.items == []
+
+
+async def test_no_model_reads_an_input_that_a_guardrail_refused(tmp_path: Path) -> None:
+    def no_secrets(text: str) -> str | None:
+        return "The input has a secret." if "sk-" in text else None
+
+    async with Simulator([say("Sunny.")]) as provider:
+        model = open_model("openai:gpt-5", base_url=provider.openai_url, api_key="any")
+        agent = Agent("a", model=model, input_guardrails=[no_secrets])
+        async with running(tmp_path, agent) as app:
+            refused = await (await app.start("a", "My key is sk-1.", thread="t")).result()
+            result = await (await app.start("a", "Is it sunny?", thread="t")).result()
+        await model.close()
+    assert "sk-1" not in str(refused.to_input_list())
+    assert result.status == "completed"
+    assert "sk-1" not in str(provider.requests)
+
+
+@pytest.mark.parametrize("where", ["input", "output"])
+async def test_a_guardrail_that_raises_refuses(where: str, tmp_path: Path) -> None:
+    def broken(text: str) -> str | None:
+        raise ValueError(f"{text} is a secret")
+
+    guardrails: Any = {f"{where}_guardrails": [broken]}
+    result = await answer(tmp_path, Agent("a", model=Scripted([say("42")]), **guardrails))
+    assert result.error is not None
+    assert result.error.code == f"{where}_guardrail"
+    assert result.error.message.startswith("The guardrail failed. The server's log says why")
+    assert result.items == []
 
 
 async def test_a_function_of_the_client_completes_the_run(tmp_path: Path) -> None:

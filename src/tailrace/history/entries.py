@@ -29,6 +29,9 @@ from tailrace.history.inputs import Approval, ClientOutput, Named, Use, read_inp
 INTERRUPTED = "The call was interrupted: it has no result."
 """The result that the model reads for a call without a result."""
 
+REFUSED_INPUT = "input_guardrail"
+"""The error code of a run whose input no model may read."""
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -122,7 +125,9 @@ class Conversation:
         """Our ids of the items so far: a client may send an item of the chain again."""
 
     def add(self, task: TaskNode) -> None:
-        """Read a task: its input, then its items."""
+        """Read a task: its input, then its items. An input that was refused is left out."""
+        if task.error is not None and task.error.code == REFUSED_INPUT:
+            return
         self._add_input(task.facts.get("input"))
         self._add_items(task)
 

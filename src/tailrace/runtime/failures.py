@@ -20,14 +20,14 @@ _OF_A_GROUP = 10
 """How many exceptions of a group are logged."""
 
 
-def failure(run: str, error: BaseException) -> ErrorInfo:
+def failure(run: str, error: BaseException, what: str = "agent") -> ErrorInfo:
     """Log an agent's exception; returns the error for clients. `run` describes the run."""
     ident = f"err_{secrets.token_hex(6)}"
     code = error.code if isinstance(error, TailraceError) else "agent_error"
     logger.error("%s failed: %s, %s\n%s", run, ident, code, "\n".join(_lines(error)))
     logger.debug("%s failed: %s", run, ident, exc_info=error)
     return ErrorInfo(
-        code=code, message=f"The agent failed. The server's log says why, under {ident}."
+        code=code, message=f"The {what} failed. The server's log says why, under {ident}."
     )
 
 

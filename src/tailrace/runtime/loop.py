@@ -20,18 +20,19 @@ What follows a model call:
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core import events as ev
 from tailrace.core.items import Executor, InputRequest, Message, ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TextNode
+from tailrace.history.entries import REFUSED_INPUT
 from tailrace.ingest.base import Outcome
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime import handoff, takeover
 from tailrace.runtime.client_options import ClientRequest, client_request
+from tailrace.runtime.guardrails import refusal
 from tailrace.runtime.limits import named
 from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
@@ -350,12 +351,11 @@ class Loop:
         """Check the answer; False when the model has to answer again."""
         task, agent = self.task, self.agent
         text = last_text(task)
-        for check in agent.output_guardrails:
-            reason = await _called(check, text, self.context)
-            if reason:
-                supersede(task, last_turn(task), "output_guardrail")
-                task.fail("output_guardrail", _reason(reason))
-                return True
+        refused = await refusal("output_guardrail", agent.output_guardrails, text, self.context)
+        if refused is not None:
+            supersede(task, last_turn(task), refused.code)
+            task.fail(refused)
+            return True
         output = self._output
         if output is None or text is None or task.node.structured_output is not None:
             return True
@@ -384,12 +384,11 @@ class Loop:
 
     async def _refuses_input(self) -> bool:
         """Whether a guardrail stopped the task because of its input."""
-        for check in self.agent.input_guardrails:
-            reason = await _called(check, self.task.text, self.context)
-            if reason:
-                self.task.fail("input_guardrail", _reason(reason))
-                return True
-        return False
+        checks = self.agent.input_guardrails
+        refused = await refusal(REFUSED_INPUT, checks, self.task.text, self.context)
+        if refused is not None:
+            self.task.fail(refused)
+        return refused is not None
 
     # --- waiting and stopping ------------------------------------------------------------------
 
@@ -504,14 +503,3 @@ def last_text(task: Task) -> str | None:
 
 def _is_citable(task: Task) -> bool:
     return task.node.next_reference > 1
-
-
-async def _called(check: Callable[..., Any], text: str | None, context: Context) -> Any:
-    """What a guardrail returns; it takes the text, or the text and the context."""
-    takes = len(inspect.signature(check).parameters)
-    found = check(text or "", context) if takes > 1 else check(text or "")
-    return await found if inspect.isawaitable(found) else found
-
-
-def _reason(reason: Any) -> str:
-    return reason if isinstance(reason, str) else "A guardrail stopped the run."
