@@ -156,6 +156,28 @@ async def test_a_childs_failure_is_a_result_and_its_caller_goes_on(tmp_path: Pat
         assert result.items[1]["error"]["code"] == "key_refused"
 
 
+async def test_children_that_do_not_stream_stop_at_the_limits_above_them(tmp_path: Path) -> None:
+    """Two at a time, three levels deep; each model call has 10 tokens or more."""
+    model = Scripted([call("get_weather", city="Paris")])  # it never stops calling
+    below = Agent("weather", model=model, tools=[get_weather])
+    for name in ("middle", "upper"):
+        asks = [call(below.name, prompt="?"), call(below.name, prompt="And?")]
+        tools = [below.as_tool(streaming=False)]
+        below = Agent(name, model=Scripted(asks, [say("Sunny.")]), tools=tools)
+    agent = Agent(
+        "a",
+        model=Scripted([call("upper", prompt="?")], [say("Sunny.")]),
+        tools=[below.as_tool(streaming=False)],
+        limits=Limits(tokens=150),
+    )
+    result, _ = await played(tmp_path, agent)
+    assert (result.status, result.object["reason"]) == ("incomplete", "max_tokens=150")
+    assert result.items[1]["error"]["message"].endswith("max_tokens=150")
+    # The calls that were on their way count, too: four children were at work at the same time.
+    used = result.usage.input_tokens + result.usage.output_tokens
+    assert 150 <= used < 200
+
+
 async def test_a_child_has_limits_of_its_own(tmp_path: Path) -> None:
     below = weather(limits=Limits(turns=1))
     model = Scripted([call("weather", prompt="?")], [say("It gave up.")])

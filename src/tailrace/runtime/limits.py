@@ -10,7 +10,7 @@ of its own, and stops at those of the agents above it too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -46,17 +46,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             if not isinstance(value, int | float) or not least <= value < math.inf:
                 raise InvalidValue(f"Limits({name}={value!r}): write a number above 0, or None.")
 
-    def reached(self, turns: int, node: TaskNode) -> str | None:
-        """The limit on turns, tokens or cost that the task has reached, as `max_turns=10`."""
-        if self.turns is not None and turns >= self.turns:
-            return named("turns", self.turns)
-        return self.spent(node)
-
-    def spent(self, node: TaskNode) -> str | None:
-        """The limit on tokens or cost that the task and its sub-agents have reached."""
-        if self.tokens is not None and tokens_of(node) >= self.tokens:
+    def spent(self, nodes: Sequence[TaskNode]) -> str | None:
+        """The limit on tokens or cost that the tasks and their sub-agents have reached."""
+        if self.tokens is not None and sum(map(tokens_of, nodes)) >= self.tokens:
             return named("tokens", self.tokens)
-        if self.cost is not None and cost_of(node) >= self.cost:
+        if self.cost is not None and sum(map(cost_of, nodes)) >= self.cost:
             return named("cost", self.cost)
         return None
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.core import events as ev
 from tailrace.core.items import Executor, InputRequest, Message, ToolCall, ToolResult
-from tailrace.core.state import ItemNode, TextNode
+from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.history.entries import REFUSED_INPUT
 from tailrace.ingest.base import Outcome
 from tailrace.ports import Request, ToolSpec
@@ -70,6 +70,8 @@ class Loop:
         self._client = self._declared()
         self.tools: dict[str, Tool] = {}
         """The tools by name, those of MCP servers included; known once the loop runs."""
+        self.unlogged: list[TaskNode] = []
+        """The sub-agents at work below it whose usage is not in the log yet."""
         self._waiting = 0
         self._left: float | None = None
 
@@ -266,9 +268,10 @@ class Loop:
 
     def _reached(self) -> str | None:
         """The limit of this agent, or of an agent above it, that forbids another model call."""
-        reached = self.limits.reached(self._turns, self.task.node)
+        turns = self.limits.turns
+        reached = named("turns", turns) if turns is not None and self._turns >= turns else None
         for loop in self.loops():
-            reached = reached or loop.limits.spent(loop.task.node)
+            reached = reached or loop.limits.spent([loop.task.node, *loop.unlogged])
         return reached
 
     async def _request(self) -> Request:

@@ -266,11 +266,15 @@ async def run_unlogged(
     task = loop.task
     emitter = Unlogged(task.emitter, call.call_id, agent.name, arguments["prompt"])
     child = Task(emitter, call.call_id)
+    for above in loop.loops():
+        above.unlogged.append(child.node)
     try:
         with loop.at_work(), invoke_agent(child):
             await _work(agent, child, loop)
         child.complete()
     finally:
+        for above in loop.loops():
+            above.unlogged.remove(child.node)
         if task.emitter.is_ours and not task.node.ended:
             pass_usage_on(emitter, task)
     if child.node.status != "completed":
