@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tailrace import Agent, Answer, Context, Limits, Tailrace, Task, tool
@@ -171,22 +172,104 @@ async def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(tmp_pat
     assert result.status == "completed"
 
 
-@pytest.mark.parametrize("edited", ["eve@example.org", 5])
-async def test_a_person_may_edit_the_arguments_and_the_model_reads_that(
-    tmp_path: Path, edited: Any
-) -> None:
+async def test_a_person_may_edit_the_arguments_and_the_model_reads_that(tmp_path: Path) -> None:
     mail = Mail()
     async with running(tmp_path, mailer(mail)) as app:
         run = await app.start("mailer", "Tell Ada.")
         [request] = (await asked(run)).requests
-        answer = Answer(request_id=request.id, approved=True, value={"to": edited})
-        await run.send(answer)
+        edited = {"to": "eve@example.org"}
+        await run.send(Answer(request_id=request.id, approved=True, value=edited))
         result = await run.result()
-    is_valid = edited == "eve@example.org"
-    assert mail.sent == (["eve@example.org"] if is_valid else [])
+    assert mail.sent == ["eve@example.org"]
     read = [item for item in result.to_input_list() if item.get("type") == "function_call_output"]
     assert "changed the arguments" in str(read)
-    assert ("Expected `str`" in str(read)) != is_valid
+
+
+async def test_arguments_of_a_person_that_the_tool_does_not_take_are_refused(
+    tmp_path: Path,
+) -> None:
+    """Of the root, of a sub-agent, of its sub-agent after a handoff, and of a provider's tool."""
+    mail = Mail()
+
+    @tool(needs_approval=True)
+    def run_shell(commands: list[str]) -> str:
+        """Runs commands."""
+        return "README.md"
+
+    asks = [call("send_mail", to="ada@example.org")]
+    script = Scripted([call("transfer_to_other")], asks, [say("Sent.")])
+    below = Agent("below", model=script)
+    other = Agent("other", model=script, tools=[send_mail], deps=mail)
+    below.add_handoffs(other)
+    child = Agent(
+        "child",
+        model=Scripted([*asks, call("below", prompt="?")], [say("Sent.")]),
+        tools=[send_mail, below.as_tool(needs_approval=True)],
+        deps=mail,
+    )
+    agent = Agent(
+        "a",
+        model=Scripted(
+            [*asks, call("child", prompt="?"), call("bash", commands=[])], [say("Yes.")]
+        ),
+        tools=[send_mail, child.as_tool(), {"type": "bash_20250124", "name": "bash"}],
+        handlers={"bash": run_shell},
+        deps=mail,
+    )
+    invalid = {"send_mail": {"to": 5}, "below": {"prompt": 5}, "bash": {"commands": "ls"}}
+    refused: list[str] = []
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "Tell Ada.")
+        async for event in run.events():
+            for request in event.requests if isinstance(event, ev.TaskInputRequired) else []:
+                value = invalid[request.name or ""]
+                with pytest.raises(CallerError, match="invalid") as error:
+                    await run.send(Answer(request_id=request.id, approved=True, value=value))
+                assert error.value.param == "value"
+                refused.append(request.name or "")
+                await run.send(Answer(request_id=request.id, approved=True))
+        result = await run.result()
+    assert sorted(refused) == ["bash", "below", "send_mail", "send_mail", "send_mail"]
+    assert mail.sent == ["ada@example.org"] * 3
+    assert result.text == "Yes."
+
+
+async def test_a_tool_that_is_known_at_run_time_only_refuses_arguments_when_it_runs(
+    tmp_path: Path,
+) -> None:
+    class Source:
+        async def tools(self) -> list[Any]:
+            return [send_mail]
+
+    class Odd(msgspec.Struct):
+        """A type that fails in its own way."""
+
+        name: str
+
+        def __post_init__(self) -> None:
+            if self.name == "odd":
+                raise LookupError(self.name)
+
+    @tool(needs_approval=True)
+    async def greet(who: Odd) -> str:
+        """Greets."""
+        raise AssertionError
+
+    mail = Mail()
+    asks = [call("send_mail", to="ada@example.org"), call("greet", who={"name": "ada"})]
+    model = Scripted(asks, [say("Done.")])
+    agent = Agent("a", model=model, tools=[Source(), greet], deps=mail)
+    values = {"send_mail": {"to": 5}, "greet": {"who": {"name": "odd"}}}
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "Tell Ada.")
+        for request in (await asked(run)).requests:
+            value = values[request.name or ""]
+            await run.send(Answer(request_id=request.id, approved=True, value=value))
+        result = await run.result()
+    assert mail.sent == []
+    read = [item for item in result.to_input_list() if item.get("type") == "function_call_output"]
+    assert "Expected `str`" in str(read[0])
+    assert "LookupError" in str(read[1])
 
 
 async def test_a_pending_approval_survives_a_restart_and_is_answered_exactly_once(

@@ -28,15 +28,14 @@ from tailrace.core.events import (
 )
 from tailrace.core.fold import State
 from tailrace.core.ids import check_id, is_id
-from tailrace.core.items import InputRequest
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash_points, recovery, wakeups
 from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.runtime.answers import check_answer
 from tailrace.runtime.busy_thread import BusyThread, next_place
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.fanout import Streams
 from tailrace.runtime.follow import Look, Reader, look_at
-from tailrace.runtime.json_schema import Checker
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
@@ -394,9 +393,9 @@ class Runs:
         request_id = answer["request_id"]
         look = await self.reader.look(run_id)
         tasks = look.state.tasks.values()
-        pending = {request.id: request for task in tasks for request in task.requests}
+        pending = {request.id: (task, request) for task in tasks for request in task.requests}
         if request_id in pending:
-            _check_fits(pending[request_id], answer)
+            check_answer(self.agents.get(look.info.agent), *pending[request_id], answer)
             return
         if look.info.ended_at is not None:
             return
@@ -497,35 +496,6 @@ class Runs:
         await self.reader.close()
         await self.bus.close()
         await self.store.close()
-
-
-def _check_fits(request: InputRequest, answer: dict[str, Any]) -> None:
-    """Raise `CallerError` for an answer that does not fit its request."""
-    value = answer.get("value")
-    is_of_call = request.kind == "approval" and request.call_id is not None
-    if is_of_call and answer.get("approved") is None:
-        raise CallerError(
-            f"Request {request.id} is an approval: send `approved`, true or false.",
-            param="approved",
-        )
-    if is_of_call and not isinstance(value, dict | None):
-        raise CallerError(
-            f"The `value` of an approval replaces the arguments of {request.name or 'the call'}: "
-            "send them all as a JSON object, or leave `value` out.",
-            param="value",
-        )
-    is_left_out = value is None and request.kind == "approval"
-    if request.schema is None or answer.get("approved") is False or is_left_out:
-        return
-    try:
-        checker = Checker(request.schema)
-    except CallerError:  # the run that asks decides
-        return
-    problem = checker.problem(value, "the value")
-    if problem is not None:
-        raise CallerError(
-            f"The answer to request {request.id} does not fit its schema: {problem}", param="value"
-        )
 
 
 def _check_fork(earlier: RunInfo | None, seq: int) -> None:

@@ -1,0 +1,97 @@
+"""Checks the answer of a person to a request, before it is stored: the request stays open.
+
+The arguments of an approval are checked by the tool itself, as this process declares it. The call
+may be a sub-agent's, at any depth, and another agent may speak by now. A tool that is known only at
+run time (of an MCP server, for example) checks them when it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core.errors import CallerError
+from tailrace.core.items import InputRequest, ToolCall
+from tailrace.core.state import TaskNode
+from tailrace.runtime.agent import Agent
+from tailrace.runtime.handoff import handed_to
+from tailrace.runtime.json_schema import Checker
+from tailrace.runtime.sub_agents import AgentTool
+from tailrace.runtime.tools import InvalidArguments, Tool
+
+
+def check_answer(root: Any, task: TaskNode, request: InputRequest, answer: dict[str, Any]) -> None:
+    """Raise `CallerError` for an answer that does not fit its request.
+
+    `root` is the agent of the run, and `task` the task that asks.
+    """
+    approved, value = answer.get("approved"), answer.get("value")
+    is_of_call = request.kind == "approval" and request.call_id is not None
+    if is_of_call and approved is None:
+        raise CallerError(
+            f"Request {request.id} is an approval: send `approved`, true or false.",
+            param="approved",
+        )
+    if is_of_call and not isinstance(value, dict | None):
+        raise CallerError(
+            f"The `value` of an approval replaces the arguments of {request.name or 'the call'}: "
+            "send them all as a JSON object, or leave `value` out.",
+            param="value",
+        )
+    if approved is False or (value is None and request.kind == "approval"):
+        return
+    if is_of_call and isinstance(value, dict):
+        _check_arguments(root, task, request, value)
+    if request.schema is None:
+        return
+    try:
+        checker = Checker(request.schema)
+    except CallerError:  # the run that asks decides
+        return
+    problem = checker.problem(value, "the value")
+    if problem is not None:
+        raise CallerError(
+            f"The answer to request {request.id} does not fit its schema: {problem}", param="value"
+        )
+
+
+def _check_arguments(
+    root: Any, task: TaskNode, request: InputRequest, arguments: dict[str, Any]
+) -> None:
+    """Raise `CallerError` for arguments that the tool of the call does not take."""
+    agent = _speaker(root, task)
+    tool = _tool(agent, task, request.call_id)
+    if tool is None:
+        return
+    try:
+        converted = tool.validate(arguments)
+        if isinstance(tool, AgentTool):
+            tool.chosen(converted, agent)
+    except InvalidArguments as error:
+        raise CallerError(str(error), param="value") from None
+    except Exception:  # noqa: BLE001 - a type of the tool's own may raise anything
+        return  # the run decides
+
+
+def _speaker(root: Any, task: TaskNode) -> Any:
+    """The agent that speaks in a task; None if it is not declared here."""
+    found = root
+    if task.parent is not None:
+        tool = _tool(_speaker(root, task.parent), task.parent, task.call_id)
+        agents = tool.agents if isinstance(tool, AgentTool) else []
+        name = task.facts.get("agent")
+        found = next((agent for agent in agents if agent.name == name), None)
+    if not isinstance(found, Agent):
+        return None
+    return handed_to(found, task.speaker) if task.switches else found
+
+
+def _tool(agent: Any, task: TaskNode, call_id: str | None) -> Tool | None:
+    """The tool that answers a call of this agent, as far as it is declared."""
+    call = task.calls.get(call_id or "")
+    if call is None or agent is None:
+        return None
+    assert isinstance(call.item, ToolCall)
+    name, kind = call.item.name, call.item.kind
+    named = (tool for tool in agent.tools if isinstance(tool, Tool) and tool.name == name)
+    found: Tool | None = next(named, None)
+    return found or agent.handlers.get(name) or agent.handlers.get(kind)
