@@ -10,6 +10,7 @@ What follows a model call:
 * a message without calls: the answer, after the checks on it;
 * `pause_turn`: the model is asked again;
 * an MCP server's approval request: a person is asked, then the model again;
+* a call whose arguments broke off, in an answer that did not: a mistake, and asked for again;
 * stopped by the provider (`max_output_tokens`, `content_filter`, …): `incomplete`, same reason;
 * cut, or failed, behind complete calls: these run, and the partial items are superseded;
 * cut behind a complete message: the answer, if nothing else was begun, else `incomplete` (`cut`);
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from tailrace.runtime.agent import Agent
 
 MCP_APPROVAL = "mcp_approval_request"
+BROKEN_CALL = ("truncated_tool_call", "incomplete_call")
+"""How readers name an answer that the provider ended, with a call whose arguments broke off."""
 
 
 class Loop:
@@ -65,7 +68,7 @@ class Loop:
         self._mistakes = 0
         self._is_price_checked = self._is_resumed
         self._correction: str | None = None
-        """Why the last structured output was refused."""
+        """Why the last structured output or call was refused."""
         self._clock: asyncio.Timeout | None = None
         self._client = self._declared()
         self.tools: dict[str, Tool] = {}
@@ -209,6 +212,7 @@ class Loop:
     def _count(self, *, mistakes: bool) -> None:
         """Fail the task when the model makes nothing but mistakes, turn after turn."""
         self._mistakes = self._mistakes + 1 if mistakes else 0
+        self._correction = self._correction if mistakes else None
         most = self.limits.mistakes
         if most is not None and self._mistakes > most and not self.task.node.ended:
             self.task.fail(
@@ -323,18 +327,27 @@ class Loop:
         task = self.task
         if outcome.status == "completed":
             return True
-        if outcome.status == "incomplete":
+        whole = [node.item for node in made if node.item.status == "completed"]
+        partial = [node.id for node in made if node.item.status == "incomplete"]
+        has_calls = any(
+            isinstance(item, ToolCall) and item.executor != "provider" for item in whole
+        )
+        if outcome.reason in BROKEN_CALL and not has_calls:
+            if made:
+                supersede(task, [node.id for node in made], "invalid_calls")
+            self._count(mistakes=True)
+            self._correction = "Your last call broke off. Make it again, with all its arguments."
+            return False
+        if outcome.status == "incomplete" and outcome.reason not in BROKEN_CALL:
             if outcome.reason != "pause_turn":
                 self.stop(outcome.reason or "incomplete")
             return False
         if outcome.status == "cancelled":
             task.cancel(outcome.reason or CANCELLED.message)
             return False
-        whole = [node.item for node in made if node.item.status == "completed"]
-        partial = [node.id for node in made if node.item.status == "incomplete"]
         error = outcome.error
         code = error.code if error is not None else "cut"
-        if any(isinstance(item, ToolCall) and item.executor != "provider" for item in whole):
+        if has_calls:
             if partial:
                 supersede(task, partial, code)
             return True

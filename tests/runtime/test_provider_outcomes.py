@@ -1,0 +1,155 @@
+"""What a loop makes of answers that only real providers send: calls that broke off, pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace import Agent, Limits, Tailrace, tool
+from tailrace.models import Model, call, open_model, say
+from tailrace.runtime.model_call import Patience
+from tailrace.runtime.run import Result
+from tailrace.testing import RecordedAnswer, Simulator
+
+HASTY = Patience(first_wait=0.001, retries=1)
+
+
+@tool
+async def get_weather(city: str) -> str:
+    """Current weather in a city."""
+    return f"{city}: sunny"
+
+
+def recorded(*events: Any) -> RecordedAnswer:
+    return RecordedAnswer(tuple(map(json.dumps, events)))
+
+
+def opened(api: str, provider: Simulator) -> Model:
+    if api == "anthropic_messages":
+        return open_model("anthropic:claude-opus-5", base_url=provider.url, api_key="any")
+    name = "openai:gpt-5" if api == "openai_responses" else "openai-chat:gpt-4"
+    return open_model(name, base_url=provider.openai_url, api_key="any")
+
+
+async def turns(path: Path, agent: Agent, *questions: str) -> list[Result]:
+    """The answers to the questions, in one thread."""
+    app = Tailrace([agent], database=path / "log.db")
+    async with app.running(), asyncio.timeout(120):
+        return [
+            await (await app.start(agent.name, text, thread="t")).result() for text in questions
+        ]
+
+
+# --- calls that broke off -----------------------------------------------------------------------
+
+
+def broken(api: str, *whole: str) -> RecordedAnswer:
+    """An answer that ends as it should, with a call that does not; before it, whole calls."""
+    written = [*whole, '{"city": ']
+    if api == "openai_chat":
+        calls = [
+            {"index": i, "id": f"call_{i}", "function": {"name": "get_weather", "arguments": text}}
+            for i, text in enumerate(written)
+        ]
+        head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        delta = {"role": "assistant", "tool_calls": calls}
+        return recorded(
+            head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+            head | {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+        )
+    if api == "openai_responses":
+        items = [
+            {
+                "type": "function_call",
+                "id": f"fc_{i}",
+                "call_id": f"call_{i}",
+                "name": "get_weather",
+                "arguments": text,
+                "status": "completed",
+            }
+            for i, text in enumerate(written)
+        ]
+        return recorded(
+            *(
+                {"type": "response.output_item.done", "output_index": i, "item": item}
+                for i, item in enumerate(items)
+            ),
+            {
+                "type": "response.completed",
+                "response": {"id": "resp_1", "status": "completed", "output": items},
+            },
+        )
+    blocks: list[Any] = []
+    for i, text in enumerate(written):
+        use = {"type": "tool_use", "id": f"toolu_{i}", "name": "get_weather", "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": text}
+        blocks += [
+            {"type": "content_block_start", "index": i, "content_block": use},
+            {"type": "content_block_delta", "index": i, "delta": delta},
+            {"type": "content_block_stop", "index": i},
+        ]
+    return message(*blocks, stop_reason="tool_use")
+
+
+def message(*blocks: Any, stop_reason: str = "end_turn") -> RecordedAnswer:
+    """An answer of Anthropic, with the events of its blocks."""
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    return recorded(
+        {"type": "message_start", "message": head | {"usage": usage}},
+        *blocks,
+        {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": usage},
+        {"type": "message_stop"},
+    )
+
+
+APIS = ("openai_responses", "openai_chat", "anthropic_messages")
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_call_that_broke_off_is_asked_for_again(api: str, tmp_path: Path) -> None:
+    # A broken call of Anthropic counts as a cut stream first: the try is repeated.
+    answers = [broken(api)] * (2 if api == "anthropic_messages" else 1)
+    again = [call("get_weather", city="Paris")]
+    async with Simulator(*answers, again, [say("Sunny.")], [say("Yes.")]) as provider:
+        model = opened(api, provider)
+        agent = Agent("a", model=model, tools=[get_weather], patience=HASTY)
+        first, second = await turns(tmp_path, agent, "Is it sunny?", "Really?")
+        await model.close()
+    assert (first.status, first.text) == ("completed", "Sunny.")
+    assert [item["type"] for item in first.items] == ["tool_call", "tool_result", "message"]
+    assert second.text == "Yes."
+    assert provider.refusals == []
+    corrected = ["Your last call broke off." in json.dumps(sent) for sent in provider.requests]
+    assert corrected[-3:] == [True, False, False]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_calls_that_always_break_off_end_the_run(api: str, tmp_path: Path) -> None:
+    async with Simulator(broken(api)) as provider:
+        model = opened(api, provider)
+        limits = Limits(mistakes=1)
+        agent = Agent("a", model=model, tools=[get_weather], limits=limits, patience=HASTY)
+        [result] = await turns(tmp_path, agent, "Is it sunny?")
+        await model.close()
+    assert result.error is not None
+    assert (result.status, result.error.code) == ("failed", "invalid_calls")
+    assert len(provider.requests) <= 4
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_whole_calls_of_an_answer_with_a_broken_call_run(
+    api: str, tmp_path: Path
+) -> None:
+    async with Simulator(broken(api, '{"city": "Paris"}'), [say("Sunny.")]) as provider:
+        model = opened(api, provider)
+        agent = Agent("a", model=model, tools=[get_weather], patience=HASTY)
+        [result] = await turns(tmp_path, agent, "Is it sunny?")
+        await model.close()
+    assert result.text == "Sunny."
+    assert [item["type"] for item in result.items] == ["tool_call", "tool_result", "message"]
+    assert provider.refusals == []
