@@ -28,10 +28,10 @@ class Kept:
 
     @contextmanager
     def start_as_current_span(
-        self, name: str, *, attributes: dict[str, Any], **options: bool
+        self, name: str, *, attributes: dict[str, Any], kind: str = "INTERNAL", **options: bool
     ) -> Iterator[Kept]:
         assert options == {"record_exception": False, "set_status_on_exception": False}
-        self.spans.append({"name": name, "parent": OPEN.get(), **attributes})
+        self.spans.append({"name": name, "parent": OPEN.get(), "kind": kind, **attributes})
         mine, token = self.spans[-1], OPEN.set(name)
         span = Kept()
         span.spans = [mine]
@@ -77,7 +77,7 @@ async def test_a_run_its_turns_tools_and_sub_agents_are_spans_without_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Kept()
-    made = telemetry._Instruments(kept, kept, kept, "ERROR")
+    made = telemetry._Instruments(kept, kept, kept, "ERROR", "CLIENT")
     monkeypatch.setattr(telemetry, "_instruments", lambda: made)
     app = app_of(tmp_path)
     async with app.running(), asyncio.timeout(120):
@@ -92,6 +92,11 @@ async def test_a_run_its_turns_tools_and_sub_agents_are_spans_without_content(
     ]
     assert [name for name, parent in found if parent == inner] == ["chat", "execute_tool", "chat"]
     assert kept.spans[0]["gen_ai.conversation.id"] == "t"
+    asked = [span for span in kept.spans if span["kind"] == "CLIENT"]
+    assert {span["name"] for span in asked} == {"chat scripted"}
+    assert len(asked) == 4
+    counted = asked + [one for _, one in kept.recorded if "gen_ai.request.model" in one]
+    assert {one["gen_ai.provider.name"] for one in counted} == {"openai"}
     (failed,) = (span for span in kept.spans if "error.type" in span)
     assert (failed["name"], failed["status"]) == ("execute_tool look", "ERROR")
     assert "hunter2" not in repr(kept.spans) + repr(kept.recorded)
@@ -126,7 +131,7 @@ async def test_a_loop_of_your_own_has_the_same_spans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Kept()
-    made = telemetry._Instruments(kept, kept, kept, "ERROR")
+    made = telemetry._Instruments(kept, kept, kept, "ERROR", "CLIENT")
     monkeypatch.setattr(telemetry, "_instruments", lambda: made)
     app = Tailrace({"mine": own_loop}, tmp_path / "log.db")
     async with app.running(), asyncio.timeout(120):
@@ -152,7 +157,7 @@ async def test_a_loop_of_your_own_has_the_same_spans(
 
 def test_an_exception_marks_its_span_with_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept()
-    made = telemetry._Instruments(kept, kept, kept, "ERROR")
+    made = telemetry._Instruments(kept, kept, kept, "ERROR", "CLIENT")
     monkeypatch.setattr(telemetry, "_instruments", lambda: made)
     for error, name in (
         (ValueError("hunter2"), "ValueError"),
@@ -162,6 +167,34 @@ def test_an_exception_marks_its_span_with_its_type_alone(monkeypatch: pytest.Mon
             raise error
         assert kept.spans[-1]["error.type"] == name
         assert kept.recorded[-1][1]["error.type"] == name
+
+
+def test_a_call_without_usage_counts_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept()
+    made = telemetry._Instruments(kept, kept, kept, "ERROR", "CLIENT")
+    monkeypatch.setattr(telemetry, "_instruments", lambda: made)
+    with telemetry.operation("chat", "m") as span:
+        span.used(0, 0)
+    assert not any("gen_ai.token.type" in one for _, one in kept.recorded)
+
+
+def test_the_histograms_have_the_boundaries_of_the_conventions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: dict[str, Any] = {}
+
+    class Meter:
+        def create_histogram(self, name: str, unit: str, **advice: Any) -> None:
+            made[name] = (unit, *advice.values())
+
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", lambda _name: Meter())
+    telemetry._instruments.cache_clear()
+    telemetry._instruments()
+    telemetry._instruments.cache_clear()
+    unit, seconds = made["gen_ai.client.operation.duration"]
+    assert (unit, seconds[0], seconds[-1], len(seconds)) == ("s", 0.01, 81.92, 14)
+    unit, tokens = made["gen_ai.client.token.usage"]
+    assert (unit, tokens[0], tokens[-1], len(tokens)) == ("{token}", 1, 67108864, 14)
 
 
 def test_without_opentelemetry_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

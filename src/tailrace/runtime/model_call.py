@@ -43,7 +43,7 @@ from tailrace.ingest.openai_responses.reader import OpenAIResponses
 from tailrace.ports import Model, Request, host_of
 from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.model_request import check_request
-from tailrace.runtime.telemetry import operation
+from tailrace.runtime.telemetry import chat, operation
 
 CODES = {
     **dict.fromkeys(("overloaded_error", "overloaded", "slow_down", "529", "503"), "overloaded"),
@@ -130,7 +130,7 @@ async def call_model(
     """
     check_request(request)
     used = _tokens(sink)
-    with operation("chat", model.name, request__model=model.name) as span:
+    with operation("chat", model.name, **chat(model)) as span:
         outcome = await _call(model, request, sink, executor_of, patience, drain, now, emit_output)
         span.fail(outcome.error)
         after = _tokens(sink)

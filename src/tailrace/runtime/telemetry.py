@@ -17,11 +17,25 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.core.items import ErrorInfo
+from tailrace.history import Api
+from tailrace.ports import Model
 
 if TYPE_CHECKING:
     from tailrace.runtime.task import Task
 
 NAME = "tailrace"
+
+# The boundaries of the conventions, "Generative AI client metrics". The SDK's own are for
+# milliseconds.
+SECONDS = [0.01 * 2**power for power in range(14)]
+TOKENS = [4**power for power in range(14)]
+
+PROVIDERS: dict[Api, str] = {
+    "openai_responses": "openai",
+    "openai_chat": "openai",
+    "anthropic_messages": "anthropic",
+}
+"""`gen_ai.provider.name`, as far as the client knows the provider: by its API."""
 
 
 class _Instruments(NamedTuple):
@@ -29,6 +43,8 @@ class _Instruments(NamedTuple):
     duration: Any
     tokens: Any
     error: Any
+    client: Any
+    """The kind of a span around a request to another service."""
 
 
 @cache
@@ -41,9 +57,14 @@ def _instruments() -> _Instruments | None:
     meter = metrics.get_meter(NAME)
     return _Instruments(
         trace.get_tracer(NAME),
-        meter.create_histogram("gen_ai.client.operation.duration", "s"),
-        meter.create_histogram("gen_ai.client.token.usage", "{token}"),
+        meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=SECONDS
+        ),
+        meter.create_histogram(
+            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKENS
+        ),
         trace.Status(trace.StatusCode.ERROR),
+        trace.SpanKind.CLIENT,
     )
 
 
@@ -65,8 +86,8 @@ class Operation:
             self.failed = error if isinstance(error, str) else error.code
 
     def used(self, input_tokens: int, output_tokens: int) -> None:
-        """Record the tokens of a model call."""
-        if self._made is None:
+        """Record the tokens of a model call, if the provider has counted any."""
+        if self._made is None or not input_tokens + output_tokens:
             return
         for kind, count in (("input", input_tokens), ("output", output_tokens)):
             self._span.set_attribute(f"gen_ai.usage.{kind}_tokens", count)
@@ -94,7 +115,7 @@ def _named(name: str, attributes: dict[str, str]) -> tuple[dict[str, str], dict[
     """The attributes of a span, and those that its metrics share."""
     given = {f"gen_ai.{key.replace('__', '.')}": value for key, value in attributes.items()}
     given["gen_ai.operation.name"] = name
-    shared = ("gen_ai.operation.name", "gen_ai.request.model")
+    shared = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
     return given, {key: given[key] for key in shared if key in given}
 
 
@@ -106,9 +127,11 @@ def operation(name: str, subject: str, **attributes: str) -> Iterator[Operation]
         yield Operation(None, None, {})
         return
     given, shared = _named(name, attributes)
+    kind = {"kind": made.client} if name == "chat" else {}
     with made.tracer.start_as_current_span(
         f"{name} {subject}",
         attributes=given,
+        **kind,
         record_exception=False,  # a message may hold a secret
         set_status_on_exception=False,
     ) as span:
@@ -140,6 +163,11 @@ def invoke_agent(task: Task) -> Iterator[None]:
     with operation("invoke_agent", name, **about) as span:
         yield
         span.fail(task.node.error)
+
+
+def chat(model: Model) -> dict[str, str]:
+    """The attributes of a model call."""
+    return {"request__model": model.name, "provider__name": PROVIDERS[model.api]}
 
 
 def execute_tool(name: str, call_id: str) -> dict[str, str]:
