@@ -241,6 +241,7 @@ def test_code_that_called_our_tool_is_answered_in_the_next_model_call() -> None:
         second.feed(json.dumps(event))
     second.end()
     assert [item["type"] for item in shown(book)["output"]] == ["tool_call", "tool_result"]
+    assert book.waiting_call("s1") is None
 
 
 # --- results ------------------------------------------------------------------------------------

@@ -153,3 +153,46 @@ async def test_the_whole_calls_of_an_answer_with_a_broken_call_run(
     assert result.text == "Sunny."
     assert [item["type"] for item in result.items] == ["tool_call", "tool_result", "message"]
     assert provider.refusals == []
+
+
+# --- pauses -------------------------------------------------------------------------------------
+
+
+async def test_a_search_that_an_answer_paused_in_has_its_result_in_the_next_answer(
+    tmp_path: Path,
+) -> None:
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    page = {"type": "web_search_result", "url": "https://a.example", "title": "A"}
+    sealed = {"encrypted_content": "c2VhbGVk", "page_age": None}
+    found = {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": [page | sealed],
+    }
+    query = {"type": "input_json_delta", "partial_json": '{"query": "rivers"}'}
+    paused = message(
+        {"type": "content_block_start", "index": 0, "content_block": search},
+        {"type": "content_block_delta", "index": 0, "delta": query},
+        {"type": "content_block_stop", "index": 0},
+        stop_reason="pause_turn",
+    )
+    words = {"type": "text_delta", "text": "Three."}
+    answered = message(
+        {"type": "content_block_start", "index": 0, "content_block": found},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 1, "delta": words},
+        {"type": "content_block_stop", "index": 1},
+    )
+    async with Simulator(paused, answered, [say("Yes.")]) as provider:
+        model = opened("anthropic_messages", provider)
+        own = {"type": "web_search_20250305", "name": "web_search"}
+        agent = Agent("a", model=model, tools=[own])
+        first, second = await turns(tmp_path, agent, "How many?", "Really?")
+        await model.close()
+    assert [item["type"] for item in first.items] == ["tool_call", "tool_result", "message"]
+    assert first.items[1]["block_list"][0]["data"]["url"] == "https://a.example"
+    assert second.text == "Yes."
+    assert provider.refusals == []
+    [answer] = [one for one in provider.requests[2]["messages"] if one["role"] == "assistant"]
+    assert answer["content"][:2] == [search | {"input": {"query": "rivers"}}, found]

@@ -339,6 +339,21 @@ class TaskNode:
         """The items in order, without superseded items."""
         return [item for _, item in sorted(self.items.items()) if not item.superseded]
 
+    def waiting_call(self, provider_id: str) -> str | None:
+        """The last call that the provider carries out, by the provider's id, without a result."""
+        for call_id, node in reversed(self.calls.items()):
+            item, provider = node.item, node.private.get("provider")
+            if (
+                isinstance(item, ToolCall)
+                and item.executor == "provider"
+                and not node.superseded
+                and call_id not in self.call_results
+                and isinstance(provider, dict)
+                and provider.get("id") == provider_id
+            ):
+                return call_id
+        return None
+
     def add_item(self, node: ItemNode) -> None:
         """Add an item, and index it by its call if it is a call or a result."""
         self.items[node.output_index] = node

@@ -74,6 +74,10 @@ class Sink(Protocol):
         """`wanted`, or another call id if the conversation has it already."""
         ...
 
+    def waiting_call(self, provider_id: str) -> str | None:
+        """Our id of an earlier call that the provider carries out, and that has no result."""
+        ...
+
     def knows(self, number: int) -> bool:
         """Whether the task's pool issued this reference number."""
         ...

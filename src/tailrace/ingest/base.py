@@ -243,6 +243,10 @@ class Notebook(Sink):
             ident += "_"
         return ident
 
+    def waiting_call(self, provider_id: str) -> str | None:
+        """Our id of an earlier call that the provider carries out, and that has no result."""
+        return self.node.waiting_call(provider_id)
+
     def _has_call(self, call_id: str) -> bool:
         return any(call_id in task.calls for task in self.state.tasks.values())
 

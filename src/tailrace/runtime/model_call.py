@@ -457,6 +457,9 @@ class _Watched(Sink):
     def free_call_id(self, wanted: str) -> str:
         return self._inner.free_call_id(wanted)
 
+    def waiting_call(self, provider_id: str) -> str | None:
+        return self._inner.waiting_call(provider_id)
+
     def knows(self, number: int) -> bool:
         return self._inner.knows(number)
 

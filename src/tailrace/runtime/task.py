@@ -216,6 +216,10 @@ class Task(Sink):
         """
         return self.new_id("call")
 
+    def waiting_call(self, provider_id: str) -> str | None:
+        """Our id of an earlier call that the provider carries out, and that has no result."""
+        return self.node.waiting_call(provider_id)
+
     def knows(self, number: int) -> bool:
         """Whether the task's pool issued this reference number."""
         return self.pool.knows(number)

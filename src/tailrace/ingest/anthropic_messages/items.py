@@ -300,9 +300,10 @@ def _wrote_result(answer: MessageContext, block: Json) -> bool:
     ident = block.get("tool_use_id")
     if not isinstance(ident, str):
         return False
-    # A result may answer a call of an earlier message, which only the sink knows: Anthropic's code
-    # that called our tool ends in the next answer.
-    call_id = answer.calls.get(ident, ident)
+    # A result may answer a call of an earlier message, which only the sink knows: that message
+    # paused (`pause_turn`), or Anthropic's code called our tool.
+    known = ident in answer.calls
+    call_id = answer.calls[ident] if known else answer.sink.waiting_call(ident)
     if call_id is None:
         return False
     try:
