@@ -263,6 +263,34 @@ async def test_a_worker_that_stops_releases_parked_runs_or_ends_them(tmp_path: P
             assert await outcome(server, run_ids[0]) == ("Paris", 1)
 
 
+async def test_a_run_that_a_stopping_worker_released_does_not_count_as_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, extended = asyncio.Event(), asyncio.Event()
+    async with process(tmp_path / "log.db") as runs:
+        store, worker = runs.store, worker_of(runs)
+        extend, release = store.extend, store.release
+
+        async def extend_after_release(*given: Any) -> set[str]:
+            await released.wait()
+            lost = await extend(*given)
+            extended.set()
+            return lost
+
+        async def release_before_extend(*given: Any) -> None:
+            await release(*given)
+            released.set()
+            async with asyncio.timeout(30):
+                await extended.wait()
+
+        run_id = await runs.start("again", "?")
+        await until(lambda: worker.parked == [run_id])
+        monkeypatch.setattr(store, "extend", extend_after_release)
+        monkeypatch.setattr(store, "release", release_before_extend)
+    assert extended.is_set()
+    assert worker._metrics.lost_runs == 0
+
+
 async def test_a_parked_run_that_another_process_ended_is_let_go(tmp_path: Path) -> None:
     async with process(tmp_path / "log.db") as runs:
         worker = worker_of(runs)

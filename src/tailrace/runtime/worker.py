@@ -321,8 +321,8 @@ class Worker:
 
     def _drop(self, held: list[ClaimedRun], lost: set[str]) -> None:
         for live in held:
-            # A run that ended meanwhile has no lease.
-            if live.claim.run_id in lost and not live.has_ended:
+            # A run that ended or was released meanwhile has no lease.
+            if live.claim.run_id in lost and not (live.has_ended or live.is_released):
                 self._metrics.lost_runs += 1
                 logger.warning("another worker has taken %s", live, extra=about(live.log_fields()))
                 live.lose()
