@@ -133,7 +133,7 @@ file that `--config` or `TAILRACE_CONFIG` names. An empty variable is not set.
 - Durations are `90s`, `15m`, `12h`, `30d`, `52w`, or seconds. Lists have commas between the names,
   or are lists in the file. Switches are `true` or `false`; as a flag `--no-…` turns one off.
 - `secret` is not a flag, because other users of the machine could read it.
-- `tailrace doctor main:app` shows each value and its place, without passwords and secrets.
+- `tailrace doctor main:app --all` shows each value and its place, without passwords and secrets.
 
 ```toml
 database = "postgresql://tailrace@db/tailrace"

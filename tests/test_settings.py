@@ -250,14 +250,27 @@ def test_doctor_says_where_each_value_comes_from(monkeypatch: pytest.MonkeyPatch
         "database = mine.db  (Tailrace(database=…))",
         "lease = 20s  (tailrace.toml)",
         "secret = set  (TAILRACE_SECRET)",
-        "grace = 30s  (default)",
         "unknown variables: TAILRACE_SERVICE_HOST",
+        "settings have their defaults (--all lists them)",
     ):
         assert line in done.output
     assert "hunter2" not in done.output
+    assert "(default)" not in done.output
+    for flag in ("--all", "--json"):
+        whole = CliRunner().invoke(cli, ["doctor", "diagnosed:app", flag])
+        assert "grace = 30s  (default)" in whole.output
     monkeypatch.setenv("TAILRACE_LAESE", "1s")
     wrong = CliRunner().invoke(cli, ["doctor"])
     assert (wrong.exit_code, "TAILRACE_LEASE?" in wrong.output) == (1, True)
+
+
+def test_doctor_shows_what_has_to_be_fixed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(key, raising=False)
+    assert CliRunner().invoke(cli, ["doctor"]).output.endswith("\nNothing to fix.\n")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", " key")
+    first, *_, last = CliRunner().invoke(cli, ["doctor"]).output.splitlines()
+    assert (first, last) == ("✗ ANTHROPIC_API_KEY has spaces around it", "1 to fix.")
 
 
 def test_the_commands_take_a_file_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:

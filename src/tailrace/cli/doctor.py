@@ -24,10 +24,12 @@ from tailrace.settings import Settings, read_settings, unknown_variables
 
 Verdict = Literal["ok", "note", "bad"]
 _MARKS: dict[Verdict, tuple[str, str]] = {
-    "ok": ("✓", "green"),
-    "note": ("·", "yellow"),
     "bad": ("✗", "red"),
+    "note": ("·", "yellow"),
+    "ok": ("✓", "green"),
 }
+"""The mark and the color of each verdict, the worst first."""
+
 _EXTRAS = {
     "openai": "openai",
     "anthropic": "anthropic",
@@ -61,27 +63,32 @@ def doctor(
     ] = None,
     key: Key = None,
     config: Config = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also show the settings that have their defaults.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each finding as a line of JSON.")
     ] = False,
 ) -> None:
     """Check versions, settings, store, bus and proxies, and say how to fix what is wrong.
 
-    Each setting is shown with the place that it comes from.
+    What has to be fixed comes first. A setting is shown with the place that it
+    comes from if it differs from its default; --all and --json show all settings.
 
     The exit code is 1 if something has to be fixed.
 
     Example: tailrace doctor main:app --url https://ai.example.com
     """
     use_config(config)
+    everything = show_all or as_json
     findings = [*_installation(), *_provider_keys(os.environ)]
     if application is not None:
         app = load(application)
-        findings += [*_settings(app.settings), *_variables(os.environ)]
+        findings += [*_settings(app.settings, everything), *_variables(os.environ)]
         findings += asyncio.run(_application(app))
     else:
         try:
-            findings += [*_settings(read_settings({})), *_variables(os.environ)]
+            findings += [*_settings(read_settings({}), everything), *_variables(os.environ)]
         except TailraceError as error:
             findings.append(Finding("bad", str(error), "correct the variable or the file"))
     if url is not None:
@@ -91,7 +98,8 @@ def doctor(
         except Away as away:
             fix = "start it, correct --url, or look at the proxy in front of it"
             findings.append(Finding("bad", f"{server.url} does not answer ({away})", fix))
-    for finding in findings:
+    worst_first = sorted(findings, key=lambda finding: list(_MARKS).index(finding.verdict))
+    for finding in worst_first:
         if as_json:
             typer.echo(msgspec.json.encode(finding._asdict()))
             continue
@@ -99,7 +107,10 @@ def doctor(
         typer.echo(f"{typer.style(mark, fg=colour)} {finding.what}")
         if finding.fix:
             typer.echo(f"  → {finding.fix}")
-    if any(finding.verdict == "bad" for finding in findings):
+    to_fix = sum(finding.verdict == "bad" for finding in findings)
+    if not as_json:
+        typer.echo(f"{to_fix} to fix." if to_fix else "Nothing to fix.")
+    if to_fix:
         raise typer.Exit(1)
 
 
@@ -139,10 +150,16 @@ def _provider_keys(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("ok", f"{name} is set")
 
 
-def _settings(settings: Settings) -> Iterator[Finding]:
-    """Each setting, with the place that it comes from. Secrets are not shown."""
+def _settings(settings: Settings, everything: bool) -> Iterator[Finding]:
+    """Settings with the place that they come from. Secrets are not shown."""
+    defaults = 0
     for name, value, source in settings.shown():
-        yield Finding("ok", f"{name} = {value}  ({source})")
+        if everything or settings.origin(name) != "default":
+            yield Finding("ok", f"{name} = {value}  ({source})")
+        else:
+            defaults += 1
+    if defaults:
+        yield Finding("ok", f"{defaults} settings have their defaults (--all lists them)")
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
