@@ -79,6 +79,20 @@ async def test_a_search_finds_an_older_run_of_a_thread(
         assert (found["last_run_id"], found["runs"]) == (last, 3)
 
 
+async def test_a_search_reads_the_whole_question_and_a_title_its_beginning(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_threads, "SEARCHED_CHARACTERS", 200)
+    words = "walk " * 30 + "past the\n gardens " + "and so on " * 30 + "until Sunday"
+    run_id = await started(client, "long", words)
+    (found,) = (await listed(client, search="the GARDENS"))["threads"]
+    assert found["found_run_id"] == run_id
+    assert found["title"] == ("walk " * 16)[:79].rstrip() + "…"
+    assert (await listed(client, search="Sunday"))["threads"] == []
+    await started(client, "exact", "x" * 80)
+    assert (await listed(client))["threads"][0]["title"] == "x" * 80
+
+
 async def test_a_page_after_an_unknown_run_is_refused(client: httpx.AsyncClient) -> None:
     answer = await client.get("/threads", params={"before": "run_unknown"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (404, "before")

@@ -18,7 +18,8 @@ ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for
 
 def threads(
     search: Annotated[
-        str, typer.Option(help="Only threads with a run that has this text in its input or an id.")
+        str,
+        typer.Option(help="Only threads with this text in a question, agent, status or id."),
     ] = "",
     every: Annotated[bool, typer.Option("--all", help="Also older threads.")] = False,
     url: Url = LOCAL,

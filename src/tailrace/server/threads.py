@@ -19,6 +19,9 @@ PAGE_RUNS = 200
 """How many runs a page of the list of threads is made from."""
 
 TITLE_CHARACTERS = 80
+SEARCHED_CHARACTERS = 10_000
+"""How much of a run's input is searched. It is kept in memory."""
+
 _CACHED = 1000
 
 
@@ -26,10 +29,17 @@ class _Listed(msgspec.Struct):
     """What the lists show of a run. Only the events after `seen` are read again."""
 
     status: str = "queued"
-    title: str = ""
+    question: str = ""
     previous_seq: int | None = None
     seen: int = 0
     asked: set[str] = msgspec.field(default_factory=set)
+
+    @property
+    def title(self) -> str:
+        """The beginning of the question."""
+        if len(self.question) <= TITLE_CHARACTERS:
+            return self.question
+        return self.question[: TITLE_CHARACTERS - 1].rstrip() + "…"
 
 
 _REQUESTS = (b'"task.input_required"', b'"task.input_received"')
@@ -79,10 +89,10 @@ class ThreadList:
         }
 
     async def _match(self, runs: Runs, infos: list[RunInfo], search: str) -> RunInfo | None:
-        """The newest of these runs that has the words in an id, its title, agent or status."""
+        """The newest of these runs that has the words in an id, its question, agent or status."""
         for info in infos:
             listed = await self._look(runs, info)
-            words = (info.thread_id, info.run_id, listed.title, info.agent, listed.status)
+            words = (info.thread_id, info.run_id, listed.question, info.agent, listed.status)
             if search in " ".join(words).lower():
                 return info
         return None
@@ -139,7 +149,7 @@ class ThreadList:
         return chain[::-1], weight
 
     async def _look(self, runs: Runs, info: RunInfo) -> _Listed:
-        """A run's status and title, from its new events. They are searched, not folded."""
+        """A run's status and question, from its new events. They are searched, not folded."""
         listed = self._listed.setdefault(info.run_id, _Listed())
         self._listed.move_to_end(info.run_id)
         while len(self._listed) > _CACHED:
@@ -171,7 +181,7 @@ class ThreadList:
             return
         facts = root.facts if root is not None else {}
         listed.status = str((root.status if root is not None else None) or "completed")
-        listed.title = _title(facts.get("input"))
+        listed.question = _question(facts.get("input"))
         listed.previous_seq = facts.get("previous_seq")
         listed.seen = info.last_seq
 
@@ -182,7 +192,7 @@ def _read(listed: _Listed, line: bytes) -> None:
         return
     event = decode_event(line)
     if isinstance(event, TaskCreated) and event.parent_task_id is None:
-        listed.title = _title(event.input)
+        listed.question = _question(event.input)
         listed.previous_seq = event.previous_seq
         listed.seen = 1
     elif isinstance(event, TaskInputRequired):
@@ -191,8 +201,8 @@ def _read(listed: _Listed, line: bytes) -> None:
         listed.asked.discard(event.request_id)
 
 
-def _title(given: Any) -> str:
-    return " ".join(_text(given).split())[:TITLE_CHARACTERS]
+def _question(given: Any) -> str:
+    return " ".join(_text(given).split())[:SEARCHED_CHARACTERS]
 
 
 def _text(given: Any) -> str:

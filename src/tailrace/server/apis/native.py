@@ -212,7 +212,10 @@ class NativeApi(HttpApi):
 
     @operation(
         query={
-            "search": {"type": "string", "description": "Words of a run: in its input or an id."},
+            "search": {
+                "type": "string",
+                "description": "Text in a run's input, its agent, status or id, or the thread's id.",
+            },
             "before": {"type": "string", "description": "`next` of the page before."},
         },
         answers={200: schemas.Threads},
