@@ -446,6 +446,26 @@ async def test_a_thread_lists_its_branches_and_can_be_found_and_deleted(page: Pa
     await expect(page.locator(".run")).to_have_count(0)
 
 
+async def test_the_list_marks_the_run_that_the_right_pane_shows(page: Page, go: Go) -> None:
+    go.on()
+    await ask(page, "careful", "The first?")
+    await expect(page.get_by_role("region", name="Which way?")).to_be_visible()
+    await page.select_option("#agent", "slow")
+    await page.fill("#message", str(go.path))
+    await page.press("#message", "Enter")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    first, second = (page.locator(".runs button").nth(number) for number in range(2))
+    await expect(second).to_have_attribute("aria-current", "true")
+    await expect(first.get_by_role("img", name="waits for you")).to_be_visible()
+    for show in (page.locator(".asked").first, first):
+        await show.click()
+        await expect(first).to_have_attribute("aria-current", "true")
+        await expect(page.locator("#stream-text")).to_contain_text("waiting for you")
+        await second.click()
+        await expect(second).to_have_attribute("aria-current", "true")
+        await expect(page.locator(".asked")).to_have_text(["The first?", str(go.path)])
+
+
 async def test_the_keyboard_is_enough(page: Page) -> None:
     """The palette, the shortcuts and the theme, which stays."""
     paper = "() => getComputedStyle(document.body).backgroundColor"
@@ -459,6 +479,10 @@ async def test_the_keyboard_is_enough(page: Page) -> None:
     await expect(page.locator("#agent option")).to_have_count(6)
     await page.keyboard.press("t")
     assert await page.evaluate(paper) == "rgb(255, 255, 255)"
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("words")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#palette")).to_be_hidden()
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog", name="Keyboard")).to_contain_text("Cut or resume")
     await page.keyboard.press("Escape")

@@ -248,6 +248,15 @@ function choose(runId) {
   selected = runId;
   dirty.add("panes");
   schedule();
+  showThreads();
+}
+
+/** Show a run of the thread: in its place if it is on this page, else with the branch that it ends. */
+async function openRun(runId) {
+  const entry = sessions.get(runId);
+  if (entry === undefined || entry.session.until !== undefined) await loadThread(runId).then(showThreads);
+  choose(runId);
+  if (runId !== chain.at(-1)) sessions.get(runId)?.view.node.scrollIntoView({ block: "start" });
 }
 
 function changed(session, { event, reset }) {
@@ -480,7 +489,7 @@ function showThreads() {
   setText(none, words === "" ? "No threads yet. Send a message to start the first." : matches.busy ? "Searching…" : "No thread has these words.");
   // The list is asked for often: it is drawn again only when it differs.
   const more = words === "" && typeof next === "string";
-  const key = JSON.stringify([shown, more, threadId, threadRuns, chain, Math.floor(Date.now() / 60_000)]);
+  const key = JSON.stringify([shown, more, threadId, threadRuns.map((run) => [run, statusOf(run)]), chain, selected, Math.floor(Date.now() / 60_000)]);
   if (key === listed) return;
   listed = key;
   const list = byId("threads");
@@ -501,20 +510,21 @@ function showThreads() {
 /** Open a thread; at the run that was searched for, if there is one. */
 async function openFound({ thread_id: id, found_run_id: runId }) {
   await openThread(id);
-  if (runId === undefined || id !== threadId) return;
-  if (chain.includes(runId)) choose(runId);
-  else await loadThread(runId).then(showThreads);
+  if (runId !== undefined && id === threadId) await openRun(runId);
 }
 
 const mark = (status) => el("span", { class: "mark", "data-status": status, title: STATUSES[status] ?? status, role: "img", "aria-label": STATUSES[status] ?? status });
+
+/** The status of a run: as this page follows it, else as the server listed it. */
+const statusOf = (run) => sessions.get(run.run_id)?.session.root?.status ?? run.status;
 
 /** The runs of the thread that is shown, if it has branches or several turns. */
 function runList() {
   if (threadRuns.length < 2) return undefined;
   const branch = (run) => (typeof run.previous_seq === "number" ? "fork: " : chain.includes(run.run_id) ? "" : "other branch: ");
   return el("ol", { class: "runs" }, ...threadRuns.map((run, n) =>
-    el("li", {}, el("button", { type: "button", title: `${run.title}\n${run.run_id}`, "data-id": run.run_id, "aria-current": run.run_id === chain.at(-1) ? "true" : undefined, onclick: () => loadThread(run.run_id).then(showThreads) },
-      mark(run.status),
+    el("li", {}, el("button", { type: "button", title: `${run.title}\n${run.run_id}`, "data-id": run.run_id, "aria-current": run.run_id === selected ? "true" : undefined, onclick: () => openRun(run.run_id) },
+      mark(statusOf(run)),
       el("span", { class: "title" }, `${n + 1}. ${branch(run)}${run.title || run.run_id}`)))));
 }
 

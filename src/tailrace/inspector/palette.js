@@ -56,6 +56,9 @@ export class Palette {
     } else if (event.key === "Enter" && !event.isComposing) {
       event.preventDefault();
       this.#choose(this.at);
+    } else if (event.key === "Escape" && !event.isComposing) {
+      event.preventDefault(); // a search field would only be emptied
+      this.dialog.close();
     }
   }
 
