@@ -178,6 +178,10 @@ async def test_the_demo_is_shown_from_the_question_to_the_cited_answer(
     await other.goto(page.url)
     shown = []
     for each in (page, other):
+        booked = call(each, "book_table")  # with the arguments that a person wrote
+        await expect(booked.locator("> summary .short")).to_contain_text('"guests":5')
+        await expect(booked.locator(".note")).to_contain_text('The model wrote {"restaurant"')
+        await expect(call(each, "get_weather").locator(".note")).to_be_hidden()
         await expect(each.locator(".lane .who")).to_have_text(lanes)
         await expect(each.locator(".facts dt")).to_have_text(facts)
         await expect(each.locator(".lane", has_text="search").locator(".time")).to_have_text(
@@ -309,6 +313,10 @@ async def test_a_killed_server_is_waited_for_and_its_run_shows_two_attempts(
         await expect(page.locator(".attempt").first).to_contain_text("Attempt 2")
         await expect(page.locator(".band")).to_have_text(["attempt 2"])
         await expect(page.locator(".facts")).to_contain_text("2 attempts")
+        denied = call(page, "book_table")
+        await expect(denied.locator("> summary .side")).to_contain_text("denied")
+        await expect(denied.locator(".failure")).to_have_count(0)
+        await expect(page.locator(".lane[data-status=failed]")).to_have_count(0)
     finally:
         await page.close()
         server.kill()

@@ -10,6 +10,7 @@ import { fieldsOf, readPartial } from "./fields.js";
 import { icon } from "./icons.js";
 import { hasKey, openable } from "./key.js";
 import { link, Markdown } from "./markdown.js";
+import { isDenied } from "./timeline.js";
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/;
 const ENDED = new Set(["completed", "failed", "incomplete", "cancelled"]);
@@ -38,6 +39,8 @@ export class RunView {
     this.calls = new Map(); // "task:call_id" → view of a call
     this.children = new Map(); // task_id → container of a sub-agent's items
     this.times = new Map(); // key → {from, to}
+    this.approvals = new Map(); // request_id → "task:call_id"
+    this.changes = new Map(); // "task:call_id" → the arguments that a person wrote
     this.dirty = new Set();
     this.dirtyTasks = new Set();
     this.items = el("div"); // a new node: it also remembers how many notices it shows
@@ -64,6 +67,14 @@ export class RunView {
     const call = event.call_id === undefined ? undefined : this.calls.get(`${event.task_id}:${event.call_id}`);
     if (call !== undefined) this.dirty.add(call.key); // progress names the call, not its place
     if (event.type === "task.attempt") this.dirty.add("all");
+    if (event.type === "task.input_required") {
+      for (const { id, kind, call_id: callId } of event.requests) if (kind === "approval") this.approvals.set(id, `${event.task_id}:${callId}`);
+    }
+    if (event.type === "task.input_received" && event.approved && typeof event.value === "object" && this.approvals.has(event.request_id)) {
+      const changed = this.approvals.get(event.request_id);
+      this.changes.set(changed, JSON.stringify(event.value));
+      if (this.calls.has(changed)) this.dirty.add(this.calls.get(changed).key);
+    }
   }
 
   /** Build the run again at another place: `events` are those that led to the state. */
@@ -142,6 +153,7 @@ export class RunView {
       this.views.set(key, view);
       if (view.place !== "call") container.append(view.node);
     }
+    if (item.type === "tool_call") view.change(this.changes.get(`${taskId}:${item.call_id}`));
     view.update(item, this.times.get(key));
   }
 
@@ -417,7 +429,8 @@ class CallView {
     this.does = el("span", { class: "clip" });
     this.progress = el("div", { class: "progress", hidden: true }, this.bar, this.does);
     this.arguments = el("pre", { "aria-label": "Arguments", hidden: true });
-    this.body = el("div", { class: "body" }, this.arguments);
+    this.changeNote = el("p", { class: "note", hidden: true });
+    this.body = el("div", { class: "body" }, this.arguments, this.changeNote);
     this.node = el("details", { class: "item call", "data-key": key }, el("summary", {}, fold(), this.name, this.short, this.side, this.progress), this.body);
     this.text = "";
     this.numbers = [];
@@ -427,11 +440,19 @@ class CallView {
     return !this.ended && !this.asks && (this.result === undefined || this.result.status === "in_progress");
   }
 
+  /** A person wrote other arguments: they are shown, as the tool runs with them. */
+  change(text) {
+    this.changed = text;
+    this.changeNote.hidden = text === undefined;
+  }
+
   update(item, time) {
     this.item = item;
     if (time !== undefined) this.time = { ...this.time, ...time };
-    if (item.arguments !== this.text) {
-      this.text = item.arguments ?? "";
+    if (this.changed !== undefined) setText(this.changeNote, `A person changed the arguments. The model wrote ${item.arguments}`);
+    const text = this.changed ?? item.arguments ?? "";
+    if (text !== this.text) {
+      this.text = text;
       setText(this.short, short(this.text));
       setText(this.arguments, compact(this.text));
       this.arguments.hidden = this.text === "" || this.delegated === true;
@@ -477,7 +498,7 @@ class CallView {
     const to = this.isRunning && this.item?.started && this.now !== undefined ? this.now : this.time?.to;
     const length = this.time === undefined ? 0 : to - this.time.from;
     const mark = failed
-      ? el("span", { class: "bad" }, "failed")
+      ? el("span", { class: isDenied(this.result) ? "denied" : "bad" }, isDenied(this.result) ? "denied" : this.result?.error?.code === "interrupted" ? "interrupted" : "failed")
       : done
         ? el("span", { class: "good", role: "img", "aria-label": "completed" }, icon("check"))
         : this.asks
@@ -525,7 +546,7 @@ class ResultView {
       this.parts[n].update(block);
     });
     if (item.error !== undefined && this.error === undefined) {
-      this.error = el("p", { class: "failure" }, `${item.error.message} (${item.error.code})`);
+      this.error = isDenied(item) ? el("p", { class: "note" }, item.error.message) : el("p", { class: "failure" }, `${item.error.message} (${item.error.code})`);
       this.body.append(this.error);
     }
     if (this.call !== undefined) {

@@ -2,6 +2,9 @@
 
 import { dollars, el, seconds, setText } from "./dom.js";
 
+/** Whether a person denied the call: nothing has failed. */
+export const isDenied = (result) => result?.error?.code === "denied";
+
 const ENDS = new Set(["task.completed", "task.failed", "task.cancelled", "task.incomplete"]);
 const LANES = 400;
 
@@ -72,7 +75,7 @@ class Spans {
       case "task.output_item.done":
         if (event.item.type === "tool_result" && item !== undefined) {
           item.open = false;
-          item.status = event.item.status === "failed" || event.item.error ? "failed" : "completed";
+          item.status = (event.item.status === "failed" || event.item.error) && !isDenied(event.item) ? "failed" : "completed";
           task.ready = at;
         } else if (event.item.type === "reasoning" && task.turn?.thinking !== undefined) task.turn.thinking.to = at;
         break;
