@@ -17,10 +17,13 @@ from tailrace.core.events import (
     TaskCancelled,
     TaskCompleted,
     TaskCreated,
+    TaskFailed,
+    TaskInputReceived,
+    TaskInputRequired,
     ToolCallStarted,
     recorded,
 )
-from tailrace.core.items import ToolCall, ToolResult
+from tailrace.core.items import ErrorInfo, InputRequest, ToolCall, ToolResult
 
 
 def test_notices_and_another_agent_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,6 +43,28 @@ def test_notices_and_another_agent_are_lines(capsys: pytest.CaptureFixture[str])
         "! attempt 2 (worker_lost); unfinished items are made again",
     ]
     assert screen.code == 1
+
+
+@pytest.mark.parametrize("kind", [LineScreen, LiveScreen])
+def test_a_failure_says_why_and_changed_arguments_are_shown(
+    capsys: pytest.CaptureFixture[str], kind: type[LineScreen | LiveScreen]
+) -> None:
+    requests = [InputRequest(id=name, kind="approval", message="Pay?") for name in ("a", "b")]
+    events = (
+        TaskCreated(task_id="run_1", agent="desk", thread_id="t", input="?"),
+        TaskInputRequired(task_id="run_1", requests=requests),
+        TaskInputReceived(task_id="run_1", request_id="a", approved=True, value={"euros": 5}),
+        TaskInputReceived(task_id="run_1", request_id="b", approved=True),
+        TaskFailed(task_id="run_1", error=ErrorInfo(code="x", message="No money is left.")),
+    )
+    with kind() as screen:
+        screen.show(recorded(event, number) for number, event in enumerate(events, 1))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if "arguments" in line] == [
+        '! approved with other arguments: {"euros":5}'
+    ]
+    assert lines[-2].removeprefix("✗ ") == "No money is left."
+    assert lines[-1] == "✗ desk failed"
 
 
 def timed_run(*times: float | None) -> list[AnyEvent]:

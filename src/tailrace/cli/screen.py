@@ -23,6 +23,7 @@ from tailrace.core.events import (
     StructuredOutputDone,
     TaskAttempt,
     TaskCreated,
+    TaskInputReceived,
     TaskInputRequired,
 )
 from tailrace.core.fold import State
@@ -154,6 +155,8 @@ class LineScreen(Screen):
                 return "\n".join(
                     f"? {request.message or ''} ({request.id})" for request in event.requests
                 )
+            case TaskInputReceived():
+                return _changed(event)
             case StructuredOutputDone() if _text(event.value) != self._last_text:
                 return f"= {_text(event.value)}"
             case OutputItemDone():
@@ -178,7 +181,8 @@ class LineScreen(Screen):
         from tailrace.terminal import draw_end
 
         view = client_view(self.state)
-        return str(draw_end(view, self._took.get(view["task_id"])))
+        end = str(draw_end(view, self._took.get(view["task_id"])))
+        return f"✗ {view['error']['message']}\n{end}" if "error" in view else end
 
     def _item(self, task_id: str, item: Any) -> str:
         task = self.state.tasks.get(task_id)
@@ -245,6 +249,8 @@ class LiveScreen(Screen):
             self.note(printable(_switched(event)))
         elif isinstance(event, TaskAttempt):
             self.note(printable(_attempt(event)))
+        elif isinstance(event, TaskInputReceived) and (line := _changed(event)):
+            self.note(printable(line))
 
     def note(self, line: str) -> None:
         """Print a line above the open parts."""
@@ -309,6 +315,12 @@ class _Bottom:
 
 def _switched(event: AgentSwitched) -> str:
     return f"» {event.agent}" + (f": {event.reason}" if event.reason else "")
+
+
+def _changed(event: TaskInputReceived) -> str:
+    """The arguments that a person wrote before approving a call."""
+    is_changed = event.approved and isinstance(event.value, dict)
+    return f"! approved with other arguments: {_text(event.value)}" if is_changed else ""
 
 
 def _attempt(event: TaskAttempt) -> str:
