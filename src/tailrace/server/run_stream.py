@@ -39,7 +39,7 @@ class RunStream:
 
     __slots__ = (
         *("_gap_sent", "_info", "_joined", "_opening", "_over", "_piece", "_pieces", "_point"),
-        *("_run_id", "_runs", "_sent", "_snapshot", "_stream", "wire"),
+        *("_run_id", "_runs", "_seen", "_sent", "_snapshot", "_stream", "wire"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -65,6 +65,7 @@ class RunStream:
         self._pieces: Iterator[bytes] = iter(())
         self._piece: bytes | None = None  # the next piece before those of the stream
         self._over = False
+        self._seen = 0
         self._sent = time.monotonic()
         self._gap_sent = False
 
@@ -147,6 +148,11 @@ class RunStream:
             return False
         return self._over or (self._stream is not None and self._stream.over)
 
+    @property
+    def seen(self) -> int:
+        """The number of the last event whose frames were returned."""
+        return self._stream.seen if self._stream is not None else self._seen
+
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """All pieces, for a thread's stream."""
         try:
@@ -182,6 +188,7 @@ class RunStream:
                 return Parts(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
         opening = await self._opened(info or await runs.info(run_id), reason)
         if opening.is_whole:
+            self._seen = opening.seq
             return opening, None
         if opening.is_shared:
             self._joined = opening

@@ -3,28 +3,65 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Send
 
 from tailrace.core.ids import check_id
+from tailrace.ports import RunInfo
 from tailrace.server import idempotency, request_fields, schemas
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import ResumePoint
+from tailrace.server.run_stream import RunStream
+from tailrace.server.sse_response import Connections, SseResponse
 from tailrace.wire import vercel_ui
-from tailrace.wire.base import Cursor
+from tailrace.wire.base import Cursor, Format
 
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
 
+SENT_ANSWERS = 10_000
+"""How many answers that were sent to their end are remembered."""
+
+
+class ChatResponse(SseResponse):
+    """The stream of a chat's run. It notes the run's last event if it was sent to its end."""
+
+    __slots__ = ("_noted", "_run_id", "_stream")
+
+    def __init__(
+        self, stream: RunStream, connections: Connections, run_id: str, noted: dict[str, int]
+    ) -> None:
+        super().__init__(stream, connections, connections.sender())
+        self._stream = stream
+        self._run_id = run_id
+        self._noted = noted
+
+    async def _pump(self, send: Send) -> bool:
+        is_sent = False
+        try:
+            is_sent = await super()._pump(send)
+        finally:
+            self._noted.pop(self._run_id, None)
+            if is_sent:
+                self._noted[self._run_id] = self._stream.seen
+            if len(self._noted) > SENT_ANSWERS:
+                del self._noted[next(iter(self._noted))]
+        return is_sent
+
 
 class ChatApi(HttpApi):
     """`/api/chat`."""
+
+    def __init__(self, formats: Mapping[str, Format], connections: Connections) -> None:
+        super().__init__(formats, connections)
+        self._sent: dict[str, int] = {}  # by run: the last event, if its last response had it
 
     def routes(self) -> list[Route]:
         """The routes of `DefaultChatTransport`."""
@@ -59,7 +96,7 @@ class ChatApi(HttpApi):
             thread_id=chat_id,
             previous_run_id=previous,
         )
-        return self.stream(vercel_ui.FORMAT, run.run_id)
+        return self._stream(run.run_id)
 
     async def _continued(self, messages: list[Any]) -> tuple[str | None, list[Any]]:
         """The run that a chat continues, and the messages that are not in the log.
@@ -87,15 +124,18 @@ class ChatApi(HttpApi):
         answered = [answer["request_id"] for answer in answers]
         inside = vercel_ui.FORMAT.reopen(look.state, answered)
         point = ResumePoint(Cursor(look.state.sequence_number), inside=inside)
-        return self.stream(vercel_ui.FORMAT, run_id, point)
+        return self._stream(run_id, point)
 
     @operation(answers={200: STREAM, 204: None})
     async def resume_chat(self, request: Request) -> ASGIApp:
-        """The chat's last answer from its first chunk; 204 if there is nothing to resume."""
+        """The chat's last answer from its first chunk; 204 if there is nothing to resume.
+
+        An ended answer is replayed for 5 minutes, unless this process has sent it to its end.
+        """
         found = await self.runs.latest(request.path_params["chat_id"])
-        if found is None or _is_over(found.ended_at):
+        if found is None or self._is_over(found):
             return Response(status_code=204)
-        return self.stream(vercel_ui.FORMAT, found.run_id, snapshot=True)
+        return self._stream(found.run_id, snapshot=True)
 
     @operation(answers={204: None})
     async def stop_chat(self, request: Request) -> Response:
@@ -105,6 +145,14 @@ class ChatApi(HttpApi):
             await self.runs.cancel(found.run_id)
         return Response(status_code=204)
 
+    def _is_over(self, run: RunInfo) -> bool:
+        if run.ended_at is None:
+            return False
+        is_sent = self._sent.get(run.run_id) == run.last_seq
+        return is_sent or time.time() - run.ended_at > CHAT_GRACE_SECONDS
 
-def _is_over(ended_at: float | None) -> bool:
-    return ended_at is not None and time.time() - ended_at > CHAT_GRACE_SECONDS
+    def _stream(
+        self, run_id: str, point: ResumePoint | None = None, *, snapshot: bool = False
+    ) -> ChatResponse:
+        stream = RunStream(self.runs, vercel_ui.FORMAT, run_id, point, snapshot=snapshot)
+        return ChatResponse(stream, self.connections, run_id, self._sent)
