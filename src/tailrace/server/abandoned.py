@@ -4,6 +4,9 @@ Chat completions and Anthropic's messages have no request that finds a run again
 started there is cancelled when no client of this server has followed it for a while. Their clients
 cannot answer a run that asks people either. If no one else does, the answer is no, and the agent
 goes on: otherwise the client would wait for ever.
+
+A chat that regenerates or edits a message no longer shows what came after it. A run that asks
+people there is cancelled, because no page can answer it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from functools import partial
 from typing import Any
 
 from tailrace.core.errors import TailraceError
+from tailrace.core.fold import State
+from tailrace.ports import RunInfo
+from tailrace.runtime.busy_thread import RECENT_RUNS
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
 from tailrace.server.run_stream import RunStream
@@ -25,6 +31,9 @@ ABANDONED_SECONDS = 60.0
 
 ABANDONED = "abandoned"
 """The reason of the cancelled run."""
+
+REPLACED = "The conversation went on from an earlier message."
+"""The reason of a cancelled run that asked people, and that the client no longer shows."""
 
 UNANSWERED_SECONDS = 120.0
 """A run that asks people and does nothing else for so long is answered no, at the latest after
@@ -64,6 +73,11 @@ class AbandonedRuns:
         loop = asyncio.get_running_loop()
         self._timers[run_id] = loop.call_later(self._seconds, self._check, run_id)
 
+    def replaced_by(self, run: RunInfo) -> None:
+        """Cancel older runs of the thread that ask people and that this run does not continue."""
+        if run.ordinal > 1:
+            self._do(self._cancel_replaced(run))
+
     def stop(self) -> None:
         """Cancel no more runs: the server stops."""
         self._seconds = FOREVER
@@ -100,8 +114,7 @@ class AbandonedRuns:
             last = (await self._runs.info(run_id)).last_seq
             if last == seen:
                 state = (await self._runs.look(run_id)).state
-                asked = [one.id for task in state.tasks.values() for one in task.requests]
-                for request_id in asked:
+                for request_id in _requests(state):
                     answer = {"request_id": request_id, "approved": False, "reason": UNANSWERED}
                     await self._runs.send(run_id, answer)
         except TailraceError as error:
@@ -110,9 +123,23 @@ class AbandonedRuns:
         if run_id in self._waiting:
             self._look_later(run_id, last)
 
-    async def _cancel(self, run_id: str) -> None:
+    async def _cancel_replaced(self, run: RunInfo) -> None:
+        runs = self._runs.of(run.owner)
         try:
-            await self._runs.cancel(run_id, ABANDONED)
+            recent = await runs.of_thread(run.thread_id, max(1, run.ordinal - RECENT_RUNS))
+            older = {one.run_id: one for one in recent if one.ordinal < run.ordinal}
+            continued = run.previous_run_id
+            while continued in older:
+                continued = older.pop(continued).previous_run_id
+            for run_id, one in older.items():
+                if one.ended_at is None and _requests((await runs.look(run_id)).state):
+                    await self._cancel(run_id, REPLACED)
+        except TailraceError as error:
+            logger.warning("runs that run %s replaces were not cancelled: %s", run.run_id, error)
+
+    async def _cancel(self, run_id: str, reason: str = ABANDONED) -> None:
+        try:
+            await self._runs.cancel(run_id, reason)
         except TailraceError as error:
             logger.warning("run %s has no client and was not cancelled: %s", run_id, error)
 
@@ -129,3 +156,8 @@ class AbandonableStream(RunStream):
         """Stop following. The run may be cancelled later."""
         await super().close()
         self._abandoned.left(self._run_id)
+
+
+def _requests(state: State) -> list[str]:
+    """The ids of what a run and its sub-agents ask people."""
+    return [one.id for task in state.tasks.values() for one in task.requests]

@@ -63,7 +63,7 @@ class AgUiApi(HttpApi):
         given = [_item(message) for message in new]
         await self._check_results(given, previous)
         try:
-            await self.runs.create(
+            run = await self.runs.create(
                 agent,
                 given,
                 thread_id=thread_id,
@@ -76,6 +76,7 @@ class AgUiApi(HttpApi):
             if (again := await self._again(run_id, thread_id)) is not None:
                 return again
             raise
+        self.abandoned.replaced_by(run)
         return self.stream(ag_ui.FORMAT, run_id)
 
     async def _again(self, run_id: str, thread_id: str) -> ASGIApp | None:

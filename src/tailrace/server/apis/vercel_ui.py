@@ -96,6 +96,7 @@ class ChatApi(HttpApi):
             thread_id=chat_id,
             previous_run_id=previous,
         )
+        self.abandoned.replaced_by(run)
         return self._stream(run.run_id)
 
     async def _continued(self, messages: list[Any]) -> tuple[str | None, list[Any]]:

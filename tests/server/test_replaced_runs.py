@@ -1,0 +1,215 @@
+"""Runs that ask people, after their client went on from an earlier message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tailrace import Agent, Tailrace, Task, tool
+from tailrace.core.errors import StorageBusy
+from tailrace.models import Scripted, call
+from tailrace.ports import Request, RunInfo
+from tailrace.server.abandoned import REPLACED
+
+DEADLINE = 30.0
+
+
+@tool(needs_approval=True)
+async def send_mail(to: str) -> str:
+    """Sends a mail."""
+    return f"sent to {to}"
+
+
+class Mails(Scripted):
+    """A model that sends a mail in each turn."""
+
+    def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        return Scripted([call("send_mail", to="ada")]).stream(request)
+
+
+async def parrot(task: Task) -> str:
+    """Says what it hears."""
+    return f"I hear {task.text}"
+
+
+class Works:
+    """An agent that works until the test ends it."""
+
+    def __init__(self) -> None:
+        self.end = asyncio.Event()
+
+    async def works(self, task: Task) -> None:
+        """Works."""
+        await self.end.wait()
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
+    mailer = Agent("mailer", model=Mails([]), tools=[send_mail])
+    agent = Works()
+    agents: dict[str, Any] = {"mailer": mailer, "parrot": parrot, "works": agent.works}
+    made = Tailrace(agents, tmp_path / "log.db")
+    async with made.running():
+        yield made
+        agent.end.set()
+
+
+@pytest.fixture
+async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+        yield made
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"id": f"m_{text}", "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+def of_run(run: RunInfo) -> dict[str, Any]:
+    """The message of a run, as a page sends it back."""
+    return {"id": run.run_id, "role": "assistant", "parts": [{"type": "step-start"}]}
+
+
+async def chat(
+    app: Tailrace,
+    client: httpx.AsyncClient,
+    messages: list[Any],
+    agent: str = "mailer",
+    *,
+    thread: str = "c",
+    key: str | None = None,
+) -> RunInfo:
+    body = {"id": thread, "messages": messages, "agent": agent}
+    headers = {"idempotency-key": key} if key is not None else {}
+    async with asyncio.timeout(DEADLINE):
+        answer = await client.post("/api/chat", json=body, headers=headers)
+    assert answer.status_code == 200
+    found = await app.runs.latest(thread)
+    assert found is not None
+    return found
+
+
+async def until_cancelled(app: Tailrace, run: RunInfo) -> None:
+    async with asyncio.timeout(DEADLINE):
+        async for _ in app.runs.follow(run.run_id):
+            pass
+    root = (await app.runs.look(run.run_id)).state.root
+    assert root is not None
+    assert (root.status, root.reason) == ("cancelled", REPLACED)
+
+
+async def settled(app: Tailrace, client: httpx.AsyncClient) -> None:
+    """Wait until a run that is replaced now is cancelled: those before it are, too."""
+    replaced = await chat(app, client, [user("Hi")], thread="other")
+    await chat(app, client, [user("Hi")], thread="other")
+    await until_cancelled(app, replaced)
+
+
+async def is_open(app: Tailrace, run: RunInfo) -> bool:
+    return (await app.runs.info(run.run_id)).ended_at is None
+
+
+async def test_a_run_that_asks_is_cancelled_when_its_message_is_regenerated(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    first = await chat(app, client, [user("Hi")])
+    again = await chat(app, client, [user("Hi")])
+    assert again.run_id != first.run_id
+    await until_cancelled(app, first)
+    assert await is_open(app, again)
+
+
+async def test_runs_after_an_edited_message_are_cancelled_and_runs_before_it_stay(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    """A message instead of an answer continues the run that asks, so that run stays."""
+    first = await chat(app, client, [user("Hi")])
+    second = await chat(app, client, [user("Hi"), of_run(first), user("Well?")])
+    third = await chat(
+        app, client, [user("Hi"), of_run(first), user("Well?"), of_run(second), user("And?")]
+    )
+    assert third.previous_run_id == second.run_id
+    edited = await chat(app, client, [user("Hi"), of_run(first), user("Now!")])
+    await until_cancelled(app, second)
+    await until_cancelled(app, third)
+    assert await is_open(app, first)
+    assert await is_open(app, edited)
+
+
+async def test_a_run_that_works_is_left_to_end(app: Tailrace, client: httpx.AsyncClient) -> None:
+    run_id = await app.runs.start("works", "Hi", thread_id="c")
+    asks = await chat(app, client, [user("Hi")])
+    await chat(app, client, [user("Hello")], "parrot")
+    await until_cancelled(app, asks)
+    assert (await app.runs.info(run_id)).ended_at is None
+
+
+async def test_ag_ui_cancels_what_a_client_no_longer_shows(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    found = []
+    for run_id in ("one", "two"):
+        body = {"threadId": "c", "runId": run_id, "messages": [{"role": "user", "content": "Hi"}]}
+        async with asyncio.timeout(DEADLINE):
+            assert (await client.post("/ag-ui/mailer", json=body)).status_code == 200
+        found.append(await app.runs.info(run_id))
+    await until_cancelled(app, found[0])
+    assert await is_open(app, found[1])
+
+
+@pytest.mark.parametrize("path", ["/runs", "/v1/responses"])
+async def test_branches_of_other_apis_exist_side_by_side(
+    app: Tailrace, client: httpx.AsyncClient, path: str
+) -> None:
+    first = await chat(app, client, [user("Hi")], "parrot")
+    asks = await chat(app, client, [user("Hi"), of_run(first), user("Send it.")])
+    body: dict[str, Any] = {"agent": "parrot", "input": "?", "previous_run_id": first.run_id}
+    if path == "/v1/responses":
+        body = {"model": "parrot", "input": "?", "previous_response_id": f"resp_{first.run_id}"}
+    assert (await client.post(path, json=body)).is_success
+    branch = await app.runs.latest("c")
+    assert branch is not None
+    assert branch.previous_run_id == first.run_id
+    async with asyncio.timeout(DEADLINE):
+        async for _ in app.runs.follow(branch.run_id):
+            pass
+    await settled(app, client)
+    assert await is_open(app, asks)
+
+
+async def test_a_request_that_is_sent_again_cancels_no_newer_run(
+    app: Tailrace, client: httpx.AsyncClient
+) -> None:
+    await chat(app, client, [user("Hi")], "parrot")
+    first = await chat(app, client, [user("Hi")], "parrot", key="k")
+    asks = await chat(app, client, [user("Hi"), of_run(first), user("Send it.")])
+    await chat(app, client, [user("Hi")], "parrot", key="k")
+    await settled(app, client)
+    assert await is_open(app, asks)
+
+
+async def test_a_replaced_run_that_cannot_be_read_is_logged(
+    app: Tailrace,
+    client: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logged = asyncio.Event()
+
+    async def away(*_: Any, **__: Any) -> Any:
+        logged.set()
+        raise StorageBusy("The store is away.")
+
+    await chat(app, client, [user("Hi")])
+    monkeypatch.setattr(type(app.runs), "of_thread", away)
+    with caplog.at_level(logging.WARNING, "tailrace"):
+        await chat(app, client, [user("Hi")])
+        async with asyncio.timeout(DEADLINE):
+            await logged.wait()
+    assert "were not cancelled: The store is away." in caplog.text
