@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tailrace.cli.answering import pressed_keys
-from tailrace.cli.server import run_loop
+from tailrace.cli.process import run_loop
 from tests.cli.commands import running, tailrace, terminal
 
 PARTS = (

@@ -17,8 +17,8 @@ import typer
 from tailrace.cli.answering import Answering, Manner, is_interactive, pressed_keys
 from tailrace.cli.messages import fail, say, say_aside
 from tailrace.cli.options import finite
+from tailrace.cli.process import run_server
 from tailrace.cli.screen import AsJson, open_screen
-from tailrace.cli.server import run_server
 from tailrace.core.errors import TailraceError
 from tailrace.settings import CONFIG_VARIABLE, read_settings
 

@@ -8,7 +8,7 @@ import typer
 
 from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Host, Port, finite
-from tailrace.cli.server import run_server
+from tailrace.cli.process import run_server
 from tailrace.core.errors import TailraceError
 
 

@@ -12,8 +12,8 @@ import typer
 from tailrace.cli.answering import Answering, Manner, is_interactive, pressed_keys
 from tailrace.cli.loading import load
 from tailrace.cli.messages import fail, say_aside
+from tailrace.cli.process import on_stop_signal, run_loop
 from tailrace.cli.screen import INTERRUPTED, WAITING, AsJson, open_screen
-from tailrace.cli.server import on_stop_signal, run_loop
 from tailrace.core.errors import TailraceError
 
 

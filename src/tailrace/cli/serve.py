@@ -12,8 +12,8 @@ import typer
 from tailrace.cli.loading import load
 from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Config, use_config, with_settings
+from tailrace.cli.process import on_stop_signal, run_loop, run_server
 from tailrace.cli.reload import free_port, serve_again_and_again
-from tailrace.cli.server import on_stop_signal, run_loop, run_server
 from tailrace.core.errors import TailraceError
 from tailrace.settings import read_settings
 
