@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -130,6 +131,19 @@ def test_the_layout_names_every_package_and_file() -> None:
     folders = [one.parent.name for one in package.glob("*/__init__.py")]
     for name in folders + [one.stem for one in package.glob("*.py")]:
         assert re.search(rf"\b{name}\b", layout), name
+
+
+def test_contributing_has_the_layers_that_are_checked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["type"] == "layers")
+    package = ROOT / "src" / "tailrace"
+    code = {one.stem for one in package.iterdir()} - {"inspector"}  # files for browsers
+    floors = [
+        " | ".join(name for name in re.findall(r"\w+", floor) if name in code) for floor in layers
+    ]
+    text = " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
+    assert f"`{' → '.join(floors)}`" in text
 
 
 def test_the_readme_names_every_wire_format_where_it_lists_them() -> None:
