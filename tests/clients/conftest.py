@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.browser import Pages
 from tests.serving import Served
 
 
@@ -24,3 +25,11 @@ def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server = Served(database, "tests.responses_app:app")
     yield server
     server.kill()
+
+
+@pytest.fixture
+def pages() -> Iterator[Pages]:
+    """Pages on a port of their own."""
+    made = Pages()
+    yield made
+    made.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +51,6 @@ const tries = [
 const answers = await Promise.allSettled(tries);
 await report({ refused: answers.map((answer) => answer.status) });
 """
-
-
-@pytest.fixture
-def pages() -> Iterator[Pages]:
-    made = Pages()
-    yield made
-    made.close()
 
 
 def page(script: str) -> str:

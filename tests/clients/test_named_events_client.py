@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +81,6 @@ TOLD: dict[str, Any] = {
     "run.error": ("Agent error:", lambda event: event),
 }
 """What the client prints for each event that it listens for."""
-
-
-@pytest.fixture
-def pages() -> Iterator[Pages]:
-    made = Pages()
-    yield made
-    made.close()
 
 
 def test_the_page_hears_every_event_that_it_listens_for(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +54,6 @@ eventSource.onmessage = function(event) {
     }
 };
 </script>"""
-
-
-@pytest.fixture
-def pages() -> Iterator[Pages]:
-    made = Pages()
-    yield made
-    made.close()
 
 
 def test_a_page_that_switches_on_event_type_hears_every_event_of_tools_and_sub_agents(

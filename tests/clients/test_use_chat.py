@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.browser import Pages, browser
 from tests.node import TESTS_JS, run_node
 from tests.serving import Served
 
 DEADLINE = 60.0
-
-
-@pytest.fixture
-def pages() -> Iterator[Pages]:
-    made = Pages()
-    yield made
-    made.close()
 
 
 def text_of(message: Any) -> str:

@@ -18,6 +18,7 @@ from tailrace.core.fold import State
 from tailrace.core.view import client_view, whole_object
 from tailrace.ingest.base import Ingest, Notebook, Outcome
 from tests.effort import CUTS, SOAK, sample
+from tests.traces import FOLDER as TRACES
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "recordings"
 RECORDINGS = Path(os.environ.get("TAILRACE_RECORDINGS", _BESIDE))
@@ -32,9 +33,17 @@ def recordings(api: str) -> list[Path]:
     return sorted([*(FIXTURES / api).glob("*.jsonl"), *(RECORDINGS / api).glob("*.jsonl")])
 
 
+def golden(wire_format: str) -> list[Path]:
+    """The golden traces in a wire format."""
+    return sorted(TRACES.glob(f"*/{wire_format}.sse"))
+
+
 def lines(path: Path) -> list[str]:
-    """The events of a stream, as JSON."""
-    return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    """The events of a recording or of a golden trace, as JSON."""
+    found = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    if path.suffix == ".jsonl":
+        return found
+    return [line.removeprefix("data: ") for line in found if line.startswith("data: {")]
 
 
 def ingested(make: Make, events: list[str]) -> tuple[Notebook, Outcome]:

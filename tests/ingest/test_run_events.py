@@ -17,6 +17,7 @@ from tailrace.ingest.run_events import RunEvents, run_facts
 from tests.ingest.streams import (
     check_breaks_nothing,
     check_readable,
+    golden,
     items,
     lines,
     raw_types,
@@ -335,28 +336,21 @@ def test_a_result_holds_its_summary_its_files_and_its_hints() -> None:
 # --- whole streams -------------------------------------------------------------------------------
 
 STREAMS = recordings("run")
-TRACES = sorted((Path(__file__).parents[2] / "conformance" / "traces").glob("*/run.sse"))
-
-
-def events_of(path: Path) -> list[str]:
-    if path.suffix == ".jsonl":
-        return lines(path)
-    told = path.read_text(encoding="utf-8").split("\n")
-    return [line[6:] for line in told if line.startswith("data: {")]
+TRACES = golden("run")
 
 
 @pytest.mark.parametrize(
     "path", [*STREAMS, *TRACES], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )
 def test_a_run_that_is_cut_anywhere_ends_legally(path: Path) -> None:
-    events = events_of(path)
+    events = lines(path)
     for count in range(len(events)):
         book, outcome = ended(*events[:count])
         assert outcome.status == "cut"
         check_readable(book)
 
 
-POOL = [json.loads(one) for path in [*STREAMS, *TRACES] for one in events_of(path)]
+POOL = [json.loads(one) for path in [*STREAMS, *TRACES] for one in lines(path)]
 ODD: st.SearchStrategy[Any] = st.sampled_from(
     [None, 0, -1, 2**53, "", "x", "m", [], {}, True, 1.5, {"a": [1]}]
 )

@@ -20,6 +20,7 @@ from tailrace.ingest.vercel_ui.reader import VercelUi, message_facts
 from tests.ingest.streams import (
     check_breaks_nothing,
     check_readable,
+    golden,
     items,
     lines,
     raw_types,
@@ -324,27 +325,20 @@ def test_the_answers_of_ai_sdk_backends(backends: dict[str, list[str]]) -> None:
 
 
 STREAMS = recordings("vercel-ui")
-TRACES = sorted((Path(__file__).parents[2] / "conformance" / "traces").glob("*/vercel-ui.sse"))
-
-
-def chunks_of(path: Path) -> list[str]:
-    if path.suffix == ".jsonl":
-        return lines(path)
-    frames = path.read_text(encoding="utf-8").split("\n")
-    return [line[6:] for line in frames if line.startswith("data: {")]
+TRACES = golden("vercel-ui")
 
 
 @pytest.mark.parametrize(
     "path", [*STREAMS, *TRACES], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )
 def test_a_message_that_is_cut_anywhere_ends_legally(path: Path) -> None:
-    chunks = chunks_of(path)
+    chunks = lines(path)
     for count in range(len(chunks)):
         book, _ = ended(*chunks[:count])
         check_readable(book)
 
 
-POOL = [json.loads(chunk) for path in [*STREAMS, *TRACES] for chunk in chunks_of(path)]
+POOL = [json.loads(chunk) for path in [*STREAMS, *TRACES] for chunk in lines(path)]
 ODD: st.SearchStrategy[Any] = st.sampled_from(
     [None, 0, -1, 2**53, "", "x", "run_1", [], {}, True, 1.5, {"a": [1]}, "c/0"]
 )
