@@ -214,7 +214,7 @@ class NativeApi(HttpApi):
         query={
             "search": {
                 "type": "string",
-                "description": "Text in a run's input, its agent, status or id, or the thread's id.",
+                "description": "Text in a run's input, agent, status or id, or the thread's id.",
             },
             "before": {"type": "string", "description": "`next` of the page before."},
         },
