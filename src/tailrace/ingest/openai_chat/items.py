@@ -13,7 +13,7 @@ from tailrace.core.writers import MessageWriter, PartWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_chat.calls import API, ChatCalls
 from tailrace.ingest.openai_chat.reasoning import FIELDS, Thoughts, is_thought
-from tailrace.ingest.openai_chat.values import Gathered, annotation_of
+from tailrace.ingest.openai_chat.values import GatheredFields, annotation_of
 from tailrace.ingest.openai_responses.values import unplaced
 from tailrace.ingest.unknown import unknown_names
 
@@ -43,8 +43,8 @@ class ChatAnswer:
         self._annotations: list[Any] = []
         self._early: list[tuple[Annotation, Any]] = []
         self._cited: set[bytes] = set()
-        self._logprobs = Gathered()
-        self._audio = Gathered(_AUDIO)
+        self._logprobs = GatheredFields()
+        self._audio = GatheredFields(_AUDIO)
         self._is_written = False  # a transcript is written only if there is no content
 
     def delta(self, delta: dict[str, Any]) -> None:
@@ -229,8 +229,8 @@ class ChatAnswer:
         kept = {name: value for name, value in beside.items() if value}
         self._message.finish(status, ev.Private(provider={"api": API, **kept}))
         self._message = self._refusal = None
-        self._annotations, self._logprobs = [], Gathered()
-        self._audio = Gathered(_AUDIO)
+        self._annotations, self._logprobs = [], GatheredFields()
+        self._audio = GatheredFields(_AUDIO)
 
     # --- calls -----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tailrace.core.items import Status
 from tailrace.core.values import dicts_of
 from tailrace.core.writers import ReasoningWriter, Sink
 from tailrace.ingest.openai_chat.calls import API
-from tailrace.ingest.openai_chat.values import Gathered
+from tailrace.ingest.openai_chat.values import GatheredFields
 from tailrace.ingest.unknown import unknown_names
 
 _TEXTS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
@@ -172,7 +172,7 @@ class _Details:
     _TEXTS = ("text", "summary", "thinking")
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Any, Gathered]] = []
+        self._entries: list[tuple[Any, GatheredFields]] = []
         self.signature: str | None = None
         self.encrypted: str | None = None
 
@@ -182,7 +182,7 @@ class _Details:
         is_text = any(name in entry for name in self._TEXTS) or "signature" in entry
         place = (entry.get("type"), entry.get("index")) if is_text else None
         if place is None or not self._entries or self._entries[-1][0] != place:
-            self._entries.append((place, Gathered(self._TEXTS)))
+            self._entries.append((place, GatheredFields(self._TEXTS)))
         for name, value in entry.items():
             self._entries[-1][1].add(name, value)
         if isinstance(entry.get("signature"), str):

@@ -114,7 +114,7 @@ def annotation_of(raw: Any) -> Annotation:
     return RawAnnotation(raw=raw) if isinstance(known, RawAnnotation) else known
 
 
-class Gathered:
+class GatheredFields:
     """Fields that come in pieces over many chunks.
 
     Texts of the `joined` fields are joined and lists lengthened; of the rest the last value counts.
