@@ -215,7 +215,7 @@ SETTINGS = {
             name="max_attempts",
             kind=COUNT,
             default=5,
-            help="A run that so many workers have lost is ended as failed.",
+            help="How many workers may lose a run before it is ended as failed.",
         ),
         Setting(
             name="max_runs",

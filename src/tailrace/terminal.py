@@ -230,7 +230,7 @@ def _progress(progress: Json) -> RenderableType:
 
 
 def _fields(item: Json) -> Json | None:
-    """The object that a message is, as far as it has come; None for a message of words."""
+    """The object so far of a message that is JSON; None for a message of words."""
     if item["type"] != "message" or [block["type"] for block in item["block_list"]] != ["text"]:
         return None
     text = item["block_list"][0]["text"]

@@ -4,7 +4,7 @@ The names are those of the Responses API; every server API writes its requests i
 
 * what the agent leaves open, a client may set; what the agent sets itself, stays;
 * `Agent(client_options=…)` names what a client may set instead: that, and nothing else. Then the
-  client's value counts, also where the agent has its own;
+  client's value counts, even where the agent has its own;
 * instructions are appended to the agent's, and the smaller `max_output_tokens` counts;
 * what is not allowed is left out. The options of the run have what is applied, so that a response
   object shows it.

@@ -34,7 +34,7 @@ def contain(on_exit: OnExit) -> None:
 
 
 def run_to_end(loop: asyncio.AbstractEventLoop, command: asyncio.Task[None]) -> None:
-    """Run the loop until the command has ended, also if a callback raises an exit.
+    """Run the loop until the command has ended, even if a callback raises an exit.
 
     The loop stops at that callback and keeps the others, so it can go on. asyncio logs every other
     error of a callback, and here exits are logged, too. Ctrl-C must have its own signal handler.

@@ -80,7 +80,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     first_wait: float = 0.5
     """Before the first retry, if the provider names no time; doubled for each retry."""
     longest_wait: float = 60.0
-    """The longest wait before a retry, also if the provider asks for more."""
+    """The longest wait before a retry, even if the provider asks for more."""
 
     def __post_init__(self) -> None:
         """Refuse negative and infinite values."""

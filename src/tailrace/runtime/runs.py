@@ -1,7 +1,7 @@
 """Starts, finds and cancels runs, from any process that shares the database.
 
 The store decides which worker has a run. So a server may have a worker, or leave the work to other
-processes. A cancel reaches every run, also if its worker is dead.
+processes. A cancel reaches every run, even if its worker is dead.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ class Task(Sink):
                 writer.finish()
 
     def _close(self, index: int) -> None:
-        """End an item as far as it came: from the state, which a refused event left as it was."""
+        """End an item with the parts that the state has: a refused event did not change it."""
         node = self.node.items[index]
         for event in closing.close_item(self.node, node) if node.is_open else ():
             self.emit(event)
@@ -679,7 +679,7 @@ def supersede(task: Task, items: list[str], reason: str) -> None:
 
 
 def _cut(child: Task, result: ResultWriter, raised: BaseException) -> None:
-    """End a sub-agent out of which an exception came, and the result that holds it."""
+    """End a sub-agent that raised an exception, and the result that holds it."""
     if isinstance(raised, asyncio.CancelledError):
         child.cancel("It was cancelled.")
     else:

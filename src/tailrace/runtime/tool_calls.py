@@ -381,7 +381,7 @@ async def _write(
 
 
 def write_error(task: Task, call: PendingCall, error: ErrorInfo) -> None:
-    """Write an error as the result of a call, also if the result is open already."""
+    """Write an error as the result of a call, even if the result is open already."""
     node = task.node
     if node.ended:
         return

@@ -1,4 +1,4 @@
-"""How long the tasks of a run have been at work, also if several workers had it.
+"""How long the tasks of a run have been at work, even if several workers had it.
 
 The private parts of three kinds of events say when a task began, and how long people were waited
 for. So the time is known to a worker that takes the run over. The clock runs on while no worker has
@@ -20,7 +20,7 @@ NOTED = frozenset((ev.TaskInProgress, ev.TaskInputRequired, ev.TaskInputReceived
 
 
 class WorkClock:
-    """The time of one run, as far as its log tells it."""
+    """The time of one run, as its log has it."""
 
     def __init__(self, state: State, now: Callable[[], float] = time.time) -> None:
         self._state = state

@@ -162,7 +162,7 @@ def _approval_item(state: State, task_id: str, request: InputRequest) -> Json:
 
 
 def answer_items(state: State, stretch: int) -> list[Json]:
-    """The input of a stretch after a pause: the answers, as far as there are any."""
+    """The input of a stretch after a pause: the answers, if there are any."""
     root = state.root
     assert root is not None
     found: list[Json] = []
