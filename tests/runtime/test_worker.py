@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tailrace.core.errors import CallerError, StorageBusy, StorageError
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
 from tailrace.ports import Batch, Claim
-from tailrace.runtime import crash_points
+from tailrace.runtime import crash_points, tail, wakeups
 from tailrace.runtime.agent_functions import AgentFunction, restartable
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import Task
@@ -261,6 +263,51 @@ async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_t
         assert not again.is_set()
         store.fail = lambda _: None
         assert await ended(runs, run_id) == ("completed", 1)
+
+
+async def test_a_run_that_is_begun_and_followed_asks_the_store_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "POLL_SECONDS", 60.0)
+
+    async def agent(task: Task) -> None:
+        await task.chain()
+        for number in range(5):
+            task.notice(f"notice {number}")
+            await task.drain()
+
+    store = Counting(SqliteLog(tmp_path / "log.db"))
+    async with process(store, {"a": agent}) as runs:
+        run_id = await runs.start("a", "?")
+        assert [event async for batch in runs.follow(run_id) for event in batch]
+        counts = Counter(name for name, _ in store.calls)
+    names = ("snapshot", "read_private", "read_lines", "info", "heads", "read")
+    assert {name: counts[name] for name in names} == dict.fromkeys(names, 1)
+
+
+async def test_a_hint_that_its_own_process_sends_lets_a_worker_look_once(tmp_path: Path) -> None:
+    store, bus = Counting(SqliteLog(tmp_path / "log.db")), LocalBus()
+    worker = Worker(store, bus, {}, name="w", poll=60.0)
+    worker.start()
+    looked = partial(_count, store, "claim")
+    try:
+        await until(lambda: looked() >= 1)
+        worker.wake()
+        wakeups.wake(bus, wakeups.WORKERS, "run_1")
+        await until(lambda: looked() >= 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert looked() == 2
+        wakeups.wake(bus, wakeups.WORKERS, "run_1")  # of another process
+        await until(lambda: looked() >= 3)
+    finally:
+        await worker.stop()
+        await store.close()
+    assert not len(bus)
+
+
+def _count(store: Counting, name: str) -> int:
+    return sum(called == name for called, _ in store.calls)
 
 
 async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_all_of_them(

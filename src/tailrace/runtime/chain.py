@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.core.fold import State
-from tailrace.ports import Store, Trimmed
+from tailrace.ports import RunInfo, Store, Trimmed
 from tailrace.runtime.recovery import read_whole
 from tailrace.runtime.store_retry import patiently
 
@@ -11,16 +11,17 @@ from tailrace.runtime.store_retry import patiently
 class Chain:
     """The runs that one run continues. They are read when an agent first asks for them."""
 
-    def __init__(self, store: Store, run_id: str, state: State) -> None:
+    def __init__(self, store: Store, info: RunInfo | None, state: State) -> None:
         self._store = store
-        self._run_id = run_id
+        self._info = info
         self._state = state
         self._states: list[State] | None = None
 
     async def earlier(self) -> list[State]:
         """The states of the earlier runs, oldest first, with private parts."""
         if self._states is None:
-            self._states = await patiently(self._read)
+            continues = self._info is not None and self._info.previous_run_id is not None
+            self._states = await patiently(self._read) if continues else []
         return self._states
 
     async def _read(self) -> list[State]:
@@ -32,7 +33,7 @@ class Chain:
         states: list[State] = []
         state = self._state
         seen: set[str] = set()
-        info = await self._store.info(self._run_id)
+        info = self._info
         owner = info.owner if info is not None else ""
         while info is not None and info.previous_run_id is not None:
             seen.add(info.run_id)  # a deleted run's id can be used again, further down

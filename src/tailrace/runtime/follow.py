@@ -99,6 +99,8 @@ class Reader:
 
     async def fetch(self, tail: Tail, seen: int) -> list[Recorded]:
         """The events after `seen` that are stored; an empty list at the end so far."""
+        if tail.last < 0:  # first, so that the tail has all events that are written from now on
+            await tail.find_end()
         # Twice: an event that is written between the read and `find_end` is known to the tail
         # then, but only the log has it.
         for _ in range(2):

@@ -164,9 +164,10 @@ class Run:
 
     async def result(self) -> Result:
         """Wait for the end of the run. A run that failed has an `error`; nothing is raised."""
-        async for _ in self._runs.follow(self.id, (await self._runs.info(self.id)).last_seq):
-            pass
-        state = await whole_state(self._runs.store, self.id)
+        last = (await self._runs.info(self.id)).last_seq
+        async for batch in self._runs.follow(self.id, last):
+            last = batch[-1].event.sequence_number if batch else last
+        state = await whole_state(self._runs.store, self.id, last)
         agent = self._runs.agents.get(str(state.root.facts.get("agent")) if state.root else "")
         if state.root is not None and state.root.switches and hasattr(agent, "tools"):
             agent = handed_to(agent, state.root.speaker)

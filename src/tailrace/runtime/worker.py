@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from tailrace.core.errors import StorageBusy, StorageError
-from tailrace.ports import MAX_ATTEMPTS, Bus, Store
+from tailrace.core.events import Recorded
+from tailrace.ports import MAX_ATTEMPTS, Bus, Store, Subscription
 from tailrace.runtime import crash_points, recovery, wakeups
 from tailrace.runtime.agent_functions import AgentFunction, is_restartable
 from tailrace.runtime.chain import Chain
@@ -100,6 +101,7 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._crumbled: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
+        self._ear: Subscription | None = None
         self._watchdog: Watchdog | None = None
         self._exit_guard: ExitGuard | None = None
         self._draining = False
@@ -125,9 +127,11 @@ class Worker:
         self._loops = [
             loop.create_task(self._look(), name="worker"),
             loop.create_task(self._keep(), name="worker's leases"),
-            loop.create_task(self._listen(), name="worker's ear"),
             loop.create_task(self._tidy(), name="worker's broom"),
         ]
+        # The publisher calls it, so that a hint for this worker and its own `wake` are one look.
+        self._ear = self._bus.subscribe(wakeups.WORKERS)
+        self._ear.listen(self._hear)
         self._exit_guard = ExitGuard()
         self._watchdog = Watchdog(self._renew, self._agent_of, every=self._lease / 3)
 
@@ -168,21 +172,16 @@ class Worker:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         self._loops = []
+        if self._ear is not None:
+            self._ear.close()
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._exit_guard is not None:
             self._exit_guard.close()
 
-    async def _listen(self) -> None:
-        ear = self._bus.subscribe(wakeups.WORKERS)
-        try:
-            while True:
-                if await ear.get(60.0):
-                    self.wake()
-                else:
-                    await asyncio.sleep(self._poll)
-        finally:
-            ear.close()
+    def _hear(self, hints: list[Recorded]) -> None:
+        if hints:  # a bus that lost some is no reason to look more often than every `poll` seconds
+            self.wake()
 
     async def _look(self) -> None:
         """Claim waiting runs and read letters, after each hint and every `poll` seconds."""
@@ -392,12 +391,12 @@ class Worker:
         if is_last:
             state = await recovery.closable_state(store, claim)
         else:
-            state = await recovery.whole_state(store, claim.run_id)
+            state = await recovery.whole_state(store, claim.run_id, claim.last_seq)
+        info = await patiently(lambda: store.info(claim.run_id))
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         emitter.crumbled = self._crumbled.put_nowait
-        emitter.earlier = Chain(store, claim.run_id, state).earlier
+        emitter.earlier = Chain(store, info, state).earlier
         emitter.blobs = store
-        info = await patiently(lambda: store.info(claim.run_id))
         emitter.owner = info.owner if info is not None else ""
         emitter.inputs = Inputs(
             lambda number: self._acknowledge(claim.run_id, number),
