@@ -19,6 +19,7 @@ from tailrace.core.errors import SeqConflict, StorageBusy, StorageError
 from tailrace.stores.sqlite import connections, queue, schema
 from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.batches import SMALL_BYTES, gather, pack, plan, put_pack, sweep
+from tailrace.stores.sqlite.connections import DatabaseThreads
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.store_kit.setup import batch, created, new_run, numbers, written
 from tests import forked
@@ -536,6 +537,26 @@ async def test_a_flush_that_may_have_to_wait_leaves_the_event_loop_free(
     assert await numbers(store, "r") == [1, 2, 3]
     other.close()
     await store.close()
+
+
+async def test_the_rows_of_a_short_run_are_joined_with_few_changes_of_threads(
+    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await created(store, "r")
+    await written(store, batch("r", 2))
+    await written(store, batch("r", 3, ended=True))
+    changes: list[DatabaseThreads] = []
+
+    def call(threads: DatabaseThreads, job: Any) -> Any:
+        changes.append(threads)
+        return run(threads, job)
+
+    run = DatabaseThreads.call
+    monkeypatch.setattr(DatabaseThreads, "call", call)
+    await store.repack("r")
+    # To gather the newest rows, move them, delete snapshots, plan, and compress.
+    assert len(changes) == 5
+    assert execute(path, "select count(*), joined from batches join runs") == [(1, 1)]
 
 
 async def test_no_statement_is_compiled_again_for_each_run(store: SqliteLog) -> None:

@@ -302,17 +302,20 @@ class SqliteLog:
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait."""
-        has_ended = await self._reader.call(partial(batches_of.has_ended, run_id=run_id))
+        ends = partial(batches_of.has_ended, run_id=run_id)
+        has_ended = await self._read(ends, ends)
         await self._sweep()
         await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
             job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
             row = await self._reader.call(job)
             if row is not None:
-                await self._writer.call(partial(batches_of.put_pack, row=row))
+                put = partial(batches_of.put_pack, row=row)
+                await self._write(put, put if len(row.public) <= QUICK_BYTES else None)
             await asyncio.sleep(PACK_PAUSE)
         if has_ended:
-            await self._writer.call(partial(batches_of.mark_joined, run_id=run_id))
+            mark = partial(batches_of.mark_joined, run_id=run_id)
+            await self._write(mark, mark)
 
     async def unjoined(self, ended_for: float) -> list[str]:
         """Ended runs whose rows were not joined since; oldest first."""
