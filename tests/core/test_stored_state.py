@@ -2,28 +2,68 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tailrace.core.fold import State
-from tailrace.core.snapshot import packed, restored, save, unpacked_size
+from tailrace.core.snapshot import (
+    packed,
+    public_part,
+    restored,
+    save,
+    save_pieces,
+    saved,
+    unpacked_size,
+)
 from tests.traces import TRACES, Trace
+
+
+def folded(trace: Trace) -> State:
+    state = State()
+    for event, private in trace.events:
+        state.absorb(event, private)
+    return state
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
 def test_a_stored_state_comes_back(trace: Trace) -> None:
-    state = State()
-    for event, private in trace.events:
-        state.absorb(event, private)
-    saved = save(state, private=True)
-    stored = packed(saved)
-    assert save(restored(stored), private=True) == saved
-    assert unpacked_size(stored) == len(saved)
+    raw = save(folded(trace), private=True)
+    stored = packed(raw)
+    assert save(restored(stored), private=True) == raw
+    assert unpacked_size(stored) == len(raw)
 
 
-def test_a_state_that_an_older_version_stored_is_read() -> None:
-    saved = save(State())
-    assert save(restored(saved)) == saved
-    assert unpacked_size(saved) == len(saved)
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_the_public_part_of_a_stored_state_is_what_clients_are_sent(trace: Trace) -> None:
+    state = folded(trace)
+    assert b"".join(public_part(packed(save(state, private=True))) or ()) == b"".join(
+        save_pieces(state)
+    )
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_a_state_that_an_older_version_stored_is_read(trace: Trace) -> None:
+    state = folded(trace)
+    value = saved(state, private=True)
+    hidden = value.pop("private")
+    value["pauses"] = hidden["pauses"]
+    for task, own in zip(value["tasks"], hidden["tasks"], strict=True):
+        task |= own
+    for entry in hidden["items"]:
+        items = value["tasks"][entry["task_index"]]["items"]
+        [item] = [one for one in items if one["output_index"] == entry["output_index"]]
+        item["private"] = entry["private"]
+    raw = msgspec.json.encode(value)
+    for stored in (raw, packed(raw)):
+        assert saved(restored(stored), private=True) == saved(state, private=True)
+        assert unpacked_size(stored) == len(raw)
+        assert public_part(stored) is None
+
+
+def test_a_state_of_a_newer_version_is_not_sent() -> None:
+    raw = save(State(), private=True)
+    assert public_part(packed(raw)) is not None
+    assert public_part(packed(raw.replace(b'"version":1', b'"version":2'))) is None
 
 
 def test_a_damaged_state_is_folded_from_the_start() -> None:
@@ -32,3 +72,15 @@ def test_a_damaged_state_is_folded_from_the_start() -> None:
         assert restored(damaged).sequence_number == 0
     assert unpacked_size(stored[:4]) == 0
     assert restored(None).sequence_number == 0
+
+
+def test_a_changed_byte_never_makes_another_state() -> None:
+    state = folded(TRACES[0])
+    stored = packed(save(state, private=True))
+    whole, sent = saved(state, private=True), public_part(stored)
+    for place in range(len(stored)):
+        altered = bytearray(stored)
+        altered[place] ^= 1
+        changed = bytes(altered)
+        assert saved(restored(changed), private=True) in (whole, saved(State(), private=True))
+        assert public_part(changed) in (sent, None)

@@ -22,6 +22,7 @@ from tailrace.core.events import OutputItemAdded
 from tailrace.core.json_pieces import SEND_BYTES
 from tailrace.core.sse import Parser
 from tailrace.core.view import client_view
+from tailrace.runtime import follow
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.offload import LARGE_BYTES, build
 from tailrace.runtime.task import Task
@@ -225,3 +226,24 @@ async def test_nothing_is_sent_into_the_middle_of_an_opening(app: Tailrace) -> N
     assert max(map(len, pieces)) <= SEND_BYTES
     [event] = Parser().feed(b"".join(pieces))
     assert json.loads(event.data)["type"] == "task.snapshot"
+
+
+async def test_the_stored_state_of_an_ended_run_is_sent_as_it_is(
+    app: Tailrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await finished(app)
+
+    async def opening() -> tuple[bytes, RunStream]:
+        stream = RunStream(app.runs, task.FORMAT, run_id, snapshot=True)
+        first = await stream.next() or b""
+        return re.sub(rb"^retry: \d+\n\n", b"", first), stream
+
+    with monkeypatch.context() as patched:
+        patched.setattr(follow, "public_part", lambda _: None)
+        first, stream = await opening()
+        restored = first + b"".join([piece async for piece in stream])
+    monkeypatch.delattr(RunStream, "_opened")  # which restores the state
+    streams = [await opening() for _ in range(2)]
+    assert len({id(stream._opening) for _, stream in streams}) == 1
+    for first, stream in streams:
+        assert first + b"".join([piece async for piece in stream]) == restored

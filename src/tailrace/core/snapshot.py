@@ -1,7 +1,8 @@
 """Save a state as JSON, and restore it: PROTOCOL.md, section 6.
 
-fold(restore(save(s)), tail) = fold(all). Without the private parts, a client that joins late gets
-these bytes: a snapshot costs what the state weighs, for any number of events.
+fold(restore(save(s)), tail) = fold(all). A client that joins late gets these bytes without the
+private parts: a snapshot costs what the state weighs, for any number of events. The private parts
+are the last lines, so that a stored state can be sent without them, and without restoring it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from tailrace.core.state import (
 from tailrace.core.view import Json, show_own, show_task
 
 VERSION = 1
+_HEAD = b'{"version":%d,' % VERSION
 _ZSTD_LEVEL = 1
 _PACKED = b"\x28\xb5\x2f\xfd"  # every zstd frame begins like this, and no JSON does
 _FACTS = tuple(
@@ -55,6 +57,7 @@ _FACTS = tuple(
 
 
 _ITEM = b'{"output_index":'  # the JSON of an item begins like this, and no other line does
+_PRIVATE = b',"private":{'  # the private parts begin like this, and no other line does
 
 
 def save(state: State, *, private: bool = False) -> bytes:
@@ -76,13 +79,20 @@ def encode_saved(value: Json) -> bytes:
 
 
 def _pieces(value: Json) -> Iterator[bytes]:
-    tasks = value.pop("tasks")
+    tasks, hidden = value.pop("tasks"), value.pop("private", None)
     yield msgspec.json.encode(value)[:-1] + b',"tasks":['
     for place, task in enumerate(tasks):
         if place:
             yield b","
         yield from json_pieces.encoded(task)
-    yield b"]}"
+    if hidden is None:
+        yield b"]}"
+    else:
+        first, *rest = json_pieces.encoded(hidden)
+        yield b"]"
+        yield _PRIVATE + first[1:]
+        yield from rest
+        yield b"}"
 
 
 def saved(state: State, *, private: bool = False) -> Json:
@@ -91,16 +101,42 @@ def saved(state: State, *, private: bool = False) -> Json:
         "version": VERSION,
         "position": state.position,
         "sequence_number": state.sequence_number,
-        "tasks": [_save_task(task, private=private) for task in state.tasks.values()],
+        "tasks": [_save_task(task) for task in state.tasks.values()],
     }
     if state.unknown:
         value["unknown"] = [msgspec.Raw(event.raw) for event in state.unknown]
-    if private and state.pauses:
-        value["pauses"] = list(state.pauses)
+    if private:
+        value["private"] = _save_private(state)
     return value
 
 
-def _save_task(task: TaskNode, *, private: bool) -> Json:
+def _save_private(state: State) -> Json:
+    """What only the store has: pauses, and the private parts of tasks and items."""
+    return {
+        "pauses": list(state.pauses),
+        "tasks": [_hidden(task) for task in state.tasks.values()],
+        "items": [
+            {"output_index": index, "task_index": task.task_index, "private": dict(node.private)}
+            for task in state.tasks.values()
+            for index, node in sorted(task.items.items())
+            if node.private
+        ],
+    }
+
+
+def _hidden(task: TaskNode) -> Json:
+    value: Json = {}
+    if task.private:
+        value["private"] = dict(task.private)
+    # For history and our own encoders; clients do not need it.
+    if task.answers:
+        value["answers"] = dict(task.answers)
+    if task.settling is not None:
+        value["settling"] = task.settling
+    return value
+
+
+def _save_task(task: TaskNode) -> Json:
     value = show_task(task)
     value["at"] = task.at
     for place, (index, entry) in enumerate(
@@ -108,18 +144,11 @@ def _save_task(task: TaskNode, *, private: bool) -> Json:
     ):
         if index != place:
             entry["step_index"] = index
-    value["items"] = [_save_item(node, private=private) for _, node in sorted(task.items.items())]
-    if private and task.private:
-        value["private"] = dict(task.private)
-    # For history and our own encoders; clients do not need it.
-    if private and task.answers:
-        value["answers"] = dict(task.answers)
-    if private and task.settling is not None:
-        value["settling"] = task.settling
+    value["items"] = [_save_item(node) for _, node in sorted(task.items.items())]
     return value
 
 
-def _save_item(node: ItemNode, *, private: bool) -> Json:
+def _save_item(node: ItemNode) -> Json:
     parts: list[Json] = []
     lists: list[tuple[str, Any]] = []
     if isinstance(node.item, Reasoning):
@@ -146,8 +175,6 @@ def _save_item(node: ItemNode, *, private: bool) -> Json:
         value["open"] = True
     if node.superseded:
         value["superseded"] = True
-    if private and node.private:
-        value["private"] = dict(node.private)
     return value
 
 
@@ -232,8 +259,8 @@ def restore(raw: bytes) -> State:
 
 
 def packed(raw: bytes) -> bytes:
-    """A saved state as stores hold it: compressed."""
-    return zstandard.compress(raw, _ZSTD_LEVEL)
+    """A saved state as stores hold it: compressed, with a checksum that `decompress` verifies."""
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(raw)
 
 
 def unpacked_size(raw: bytes) -> int:
@@ -257,6 +284,26 @@ def restored(raw: bytes | None) -> State:
         return State()
 
 
+def public_part(raw: bytes) -> list[bytes] | None:
+    """The JSON that `save` returns without private parts, in pieces, from a state that a store has.
+
+    None if the state is not stored that way, so that it has to be restored first.
+    """
+    try:
+        lines = zstandard.decompress(raw)
+    except zstandard.ZstdError:
+        return None
+    end = lines.rfind(b"\n" + _PRIVATE)
+    if end < 0 or not lines.startswith(_HEAD):
+        return None
+    found, start = list[bytes](), 0
+    while start < end:  # `split` would need one more copy of all bytes
+        stop = lines.index(b"\n", start)
+        found.append(lines[start:stop])
+        start = stop + 1
+    return [*found, b"}"]
+
+
 def _decoded(raw: bytes) -> Json:
     """The JSON of a saved state, decoded line by line."""
     whole = memoryview(raw)
@@ -273,10 +320,25 @@ def _decoded(raw: bytes) -> Json:
             rest.append(raw[start:end])
         start = end
     value: Json = msgspec.json.decode(b"".join(rest))
+    hidden: Json = value.pop("private", {})
     if items:
-        for task in value["tasks"]:
-            task["items"] = [item for place in task["items"] for item in items[place]]
+        for holder in (*value["tasks"], *([hidden] if hidden else [])):
+            holder["items"] = [item for place in holder["items"] for item in items[place]]
+    _unite(value, hidden)
     return value
+
+
+def _unite(value: Json, hidden: Json) -> None:
+    """Put the private parts where they belong. States of older versions have them there."""
+    if not hidden:
+        return
+    value["pauses"] = hidden["pauses"]
+    places: dict[tuple[int, int], Json] = {}
+    for number, (task, own) in enumerate(zip(value["tasks"], hidden["tasks"], strict=True)):
+        task.update(own)
+        places |= {(number, item["output_index"]): item for item in task["items"]}
+    for entry in hidden["items"]:
+        places[entry["task_index"], entry["output_index"]]["private"] = entry["private"]
 
 
 def _restore(value: Json) -> State:

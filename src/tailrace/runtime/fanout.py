@@ -118,6 +118,7 @@ class Streams:
         self.reader = reader
         self.answers = BuildCache[Parts]()
         self.openings = BuildCache[RunOpening]()
+        self.wholes = BuildCache[Parts | None]()
         self._turn = asyncio.Lock()
         self._shared: dict[tuple[str, str], FrameRing] = {}
 

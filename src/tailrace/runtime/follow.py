@@ -17,7 +17,7 @@ from tailrace.core.errors import NotFound
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.log_lines import Lines
-from tailrace.core.snapshot import restored, unpacked_size
+from tailrace.core.snapshot import public_part, restored, unpacked_size
 from tailrace.ports import Bus, EventLog, RunInfo
 from tailrace.runtime import wakeups
 from tailrace.runtime.offload import BuildCache, LogRead, build
@@ -186,6 +186,14 @@ class Reader:
 
 async def _read(read: Callable[[], Awaitable[list[T]]]) -> LogRead[T]:
     return LogRead(await patiently(read))
+
+
+async def saved_at(log: EventLog, run_id: str, seq: int) -> list[bytes] | None:
+    """The public JSON of a run's snapshot after event `seq`; None if it is not stored that way."""
+    found = await patiently(lambda: log.snapshot(run_id, seq))
+    if found is None or found.seq != seq:
+        return None
+    return await build(unpacked_size(found.state), partial(public_part, found.state))
 
 
 async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:

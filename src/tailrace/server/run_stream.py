@@ -14,7 +14,7 @@ from tailrace.core.fold import State
 from tailrace.core.json_pieces import SEND_BYTES, cut
 from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.fanout import Stream
-from tailrace.runtime.follow import Look
+from tailrace.runtime.follow import Look, saved_at
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
 from tailrace.runtime.opening import RunOpening, stage
 from tailrace.runtime.runs import Runs
@@ -22,9 +22,11 @@ from tailrace.server.resume_point import ResumePoint, resume_point
 from tailrace.wire.base import (
     Cursor,
     Format,
+    OpensSaved,
     ReportsGaps,
     opened,
     opens_in_pieces,
+    opens_saved,
     spread_retry,
 )
 
@@ -186,7 +188,10 @@ class RunStream:
             state = State() if wire.shows_attempts else await runs.reader.state(run_id)
             if not _was_taken_back(state):
                 return Parts(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
-        opening = await self._opened(info or await runs.info(run_id), reason)
+        info = info or await runs.info(run_id)
+        if reason is None and (whole := await self._whole(info)) is not None:
+            return whole, None
+        opening = await self._opened(info, reason)
         if opening.is_whole:
             self._seen = opening.seq
             return opening, None
@@ -194,6 +199,22 @@ class RunStream:
             self._joined = opening
             return opening, None
         return opening, await self._after(opening)
+
+    async def _whole(self, info: RunInfo) -> Parts | None:
+        """The state of an ended run as it is stored, if the format sends it that way.
+
+        Restoring and encoding it would cost more than sending it.
+        """
+        if info.ended_at is None or not opens_saved(self.wire):
+            return None
+        key = (info.run_id, self.wire.name, info.last_seq, info.epoch)
+        return await self._runs.streams.wholes.get(key, partial(self._stored, self.wire, info))
+
+    async def _stored(self, wire: OpensSaved, info: RunInfo) -> Parts | None:
+        run_id, last = info.run_id, info.last_seq
+        saved = await saved_at(self._runs.store, run_id, last)
+        # An ended run has no further writer, so its epoch is that of its last event.
+        return None if saved is None else Parts(wire.open_saved(run_id, last, info.epoch, saved))
 
     async def _opened(self, info: RunInfo, reason: str | None) -> RunOpening:
         """The frames of the state so far. A large state is encoded in a thread, for many clients.

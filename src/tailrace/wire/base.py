@@ -185,6 +185,13 @@ class OpensInPieces(Format, Protocol):
         """
 
 
+class OpensSaved(Format, Protocol):
+    """A format whose opening holds a saved state as it is, so the state need not be restored."""
+
+    def open_saved(self, run_id: str, seq: int, epoch: int, saved: list[bytes]) -> list[bytes]:
+        """As `open`, from the pieces of the state after event `seq` as `save` returns it."""
+
+
 @runtime_checkable
 class ThreadFormat(ReportsGaps, Protocol):
     """A format that can stream the runs of a thread one after another."""
@@ -225,6 +232,11 @@ def frame_pieces(
 def opens_in_pieces(wire: Format) -> TypeGuard[OpensInPieces]:
     """Whether a format opens in pieces. `isinstance` costs more than a small opening."""
     return hasattr(wire, "open_in_pieces")
+
+
+def opens_saved(wire: Format) -> TypeGuard[OpensSaved]:
+    """Whether a format opens with a saved state."""
+    return hasattr(wire, "open_saved")
 
 
 def frames_lines(wire: Format) -> TypeGuard[FramesLines]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -71,11 +71,20 @@ class TaskFormat(DefaultFormat):
         return self.at(state), self._opening(state, epoch)
 
     def _opening(self, state: State, epoch: int) -> Iterator[bytes]:
-        frame = self._frame(state, epoch, {"type": "task.snapshot"}, {"state": None})
-        head, _, end = frame.rpartition(b"null")
+        head, end = self._around_state(_task_id(state), state.sequence_number, epoch)
         yield head
         yield from save_pieces(state)
         yield end
+
+    def open_saved(self, run_id: str, seq: int, epoch: int, saved: list[bytes]) -> list[bytes]:
+        """The frame of `open`, with a state as the store has it."""
+        head, end = self._around_state(run_id, seq, epoch)
+        return [head, *saved, end]
+
+    def _around_state(self, task_id: str, seq: int, epoch: int) -> tuple[bytes, bytes]:
+        frame = self._frame(task_id, seq, epoch, {"type": "task.snapshot"}, {"state": None})
+        head, _, end = frame.rpartition(b"null")
+        return head, end
 
     def frames(self, lines: Lines) -> bytes:
         """The frames of many events. Frames that the log stores are sent unchanged.
@@ -92,7 +101,8 @@ class TaskFormat(DefaultFormat):
 
         A client that is cut before the snapshot must not resume behind it.
         """
-        frame = self._frame(state, epoch, {"type": "task.gap"}, {"reason": reason})
+        kind, number = {"type": "task.gap"}, state.sequence_number
+        frame = self._frame(_task_id(state), number, epoch, kind, {"reason": reason})
         data = frame.partition(b"\n")[2]
         return data if state.root is not None else b"id: %b0\n%b" % (_run(self._ordinal), data)
 
@@ -105,16 +115,14 @@ class TaskFormat(DefaultFormat):
         return event_cursor(text)
 
     def _frame(
-        self, state: State, epoch: int, head: dict[str, object], tail: dict[str, object]
+        self,
+        task_id: str,
+        number: int,
+        epoch: int,
+        head: Mapping[str, object],
+        tail: Mapping[str, object],
     ) -> Frame:
-        root = state.root
-        number = state.sequence_number
-        body = {
-            **head,
-            "task_id": root.task_id if root is not None else "",
-            "sequence_number": number,
-            **tail,
-        }
+        body = {**head, "task_id": task_id, "sequence_number": number, **tail}
         data = msgspec.json.encode(body)
         return template(_place(self._ordinal, epoch)) % (number, data)
 
@@ -130,6 +138,10 @@ class TaskInThread(TaskFormat):
     def preamble(self, retry_ms: int = RETRY_MS) -> bytes:
         """Nothing: the thread's stream has sent it."""
         return b""
+
+
+def _task_id(state: State) -> str:
+    return state.root.task_id if state.root is not None else ""
 
 
 def _place(ordinal: int | None, epoch: int) -> bytes:
