@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
 import httpx
 import pytest
@@ -71,6 +72,23 @@ async def test_path_and_method_choose_the_handler() -> None:
 
 async def test_a_path_with_a_slash_at_its_end_is_the_same_path() -> None:
     assert (await ask("GET", "/things/a/")).text == "a"
+
+
+async def test_a_request_is_compared_only_with_routes_of_the_same_first_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+    matches = Route.matches
+
+    def noted(self: Route, scope: Scope) -> Any:
+        compared.append(self.path)
+        return matches(self, scope)
+
+    monkeypatch.setattr(Route, "matches", noted)
+    assert (await ask("POST", "/things/a")).status_code == 201
+    assert (await ask("GET", "/depth")).status_code == 200
+    assert (await ask("GET", "/")).status_code == 404
+    assert compared == ["/things/{name}", "/things/{name}", "/depth"]
 
 
 async def test_an_unknown_path_is_404_and_another_method_405_with_all_that_are_allowed() -> None:

@@ -41,9 +41,11 @@ class Router:
         """`enter` is awaited before a request is answered, and raises an error to refuse it.
 
         `sockets` make the handler of each WebSocket, by path. `requests` counts the answers by
-        method, route and status.
+        method, route and status. No route begins with a parameter.
         """
-        self._routes = routes
+        self._routes: dict[str, list[Route]] = {}
+        for route in routes:
+            self._routes.setdefault(_first_segment(route.path), []).append(route)
         self._sockets = sockets or {}
         self._requests = requests if requests is not None else Counter()
         self._enter = enter
@@ -87,7 +89,7 @@ class Router:
         if len(path) > 1 and path.endswith("/"):
             scope = {**scope, "path": scope["path"].rstrip("/")}
         allowed: set[str] = set()
-        for route in self._routes:
+        for route in self._routes.get(_first_segment(path), ()):
             match, found = route.matches(scope)
             if match is Match.FULL:
                 request = Request({**scope, **found}, receive)
@@ -114,6 +116,10 @@ class Router:
             except TailraceError as error:
                 return failure(error)
         return None
+
+
+def _first_segment(path: str) -> str:
+    return path[1:].partition("/")[0]
 
 
 async def _call(handler: Handler, request: Request) -> ASGIApp:

@@ -169,9 +169,12 @@ class ReportsGaps(Format, Protocol):
 
 def opened(wire: Format, state: State, epoch: int) -> tuple[Encoder, list[Frame]]:
     """`open`, with the epoch of the state's last event for formats that need it."""
-    if isinstance(wire, ReportsGaps | InsideEvents):
-        return wire.open(state, epoch)
-    return wire.open(state)
+    return wire.open(state, epoch) if _has_epochs(wire) else wire.open(state)
+
+
+def _has_epochs(wire: Format) -> TypeGuard[ReportsGaps | InsideEvents]:
+    """Whether `open` takes an epoch. `isinstance` costs more than a small opening."""
+    return hasattr(wire, "gap") or hasattr(wire, "resume")
 
 
 @runtime_checkable
