@@ -293,7 +293,7 @@ def public_part(raw: bytes) -> list[bytes] | None:
         lines = zstandard.decompress(raw)
     except zstandard.ZstdError:
         return None
-    end = lines.rfind(b"\n" + _PRIVATE)
+    end = lines.find(b"\n" + _PRIVATE)  # the first: a mistake must not show private parts
     if end < 0 or not lines.startswith(_HEAD):
         return None
     found, start = list[bytes](), 0
