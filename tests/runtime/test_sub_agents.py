@@ -415,6 +415,6 @@ async def test_a_streaming_tool_may_yield_the_events_of_its_own_sub_agent(tmp_pa
     notices = [event.message for event in events if isinstance(event, ev.Notice)]
     assert notices == ["at work"]
     [error] = [item["error"] for item in result.items if item.get("status") == "failed"]
-    assert "no sub-agent" in error["message"]
+    assert "not of a sub-agent" in error["message"]
     [end] = [event for event in events if isinstance(event, ev.TaskCancelled)]
     assert end.reason == "Its tool ended."
