@@ -15,6 +15,8 @@ from tailrace.core.snapshot import (
     saved,
     unpacked_size,
 )
+from tailrace.wire import task
+from tailrace.wire.base import opens_saved
 from tests.traces import TRACES, Trace
 
 
@@ -35,10 +37,13 @@ def test_a_stored_state_comes_back(trace: Trace) -> None:
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
 def test_the_public_part_of_a_stored_state_is_what_clients_are_sent(trace: Trace) -> None:
-    state = folded(trace)
-    assert b"".join(public_part(packed(save(state, private=True))) or ()) == b"".join(
-        save_pieces(state)
-    )
+    state, wire = folded(trace), task.FORMAT
+    pieces = public_part(packed(save(state, private=True))) or []
+    assert b"".join(pieces) == b"".join(save_pieces(state))
+    assert state.root is not None
+    assert opens_saved(wire)
+    frame = wire.open_saved(state.root.task_id, state.sequence_number, 3, pieces)
+    assert [b"".join(frame)] == wire.open(state, 3)[1]
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
@@ -47,8 +52,8 @@ def test_a_state_that_an_older_version_stored_is_read(trace: Trace) -> None:
     value = saved(state, private=True)
     hidden = value.pop("private")
     value["pauses"] = hidden["pauses"]
-    for task, own in zip(value["tasks"], hidden["tasks"], strict=True):
-        task |= own
+    for shown, own in zip(value["tasks"], hidden["tasks"], strict=True):
+        shown |= own
     for entry in hidden["items"]:
         items = value["tasks"][entry["task_index"]]["items"]
         [item] = [one for one in items if one["output_index"] == entry["output_index"]]
