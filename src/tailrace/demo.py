@@ -8,6 +8,7 @@ typed object.
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 import zlib
 from collections.abc import AsyncIterator
@@ -17,9 +18,11 @@ import msgspec
 
 from tailrace.core.tool_output import image
 from tailrace.models import Scripted, call, say, think, wait
-from tailrace.ports import Model
+from tailrace.models.scripted import conversation
+from tailrace.ports import Model, Request
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.function_tools import streaming_tool, tool
+from tailrace.runtime.scripts import Script, Wait
 from tailrace.runtime.tools import notify, partial_image
 
 QUESTION = "Plan a sunny Saturday in Paris for two."
@@ -37,14 +40,6 @@ class Plan(msgspec.Struct):
     morning: str
     evening: str
     bring: list[str]
-
-
-PLAN = Plan(
-    title="A sunny Saturday in Paris",
-    morning="Walk in the Jardin du Luxembourg[^3]; it is sunny at 15 °C[^1].",
-    evening="Dinner for two at Chez Janou, around 19:30.",
-    bring=["a light jacket", "sunglasses"],
-)
 
 
 def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
@@ -114,26 +109,7 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
     return Agent(
         "assistant",
         description="Plans a day in Paris, and shows everything that a run can have.",
-        model=model
-        or Scripted(
-            [
-                first,
-                think("A plan for Saturday needs the weather first. A picture helps.", speed),
-                call("get_weather", city="Paris"),
-                call("paint", subject="the sun over Paris"),
-            ],
-            [
-                first,
-                say("It is sunny, at 15 °C.[^1] I ask the guide where to go.", speed),
-                call("guide", prompt="Where do we walk on a sunny morning?"),
-            ],
-            [
-                first,
-                say("The garden it is.[^3] Now a table for the evening.", speed),
-                call("book_table", restaurant="Chez Janou", guests=2, time="19:30"),
-            ],
-            [first, say(msgspec.json.encode(PLAN).decode(), speed)],
-        ),
+        model=model or Planner(first, speed),
         instructions=(
             "You plan a day in a city. First call get_weather and paint at the same time. Then "
             "ask the guide. Then book a table. Then answer, and cite what you use."
@@ -141,6 +117,60 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
         tools=[get_weather, paint, guide.as_tool(), book_table],
         output=Plan,
     )
+
+
+class Planner(Scripted):
+    """Plays the day for each question, and writes what fits the results of its tools."""
+
+    def __init__(self, first: Wait, speed: float) -> None:
+        super().__init__([first])
+        self._first = first
+        self._speed = speed
+
+    async def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        """The events of the next answer."""
+        messages = conversation(request)
+        roles = [message.get("role") for message in messages]
+        since = messages[len(roles) - roles[::-1].index("user") :]  # the last question
+        turn = sum(message.get("role") == "assistant" for message in since)
+        results = [str(message["content"]) for message in since if message.get("role") == "tool"]
+        answer = Scripted([self._first, *self._steps(turn, results)])
+        async for events in answer.stream(request):
+            yield events
+
+    def _steps(self, turn: int, results: list[str]) -> Script:
+        weather, garden, table = (_cite(results, words) for words in ("15C", "1612", "booked"))
+        if turn == 0:
+            thought = "A plan for Saturday needs the weather first. A picture helps."
+            return [
+                think(thought, self._speed),
+                call("get_weather", city="Paris"),
+                call("paint", subject="the sun over Paris"),
+            ]
+        if turn == 1:
+            return [
+                say(f"It is sunny, at 15 °C.{weather} I ask the guide where to go.", self._speed),
+                call("guide", prompt="Where do we walk on a sunny morning?"),
+            ]
+        if turn == 2:
+            return [
+                say(f"The garden it is.{garden} Now a table for the evening.", self._speed),
+                call("book_table", restaurant="Chez Janou", guests=2, time="19:30"),
+            ]
+        booked = re.search(r"A table for .* is booked, at .*(?=\.)", "\n".join(results))
+        plan = Plan(
+            title="A sunny Saturday in Paris",
+            morning=f"Walk in the Jardin du Luxembourg{garden}; it is sunny at 15 °C{weather}.",
+            evening=f"{booked[0]}{table}." if booked else "Free: without a table.",
+            bring=["a light jacket", "sunglasses"],
+        )
+        return [say(msgspec.json.encode(plan).decode(), self._speed)]
+
+
+def _cite(results: list[str], words: str) -> str:
+    """The mark that cites the result with these words; empty if there is none."""
+    found = (re.search(rf"ID: (\d+)\n.*{words}", result) for result in results)
+    return next((f"[^{match[1]}]" for match in found if match), "")
 
 
 def _sun(height: int) -> bytes:

@@ -144,14 +144,16 @@ def _checked(answer: Any, where: str) -> None:
         checked(script, f"{where}, try {number}")
 
 
+def conversation(request: Request) -> list[dict[str, Any]]:
+    """The messages of a request."""
+    if request.input is not None:
+        return request.input
+    return history(request.chain, "openai_chat", task_id=request.task_id).items
+
+
 def turns_before(request: Request) -> int:
     """How many answers of the model the conversation has."""
-    items: list[dict[str, Any]]
-    if request.input is not None:
-        items = request.input
-    else:
-        items = history(request.chain, "openai_chat", task_id=request.task_id).items
-    return sum(item.get("role") == "assistant" for item in items)
+    return sum(message.get("role") == "assistant" for message in conversation(request))
 
 
 def _error(step: Fail) -> ProviderError:
