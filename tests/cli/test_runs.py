@@ -281,7 +281,17 @@ def test_an_unknown_run_is_named(folder: Path) -> None:
         for command in (["tail", "run_x"], ["export", "run_x"], ["fork", "run_x", "?"]):
             done = tailrace(*command, "--url", url, cwd=folder)
             assert done.returncode == 2
-            assert "run_x" in done.stderr
+            assert done.stderr.startswith("tailrace: There is no run run_x")
+            assert "/events" not in done.stderr
+
+
+def test_tail_of_a_thread_says_where_its_runs_are(folder: Path) -> None:
+    with served(folder, "weather:app") as (_, url):
+        body = {"agent": "weather", "input": "?", "thread_id": "trip"}
+        httpx.post(f"{url}/runs", json=body).raise_for_status()
+        done = tailrace("tail", "trip", "--url", url, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tailrace: trip is a thread. `tailrace runs trip` lists its runs.\n"
 
 
 def test_the_schema_is_the_one_of_the_conformance_suite() -> None:

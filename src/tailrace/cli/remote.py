@@ -13,7 +13,7 @@ import typer
 
 from tailrace.cli.messages import fail
 from tailrace.core.codec import decode_event
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import MalformedEvent, TailraceError
 from tailrace.core.events import TERMINAL, AnyEvent
 from tailrace.core.sse import Parser
 
@@ -109,7 +109,7 @@ class ServerClient:
                 if answer.status >= 500 or answer.status == 429:
                     raise Away(f"status {answer.status}")
                 if answer.status >= 400:
-                    fail(_message(answer.status, answer.read(), self.url))
+                    fail(_message(answer.status, answer.read(), self.url, path))
                 yield from answer.iter_stream()
         except (typer.Exit, GeneratorExit, Away, KeyboardInterrupt):
             raise
@@ -142,6 +142,11 @@ class ServerClient:
                     if isinstance(last, TERMINAL) and last.task_id == run_id:
                         return
                 why = "the stream ended early"
+            except MalformedEvent as error:
+                # The stream of a thread has another format.
+                if self.request(f"/threads/{run_id}")[0] == 200:
+                    fail(f"{run_id} is a thread. `tailrace runs {run_id}` lists its runs.")
+                fail(f"The stream of {run_id} has a line that cannot be read: {error}")
             except Away as away:
                 why = str(away)
             if not reached:
@@ -179,7 +184,7 @@ def _no_answer(url: str, why: str) -> str:
     return f"The server {url} does not answer ({why}); {start}."
 
 
-def _message(status: int, raw: bytes, url: str) -> str:
+def _message(status: int, raw: bytes, url: str, path: str = "") -> str:
     try:
         found = msgspec.json.decode(raw)
         sent = found["error"]["message"]
@@ -190,6 +195,9 @@ def _message(status: int, raw: bytes, url: str) -> str:
         )
     if status == 401:
         return f"{sent} Pass --key, or set TAILRACE_KEY."
+    if status == 404 and path.startswith("/runs/"):
+        run_id = path.split("/")[2]
+        return f"There is no run {run_id}; `tailrace threads` and `tailrace runs` list the ids."
     return str(sent)
 
 
