@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from pathlib import Path
@@ -36,6 +37,15 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
         [third.split("_")[1], "bob", "valid"],
     ]
     assert "until" in listed.splitlines()[2]
+    as_json = keys("list", "--json", *file)
+    found = [json.loads(line) for line in as_json.splitlines()]
+    assert [(key["id"], key["state"]) for key in found] == [
+        (ident, "revoked"),
+        (second.split("_")[1], "expired"),
+        (third.split("_")[1], "valid"),
+    ]
+    assert found[2]["expires"] - found[2]["created"] == pytest.approx(90 * 86400)
+    assert all("sha256" not in key for key in found)
     for key in (first, second, third):
         assert re.fullmatch(r"tr_[0-9a-f]{8}_[\w-]{43}", key)
         assert key.split("_", 2)[2] not in listed

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
+from tailrace.cli.listing import ListJson
 from tailrace.cli.messages import fail, say
 from tailrace.cli.options import duration
 from tailrace.core.errors import TailraceError
@@ -47,7 +49,7 @@ def create(
 
 
 @keys.command(name="list")
-def list_(file: File = Path("keys.json")) -> None:
+def list_(file: File = Path("keys.json"), as_json: ListJson = False) -> None:
     """List the keys: id, principal, state and times.
 
     Example: tailrace keys list
@@ -59,6 +61,11 @@ def list_(file: File = Path("keys.json")) -> None:
     now = time.time()
     for key in found:
         state = "revoked" if key.revoked else "valid" if key.is_valid(now) else "expired"
+        if as_json:
+            fields = ("id", "principal", "created", "expires")
+            line = {"state": state, **{name: getattr(key, name) for name in fields}}
+            say(msgspec.json.encode(line).decode())
+            continue
         until = f", until {_day(key.expires)}" if key.expires else ""
         say(f"{key.id}  {key.principal}  {state}  since {_day(key.created)}{until}")
 
