@@ -149,6 +149,7 @@ async def test_the_demo_is_shown_from_the_question_to_the_cited_answer(
     await expect(
         call(page, "guide").locator(call(page, "archivist")).locator(call(page, "search"))
     ).to_be_visible()
+    await expect(page.get_by_role("log").get_by_role("list")).to_have_count(1)  # what to bring
     # Citations, also in the structured answer.
     fields = page.locator(".fields")
     await expect(fields.locator("dd").last).to_contain_text("sunglasses")

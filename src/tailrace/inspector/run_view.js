@@ -340,7 +340,7 @@ class MessageView {
     this.actions = actions;
     this.parts = [];
     this.text = "";
-    this.sources = el("ul", { class: "sources" });
+    this.sources = el("ul", { class: "sources", hidden: true });
     this.body = el("div");
     this.node = el("div", { class: "item message", "data-key": key }, this.body, this.sources);
   }
@@ -356,6 +356,7 @@ class MessageView {
       this.#block(block, n);
     });
     if (this.sources.childElementCount !== urls.length) {
+      this.sources.hidden = urls.length === 0;
       this.sources.replaceChildren(...urls.map((each) => el("li", {}, link(each.url, each.title || each.url) ?? each.url)));
     }
   }
