@@ -23,7 +23,7 @@ from tailrace import (
     tool,
 )
 from tailrace.core import events as ev
-from tailrace.core.errors import CallerError
+from tailrace.core.errors import CallerError, InvalidValue
 from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, cut, fail, say, think, tries
 from tailrace.runtime.limits import named
@@ -472,6 +472,24 @@ async def test_guardrails_stop_a_run_with_a_typed_end(tmp_path: Path) -> None:
     assert withheld.error is not None
     assert (withheld.error.code, withheld.error.message) == ("output_guardrail", "a said a secret.")
     assert withheld.items == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"turns": 0}, "a whole number above 0"),
+        ({"turns": 1.5}, "a whole number above 0"),
+        ({"fan_out": True}, "a whole number above 0"),
+        ({"depth": -1}, "a whole number from 0 up"),
+        ({"cost": -0.1}, "a number from 0 up"),
+        ({"seconds": 0}, "a number above 0"),
+        ({"seconds": float("nan")}, "a number above 0"),
+    ],
+)
+def test_a_limit_that_cannot_be_meant_is_refused(limits: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        Limits(**limits)
+    Limits(depth=0, cost=0, tokens=0, mistakes=0, seconds=0.5)
 
 
 async def test_no_model_reads_an_input_that_a_guardrail_refused(tmp_path: Path) -> None:

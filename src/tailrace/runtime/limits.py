@@ -40,11 +40,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what cannot be meant."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            least = 0 if name in ("depth", "cost", "tokens", "mistakes") else 1e-9
+            may_be_0 = name in ("depth", "cost", "tokens", "mistakes")
+            is_whole = name not in ("cost", "seconds")
             if value is None:
                 continue
-            if not isinstance(value, int | float) or not least <= value < math.inf:
-                raise InvalidValue(f"Limits({name}={value!r}): write a number above 0, or None.")
+            kinds = (int,) if is_whole else (int, float)
+            if type(value) not in kinds or not (0 < value < math.inf or (may_be_0 and value == 0)):
+                number = "a whole number" if is_whole else "a number"
+                bound = "from 0 up" if may_be_0 else "above 0"
+                raise InvalidValue(f"Limits({name}={value!r}): write {number} {bound}, or None.")
 
     def spent(self, nodes: Sequence[TaskNode]) -> str | None:
         """The limit on tokens or cost that the tasks and their sub-agents have reached."""

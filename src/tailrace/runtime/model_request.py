@@ -12,7 +12,8 @@ from tailrace.history import Mode
 from tailrace.ports import Effort, OutputSchema, Request, Summary, ToolSpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_CHOICES = ("auto", "none", "required")
+CHOICES = ("auto", "none", "required")
+"""The values of `tool_choice` that name no tool."""
 _WORDS: dict[str, tuple[str, ...]] = {
     "effort": get_args(Effort),
     "summary": get_args(Summary),
@@ -70,7 +71,7 @@ def _is_between(value: Any, least: float, most: float) -> bool:
 
 def _tool(tool: ToolSpec, names: list[str]) -> Iterator[str]:
     yield from _name("A tool", tool.name)
-    if tool.name in _CHOICES:
+    if tool.name in CHOICES:
         yield f"A tool is named {tool.name!r}, a value of tool_choice: give it another name."
     if tool.name in names:
         yield f"Two tools are named {tool.name!r}: give each tool a name of its own."
@@ -104,7 +105,7 @@ def _choice(request: Request, names: list[str]) -> Iterator[str]:
     if not request.tools:
         yield f"tool_choice is {choice!r}, but the request has no tools: add tools or leave it out."
     elif choice != "required" and choice not in names:
-        yield f"tool_choice is {choice!r}: write {_listed((*_CHOICES, *names))}."
+        yield f"tool_choice is {choice!r}: write {_listed((*CHOICES, *names))}."
 
 
 def _output(output: OutputSchema) -> Iterator[str]:

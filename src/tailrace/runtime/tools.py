@@ -32,6 +32,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.items import Block, Image
 from tailrace.core.tool_output import image
 from tailrace.ports import ToolSpec
+from tailrace.runtime.model_request import CHOICES
 from tailrace.runtime.tool_schema import (
     InvalidArguments,
     InvalidTool,
@@ -246,6 +247,8 @@ class Tool:
                 f"{who}: providers take names of 1 to 64 letters, digits, `_` and `-`; "
                 "give another with `name=`."
             )
+        if self.name in CHOICES:
+            raise InvalidTool(f"{who}: its name is a value of `tool_choice`; give another name.")
         if self.executor not in ("server", "client"):
             raise InvalidTool(f'{who}: `executor` is "server" or "client", not {self.executor!r}.')
         if self._function is None and self.executor == "server":
@@ -257,7 +260,11 @@ class Tool:
             )
         if inspect.iscoroutinefunction(self.needs_approval):
             raise InvalidTool(f"{who}: `needs_approval` must not be async; it decides at once.")
-        if self.timeout is not None and not self.timeout > 0:
+        if not (isinstance(self.needs_approval, bool) or callable(self.needs_approval)):
+            raise InvalidTool(f"{who}: `needs_approval` is a bool, or a function of the arguments.")
+        if self.timeout is not None and not (
+            type(self.timeout) in (int, float) and self.timeout > 0
+        ):
             raise InvalidTool(f"{who}: `timeout` is in seconds, more than 0, not {self.timeout!r}.")
         if self.parameters.get("type") != "object":
             raise InvalidTool(f'{who}: `parameters` is a JSON Schema of type "object".')
