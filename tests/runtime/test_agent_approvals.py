@@ -312,6 +312,28 @@ async def test_a_client_executed_tool_gets_its_result_through_the_inbox(tmp_path
     assert result.text == "You copied: hello.[^1]"
 
 
+@pytest.mark.parametrize("declined", [False, True])
+async def test_the_result_of_a_client_needs_a_value_or_the_client_declines(
+    tmp_path: Path, declined: bool
+) -> None:
+    model = Scripted([call("locate", precise=True)], [say("Done.")])
+    async with running(tmp_path, Agent("a", model=model, tools=[locate])) as app:
+        run = await app.start("a", "Where am I?")
+        [request] = (await asked(run)).requests
+        for empty in ({}, {"result": "Paris"}, {"approved": True}):
+            with pytest.raises(CallerError, match="the result of locate: send `value`"):
+                await run.send({"request_id": request.id, **empty})
+        if declined:
+            await run.send(Answer(request_id=request.id, approved=False, reason="No GPS."))
+        else:
+            await run.send(Answer(request_id=request.id, value=None))
+        result = await run.result()
+    if declined:
+        assert result.items[1]["error"]["message"] == "A person denied the call: No GPS."
+    else:
+        assert result.items[1]["block_list"][0]["text"] == "null"
+
+
 async def test_whether_a_call_needs_approval_may_depend_on_its_arguments(tmp_path: Path) -> None:
     paid: list[int] = []
 

@@ -39,6 +39,12 @@ def check_answer(root: Any, task: TaskNode, request: InputRequest, answer: dict[
         )
     if approved is False or (value is None and request.kind == "approval"):
         return
+    if request.kind == "input" and request.call_id is not None and "value" not in answer:
+        raise CallerError(
+            f"Request {request.id} asks for the result of {request.name or 'a call'}: send "
+            "`value`, which may be null, or `approved` = false.",
+            param="value",
+        )
     if is_of_call and isinstance(value, dict):
         _check_arguments(root, task, request, value)
     if request.schema is None:

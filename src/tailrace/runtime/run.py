@@ -188,7 +188,7 @@ class Run:
         passed on as it is.
         """
         if isinstance(answer, Answer):
-            answer = msgspec.to_builtins(answer)
+            answer = {"value": answer.value, **msgspec.to_builtins(answer)}
         elif not (isinstance(answer, dict) and "request_id" in answer):
             answer = await self._addressed(answer)
         await self._runs.send(self.id, answer)
