@@ -134,7 +134,8 @@ def row_of(
     run_id: str, first_seq: int, epoch: int, publics: list[bytes], privates: list[bytes]
 ) -> Row:
     """A batch as a row; `StorageError` if an event is not one line."""
-    row = _row(run_id, first_seq, epoch, b"\n".join(publics), privates)
+    last_seq = first_seq + len(publics) - 1
+    row = _row(run_id, first_seq, last_seq, epoch, b"\n".join(publics), _lines(privates))
     # An event that is not one line would shift the numbers of all that follow.
     breaks = len(publics) - 1
     if (
@@ -159,8 +160,9 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
         row.verify()
     first = rows[0]
     frames = joined_frames(row.lines() for row in rows)
-    privates = [line for row in rows for line in row.privates()]
-    whole = _row(first.run_id, first.first_seq, first.epoch, frames, privates)
+    private = _lines([line for row in rows for line in row.privates()])
+    place = (first.run_id, first.first_seq, rows[-1].last_seq, first.epoch)
+    whole = _row(*place, frames, private)
     return _packed(whole) if ended or len(frames) >= PACKED_BYTES else whole
 
 
@@ -169,9 +171,11 @@ def gathered(rows: list[Row]) -> Row:
     for row in rows:
         row.verify()
     first = rows[0]
-    publics = b"\n".join([row.public for row in rows])
-    privates = [line for row in rows for line in row.privates()]
-    return _row(first.run_id, first.first_seq, first.epoch, publics, privates)
+    public = b"\n".join([row.public for row in rows])
+    private = None
+    if any(row.private is not None for row in rows):
+        private = _lines([line for row in rows for line in row.privates()])
+    return _row(first.run_id, first.first_seq, rows[-1].last_seq, first.epoch, public, private)
 
 
 def _packed(row: Row) -> Row:
@@ -186,18 +190,16 @@ def _packed(row: Row) -> Row:
     )
 
 
-def _row(run_id: str, first_seq: int, epoch: int, public: bytes, privates: list[bytes]) -> Row:
-    private = b"\n".join(privates) if any(privates) else None
-    return Row(
-        run_id,
-        first_seq,
-        first_seq + len(privates) - 1,
-        epoch,
-        public,
-        private,
-        zlib.crc32(public),
-        zlib.crc32(private) if private is not None else None,
-    )
+def _row(
+    run_id: str, first_seq: int, last_seq: int, epoch: int, public: bytes, private: bytes | None
+) -> Row:
+    checksum = zlib.crc32(private) if private is not None else None
+    return Row(run_id, first_seq, last_seq, epoch, public, private, zlib.crc32(public), checksum)
+
+
+def _lines(privates: list[bytes]) -> bytes | None:
+    """Private parts as lines; None if no event has a private part."""
+    return b"\n".join(privates) if any(privates) else None
 
 
 def packs(sizes: Iterable[tuple[int, int, int | None]], *, ended: bool) -> list[tuple[int, int]]:

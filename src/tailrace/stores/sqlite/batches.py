@@ -42,6 +42,7 @@ SMALL_BYTES = 2048
 
 SWEEP_ROWS = 1024
 SWEEP_PAUSE = 0.0001
+RUNS_AT_ONCE = 8
 """After so many batches `fresh` is swept. Each reader of a run looks through all of its rows."""
 
 
@@ -290,26 +291,25 @@ class Gathered(NamedTuple):
 
 
 def gather(db: apsw.Connection, pause: float = 0.0) -> Gathered:
-    """Read the rows of `fresh`, with a pause after each run.
+    """Read the rows of `fresh`, with a pause after some runs.
 
     On a reader's thread the writer need not wait for it, and in the pauses the event loop has the
     GIL.
     """
-    found: dict[tuple[str, int], list[Row]] = {}
-    size, last = 0, None
-    for number, *values in db.execute("select rowid, * from fresh order by rowid"):
-        row = Row(*values)
-        found.setdefault((row.run_id, row.epoch), []).append(row)
-        size, last = size + 1, (number, row.run_id, row.first_seq)
+    found = [
+        Row._make(values)
+        for values in db.execute("select * from fresh order by run_id, epoch, first_seq")
+    ]
     rows: list[Row] = []
-    for of_run in found.values():
-        time.sleep(pause)
-        for some in _adjacent(of_run):
-            try:
-                rows.append(gathered(some))
-            except StorageError:  # damaged rows stay as they are, and readers find out
-                rows += some
-    return Gathered(rows, size, last)
+    for number, some in enumerate(_adjacent(found)):
+        if number % RUNS_AT_ONCE == 0:
+            time.sleep(pause)
+        try:
+            rows.append(gathered(some))
+        except StorageError:  # damaged rows stay as they are, and readers find out
+            rows += some
+    last = db.execute("select rowid, run_id, first_seq from fresh order by rowid desc limit 1")
+    return Gathered(rows, len(found), last.fetchone())
 
 
 def sweep(db: apsw.Connection, found: Gathered) -> None:
@@ -338,13 +338,15 @@ def sweep(db: apsw.Connection, found: Gathered) -> None:
 
 
 def _adjacent(rows: list[Row]) -> list[list[Row]]:
-    """Rows of a run, parted where a large row is between them."""
-    found = [rows[:1]]
-    for row in rows[1:]:
-        if row.first_seq == found[-1][-1].last_seq + 1:
+    """Ordered rows by run and epoch, and parted where a large row is between them."""
+    found: list[list[Row]] = []
+    before: tuple[str, int, int] | None = None
+    for row in rows:
+        if (row.run_id, row.epoch, row.first_seq) == before:
             found[-1].append(row)
         else:
             found.append([row])
+        before = (row.run_id, row.epoch, row.last_seq + 1)
     return found
 
 
