@@ -128,6 +128,20 @@ async def test_a_batch_of_another_epoch_is_refused_and_the_rest_of_its_flush_is_
     assert (await numbers(store, "a"), await numbers(store, "b")) == ([1, 2], [1])
 
 
+async def test_repacking_a_run_that_goes_on_leaves_its_newest_rows(
+    store: SqliteLog, path: Path
+) -> None:
+    await created(store, "r")
+    await written(store, batch("r", 2))
+    await written(store, batch("r", 3))
+    await store.repack("r")
+    assert execute(path, "select first_seq from fresh") == [(2,), (3,)]
+    await written(store, batch("r", 4, ended=True))
+    await store.repack("r")
+    assert execute(path, "select first_seq from fresh") == []
+    assert execute(path, "select first_seq, last_seq from batches") == [(1, 4)]
+
+
 async def test_small_rows_of_many_runs_are_swept_together(
     store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +262,7 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
     early = await store._reader.call(lambda db: pack(db, "r", *place))
     assert early is not None
     await written(store, batch("r", 10, 5))
+    await store._sweep()
     await store.repack("r")
     await store._writer.call(lambda db: put_pack(db, early))
     assert await numbers(store, "r") == list(range(1, 15))

@@ -301,10 +301,14 @@ class SqliteLog:
         return await self._read(job, partial(job, quick=True))
 
     async def repack(self, run_id: str) -> None:
-        """Join a run's rows in several jobs, so that writers need not wait."""
+        """Join a run's rows in several jobs, so that writers need not wait.
+
+        The newest rows of a run that goes on stay in `fresh`, where the next sweep finds them.
+        """
         ends = partial(batches_of.has_ended, run_id=run_id)
         has_ended = await self._read(ends, ends)
-        await self._sweep()
+        if has_ended:
+            await self._sweep()
         await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
             job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
