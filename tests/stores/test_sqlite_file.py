@@ -192,6 +192,23 @@ async def test_a_sweep_moves_no_row_that_another_sweep_or_a_deletion_took(
     assert execute(path, "select * from fresh") == []
 
 
+async def test_a_store_that_is_closed_during_a_sweep_keeps_the_rows(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.stores.sqlite.batches.SWEEP_ROWS", 1)
+    store = await SqliteLog.open(path)
+    await created(store, "a")
+    await written(store, batch("a", 2))
+    sweeping = store._sweeping
+    assert sweeping is not None
+    await store.close()
+    await asyncio.wait([sweeping], timeout=10)
+    assert store._sweeping is None
+    again = await SqliteLog.open(path)
+    assert await numbers(again, "a") == [1, 2]
+    await again.close()
+
+
 async def test_rows_that_are_written_during_a_sweep_stay_for_the_next(
     store: SqliteLog, path: Path
 ) -> None:

@@ -478,8 +478,6 @@ class SqliteLog:
 
     async def close(self) -> None:
         """Write what waits, then close the file. A second call does nothing."""
-        if self._sweeping is not None:
-            await asyncio.wait([self._sweeping])
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
