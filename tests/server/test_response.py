@@ -16,9 +16,11 @@ from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.runtime.fanout import Stream
 from tailrace.runtime.inbox import receive
 from tailrace.server import sse_response
+from tailrace.server.resume_point import ResumePoint
 from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import Connections, SseResponse
+from tailrace.server.sse_response import Connections, SseResponse, StreamSource
 from tailrace.wire import task
+from tailrace.wire.base import Cursor
 from tailrace.wire.formats import FORMATS
 
 
@@ -85,7 +87,7 @@ class Client:
 
 
 async def answering(
-    connections: Connections, source: Ticking, client: Client
+    connections: Connections, source: StreamSource, client: Client
 ) -> asyncio.Task[None]:
     scope = {"type": "http", "method": "GET", "path": "/"}
     return asyncio.ensure_future(connections.response(source)(scope, client.receive, client.send))
@@ -146,6 +148,30 @@ async def test_a_server_that_stops_ends_all_streams_and_those_that_begin_later()
     goodbye = (b"closing: The server is stopping; connect again.", False)
     assert early.bodies == [(b"1", True), goodbye]
     assert late.bodies[-1] == goodbye
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_a_server_that_stops_never_answers_with_an_empty_stream_that_looks_whole(
+    name: str, resumed: bool
+) -> None:
+    """Clients of `EventSource` come back by themselves; others need an error to read."""
+    wire = FORMATS[name]
+    app = Tailrace({}, "sqlite://:memory:")
+    async with app.running():
+        point = ResumePoint(Cursor(5)) if resumed and wire.resumable else None
+        source = RunStream(app.runs, wire, "r", point)
+        connections, client = Connections(), Client()
+        connections.stop()
+        await ended(await answering(connections, source, client))
+    status, body = client.got[0]["status"], b"".join(sent["body"] for sent in client.got[1:])
+    if wire.preamble():
+        assert (status, body) == (200, b"")
+    elif status == 503:
+        assert b"stopping" in body
+        assert (b"retry-after", b"1") in client.got[0]["headers"]
+    else:
+        assert b"connect again" in body
 
 
 @pytest.mark.parametrize("piece", [b"1", b"1" * 3 * PIECE_BYTES])

@@ -282,9 +282,7 @@ class SseResponse(Connection):
             if not isinstance(error, StorageBusy):  # `runtime.outage` logs an outage once
                 logger.warning("the stream of %s broke off: %s", self._source.name, error)
             if not self._begun:
-                refusal = failure(error)
-                self.status_code = refusal.status_code
-                await refusal(scope, receive, send)
+                await self._refuse(error, scope, receive, send)
                 return
         except OSError:
             return
@@ -292,10 +290,21 @@ class SseResponse(Connection):
             self._why = self._why or "over"
             self._connections.leave(self)
             client.cancel()
-        if not self._begun:
-            await self._begin(send)
         last = self._source.closing(_GOODBYES.get(self._why, reason))
+        if not self._begun:
+            looks_whole = not last and not self._source.wire.preamble()
+            if self._why == "stopping" and looks_whole:  # this client does not reconnect by itself
+                await self._refuse(Stopping(_GOODBYES["stopping"]), scope, receive, send)
+                return
+            await self._begin(send)
         await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _refuse(
+        self, error: TailraceError, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        refusal = failure(error)
+        self.status_code = refusal.status_code
+        await refusal(scope, receive, send)
 
     def _left(self, _client: asyncio.Future[None]) -> None:
         self.cut("left")
