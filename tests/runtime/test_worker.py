@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,7 @@ from tailrace.core.view import client_view
 from tailrace.ports import Batch, Claim
 from tailrace.runtime import crash_points, tail, wakeups
 from tailrace.runtime.agent_functions import AgentFunction, restartable
+from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import Task
 from tailrace.runtime.worker import Worker
@@ -445,3 +448,22 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
                 pass
     finally:
         await runs.close()
+
+
+async def test_the_state_of_an_ended_run_is_freed_without_the_garbage_collector() -> None:
+    """The collector counts objects: a cycle with a few large texts would wait for it for long."""
+    writers: list[weakref.ref[Emitter]] = []
+
+    async def speaks(task: Task) -> str:
+        writers.append(weakref.ref(task.emitter))
+        return "Hello."
+
+    app = Tailrace({"speaks": speaks}, "sqlite://:memory:")
+    async with app.running():
+        gc.disable()
+        try:
+            await (await app.start("speaks", "?")).result()
+            async with asyncio.timeout(30):
+                await until(lambda: writers[0]() is None)
+        finally:
+            gc.enable()

@@ -202,6 +202,14 @@ class ClaimedRun:
             # An agent that continues all the same must not write: the next worker would not know.
             self.task.emitter.fail(SeqConflict("The run was left to another worker."))
 
+    def leave(self) -> None:
+        """Drop the agent's task, whose context refers to this run.
+
+        In such a cycle the state would stay in memory until the garbage collector looks at it,
+        and the collector counts objects: few large texts do not wake it.
+        """
+        self._agent = None
+
 
 def _look_at(agent: asyncio.Task[None]) -> None:
     """Retrieve the exception, so that asyncio does not report it after the run has ended."""

@@ -380,6 +380,7 @@ class Worker:
                 del self._live[run_id]
             if self._parked.get(run_id) is live:
                 del self._parked[run_id]
+            live.leave()
             if not self._live:
                 self._idle.set()
             self.wake()
