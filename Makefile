@@ -22,7 +22,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
 
 demo: $(VENV)/.run $(VENV)/.project ## start the demo
-	@$(BIN)/python -m tailrace.cli demo
+	@$(BIN)/python -m tailrace demo
 
 test: $(VENV)/.dev $(VENV)/.project ## run the tests and the coverage gate; ARGS="…" go to pytest
 	@scripts/node-env clients/ts

@@ -43,7 +43,7 @@ uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening]
 """,
     ),
     "tailrace serve": (
-        ["-m", "tailrace.cli", "serve", "main:app", "--port", "0"],
+        ["-m", "tailrace", "serve", "main:app", "--port", "0"],
         """
 from tailrace.app import Tailrace
 

@@ -176,7 +176,7 @@ def _measured(
     runs: int,
     seconds: float,
 ) -> Load:
-    command = [sys.executable, "-m", "tailrace.cli", "worker", "benchmarks.scale:app"]
+    command = [sys.executable, "-m", "tailrace", "worker", "benchmarks.scale:app"]
     environment = {**os.environ, **places}
     workers = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)

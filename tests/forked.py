@@ -1,7 +1,7 @@
 """Python processes that start in milliseconds: forked from one that has imported the product.
 
-    done = run("-m", "tailrace.cli", "--version")         as `subprocess.run`
-    Forked("-m", "tailrace.cli", "serve", "mine:app")     as `subprocess.Popen`
+    done = run("-m", "tailrace", "--version")         as `subprocess.run`
+    Forked("-m", "tailrace", "serve", "mine:app")     as `subprocess.Popen`
 
 To import the product takes most of a second. A test that is about the start of a process, or about
 what is imported, uses `subprocess`.

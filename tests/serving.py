@@ -35,7 +35,7 @@ class Served:
     def start(self, port: str = "0") -> None:
         environment = {**os.environ, **self._environment, "TAILRACE_TEST_DB": str(self.database)}
         self._process = Forked(
-            *("-m", "tailrace.cli", "serve", self._application, "--port", port),
+            *("-m", "tailrace", "serve", self._application, "--port", port),
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

@@ -52,7 +52,7 @@ class Actor:
         """Begin, or begin again."""
         with self.log.open("ab") as log:
             env = {**os.environ, **self.env}
-            self.process = Forked("-m", "tailrace.cli", *self.argv, env=env, stdout=log, stderr=log)
+            self.process = Forked("-m", "tailrace", *self.argv, env=env, stdout=log, stderr=log)
         self.started = time.monotonic()
         self.stopped = self.may_give_up = False
 

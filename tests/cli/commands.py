@@ -34,7 +34,7 @@ def tailrace(
     *arguments: str, cwd: Path = ROOT, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     given = {**environment(cwd), **(env or {})}
-    return run("-m", "tailrace.cli", *arguments, cwd=cwd, env=given)
+    return run("-m", "tailrace", *arguments, cwd=cwd, env=given)
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def running(
     *arguments: str, cwd: Path = ROOT, stdout: int | IO[bytes] = subprocess.PIPE
 ) -> Iterator[Forked]:
     process = Forked(
-        *("-m", "tailrace.cli", *arguments),
+        *("-m", "tailrace", *arguments),
         cwd=cwd,
         env=environment(cwd),
         stdout=stdout,
@@ -60,7 +60,7 @@ class Terminal:
     def __init__(self, *arguments: str, cwd: Path = ROOT) -> None:
         self._number, theirs = pty.openpty()
         fcntl.ioctl(self._number, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        command = ("-m", "tailrace.cli", *arguments)
+        command = ("-m", "tailrace", *arguments)
         self._process = Forked(*command, cwd=cwd, env=environment(cwd), terminal=theirs)
         os.close(theirs)
         self._seen = b""

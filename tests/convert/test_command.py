@@ -20,7 +20,7 @@ from tests.convert.test_pieces import ANTHROPIC, CHAT
 from tests.forked import Forked, run
 
 ROOT = Path(__file__).parents[2]
-COMMAND = ("-m", "tailrace.cli", "convert")
+COMMAND = ("-m", "tailrace", "convert")
 PIECE = '{"choices":[{"index":0,"delta":{"content":"%s"}}]}'
 
 

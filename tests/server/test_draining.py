@@ -63,7 +63,7 @@ composed.mount("/mounted", app)
 """
 
 SERVERS = {
-    "tailrace": ["-m", "tailrace.cli", "serve", "mine:app", "--port", "0"],
+    "tailrace": ["-m", "tailrace", "serve", "mine:app", "--port", "0"],
     "uvicorn": ["-m", "uvicorn", "mine:app", "--port", "0"],
     "mounted": ["-m", "uvicorn", "mine:host", "--port", "0"],
     "composed": ["-m", "uvicorn", "mine:composed", "--port", "0"],

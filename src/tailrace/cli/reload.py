@@ -41,7 +41,7 @@ def serve_again_and_again(arguments: list[str], folder: Path) -> None:
     while not stopping:
         seen = set(_files(folder))
         # A group of its own: Ctrl-C reaches it through this process only.
-        command = [sys.executable, "-m", "tailrace.cli", *arguments]
+        command = [sys.executable, "-m", "tailrace", *arguments]
         server = subprocess.Popen(command, process_group=0)  # noqa: S603 - our own arguments
         changed: set[tuple[str, int, int]] = set()
         while not stopping and not changed:

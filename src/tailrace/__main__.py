@@ -1,4 +1,4 @@
-"""`python -m tailrace.cli` is the command `tailrace`."""
+"""`python -m tailrace` is the command `tailrace`."""
 
 from __future__ import annotations
 
