@@ -153,9 +153,20 @@ def test_a_run_is_shown_after_any_earlier_event(served: Served) -> None:
     assert sizes == sorted(sizes)
     [row] = httpx.get(f"{served.url}/threads/{whole['thread_id']}").json()["runs"]
     assert httpx.get(url, params={"at": row["last_seq"]}).json() == whole
-    for wrong in ("0", "-1", "x", str(row["last_seq"] + 1)):
+    beyond = str(row["last_seq"] + 1)
+    for wrong, status in (("0", 400), ("-1", 400), ("x", 400), (beyond, 404)):
         refused = httpx.get(url, params={"at": wrong})
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "at")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (status, "at")
+
+
+def test_a_key_that_was_used_does_not_hide_an_unknown_agent(served: Served) -> None:
+    body = {"id": "unknown", "messages": PARTS}
+    url, key = f"{served.url}/api/chat", {"idempotency-key": "unknown-agent"}
+    assert httpx.post(url, json=body, headers=key).status_code == 200
+    for agent in ("nobody", ""):
+        refused = httpx.post(url, json={**body, "agent": agent}, headers=key)
+        assert refused.status_code == 404
+        assert refused.text.startswith(f"Unknown agent {agent!r}")
 
 
 def test_a_chat_is_stopped(served: Served) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from starlette.routing import Route
 from tailrace.core.event_schema import schema as event_schema
 from tailrace.core.events import KNOWN
 from tailrace.server.access import PUBLIC, TICKETED
-from tailrace.server.schemas import Error, Id
+from tailrace.server.schemas import COMMON, Error, Id
 
 Json = dict[str, Any]
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -131,7 +132,7 @@ def document(routes: Iterable[Route], *, root: str = "", keys: bool = True) -> J
         "servers": [{"url": root or "/"}],
         "paths": made.paths,
         "components": {
-            "schemas": dict(sorted({**events, **made.schemas}.items())),
+            "schemas": dict(sorted({**deepcopy(COMMON), **events, **made.schemas}.items())),
             **({"securitySchemes": _SECURITY} if keys else {}),
         },
     }

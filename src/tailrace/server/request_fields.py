@@ -52,12 +52,17 @@ def text(body: Body, name: str, advice: str) -> str:
 
 def optional(body: Body, name: str, kind: type[T], inside: str = "") -> T | None:
     """A value of this type, or None. `inside` is where the body is in the request."""
-    value = body.get(name)
+    value = whole(body.get(name)) if kind is int else body.get(name)
     wrong = isinstance(value, bool) and kind is int  # a bool is an int in Python
     if value is not None and (wrong or not isinstance(value, kind)):
         field = f"{inside}.{name}" if inside else name
         raise CallerError(f"`{field}` must be {_NAMES[kind]}.", param=field)
     return value
+
+
+def whole(value: Any) -> Any:
+    """`5.0` as `5`: both are the same number in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
@@ -112,6 +117,8 @@ def response_options(body: Body) -> Body:
     for name, advice in _ELSEWHERE.items():
         if body.get(name) is not None:
             raise CallerError(f"`{name}` is not supported; {advice}.", param=name)
+    whole_numbers = [name for name, kinds in openai_responses.ECHOED.items() if kinds == (int,)]
+    body = {**body, **{name: whole(body.get(name)) for name in whole_numbers}}
     kept = openai_responses.echoed(body)
     for name in openai_responses.ECHOED:
         if body.get(name) is not None and name not in kept:
@@ -216,7 +223,11 @@ def ag_ui_messages(body: Body) -> list[Body]:
     """The messages of AG-UI. A request that answers interrupts may have none."""
     if body.get("messages") == []:
         return []
-    return list(_messages(body, _AG_UI_ROLES).values())
+    found = _messages(body, _AG_UI_ROLES)
+    for param, message in found.items():
+        if message.get("content") is not None and message["role"] != "activity":
+            _check_content(message, param, "send a string or a list of content parts")
+    return list(found.values())
 
 
 def _messages(body: Body, roles: tuple[str, ...]) -> dict[str, Body]:

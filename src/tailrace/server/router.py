@@ -89,6 +89,7 @@ class Router:
         if len(path) > 1 and path.endswith("/"):
             scope = {**scope, "path": scope["path"].rstrip("/")}
         allowed: set[str] = set()
+        named: set[str] = set()  # of a route without parameters, which such a path belongs to
         for route in self._routes.get(_first_segment(path), ()):
             match, found = route.matches(scope)
             if match is Match.FULL:
@@ -97,12 +98,14 @@ class Router:
                 return route.path, refused or await _call(route.endpoint, request)
             if match is Match.PARTIAL:
                 allowed |= route.methods or set()
+                if not route.param_convertors:
+                    named |= route.methods or set()
         if (refused := await self._admitted(Request(scope), None)) is not None:
             return "", refused
         if not allowed:
             message = f"There is nothing at {path}; GET / lists the routes."
             return "", error_response(404, NotFound.code, message)
-        methods = ", ".join(sorted(allowed))
+        methods = ", ".join(sorted(named or allowed))
         message = f"{path} does not take {scope['method']}; use {methods}."
         response = error_response(405, "method_not_allowed", message)
         response.headers["allow"] = methods

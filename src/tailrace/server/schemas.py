@@ -7,8 +7,43 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.ids import MAX_ID_BYTES
 from tailrace.runtime.descriptions import AgentInfo
+
+Json = dict[str, Any]
+
+_PLACE = "#/components/schemas/"
+NO_NUL = r"^[^\x00]*$"
+ANY: Json = {"$ref": f"{_PLACE}Value"}
+OBJECT: Json = {"$ref": f"{_PLACE}Object"}
+AGENT: Json = {"$ref": f"{_PLACE}AgentName"}
+MODEL_AGENT: Json = {"$ref": f"{_PLACE}ModelAgentName"}
+
+COMMON: Json = {
+    "Value": {
+        "description": "Any JSON that a log can hold (PROTOCOL.md, section 1).",
+        "type": ["null", "boolean", "number", "string", "array", "object"],
+        "if": {"type": "integer"},
+        "then": {"minimum": -MAX_INTEGER, "maximum": MAX_INTEGER},
+        "pattern": NO_NUL,
+        "items": ANY,
+        "propertyNames": {"pattern": NO_NUL},
+        "additionalProperties": ANY,
+    },
+    "Object": {
+        "type": "object",
+        "propertyNames": {"pattern": NO_NUL},
+        "additionalProperties": ANY,
+    },
+    "AgentName": {"type": "string", "description": "The name of an agent."},
+    "ModelAgentName": {"type": "string", "description": "The name of an agent with a model."},
+}
+"""Schemas that others refer to. A server lists its agents in them."""
+
+Value = Annotated[Any, Meta(extra_json_schema=ANY)]
+Object = dict[Annotated[str, Meta(pattern=NO_NUL)], Value]
+AgentName = Annotated[str, Meta(extra_json_schema=AGENT)]
 
 Id = Annotated[
     str,
@@ -19,6 +54,7 @@ Id = Annotated[
         description="An id (PROTOCOL.md, section 1).",
     ),
 ]
+ID: Json = msgspec.json.schema(Id)
 
 Status = Literal[
     "queued", "in_progress", "input_required", "completed", "incomplete", "failed", "cancelled"
@@ -28,16 +64,15 @@ Status = Literal[
 class ThreadRunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A run to start in the thread of the path."""
 
-    agent: str
-    """The name of an agent."""
-    input: Any = None
+    agent: AgentName
+    input: Value = None
     """Any JSON: a text, a message, a list of messages."""
     previous_run_id: Id | None = None
     """The run that this run continues; null begins a conversation."""
-    previous_seq: int | None = None
+    previous_seq: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
     """The event of the previous run after which this run forks it."""
-    options: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
+    options: Object | None = None
+    metadata: Object | None = None
     store: bool | None = None
     """False: the run is deleted about a minute after its end."""
     stream: bool | None = None
@@ -48,6 +83,17 @@ class RunRequest(ThreadRunRequest, forbid_unknown_fields=True, kw_only=True):
     """A run to start."""
 
     thread_id: Id | None = None
+
+
+_FORKS = {
+    "if": {"properties": {"previous_seq": {"type": "integer"}}, "required": ["previous_seq"]},
+    "then": {
+        "properties": {"previous_run_id": {"type": "string"}},
+        "required": ["previous_run_id"],
+    },
+}
+START = Annotated[RunRequest, Meta(extra_json_schema=_FORKS)]
+START_IN_THREAD = Annotated[ThreadRunRequest, Meta(extra_json_schema=_FORKS)]
 
 
 class Started(msgspec.Struct):
@@ -139,7 +185,9 @@ class Accepted(msgspec.Struct):
 class TicketRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A stream to open without a key."""
 
-    path: Annotated[str, Meta(pattern=r"^/(runs|threads)/[^/]+/events$")]
+    path: Annotated[
+        str, Meta(pattern=r"^/(runs|threads)/(?!\.{1,2}/)[^\x00-\x1f\x7f-\x9f/%?]+/events$")
+    ]
 
 
 class Ticket(msgspec.Struct):
@@ -181,75 +229,3 @@ class Error(msgspec.Struct):
     """An error (PROTOCOL.md, section 10)."""
 
     error: ErrorDetail
-
-
-# --- what clients of other APIs send -------------------------------------------------------------
-
-Json = dict[str, Any]
-
-
-def _request(required: dict[str, Json], **others: Json) -> Json:
-    properties = {**required, **others}
-    return {"type": "object", "required": list(required), "properties": properties}
-
-
-_MODEL: Json = {"type": "string", "description": "The name of an agent."}
-_STREAM: Json = {"type": ["boolean", "null"]}
-_MESSAGES: Json = {"type": "array", "minItems": 1, "items": {"type": "object"}}
-_TOOLS: Json = {"type": ["array", "null"], "items": {"type": "object"}}
-
-RESPONSE_REQUEST = _request(
-    {"model": _MODEL, "input": {"anyOf": [{"type": "string"}, _MESSAGES]}},
-    stream=_STREAM,
-    previous_response_id={"type": ["string", "null"]},
-    metadata={"type": ["object", "null"]},
-)
-COMPACT_REQUEST = _request({"model": _MODEL}, previous_response_id={"type": ["string", "null"]})
-COMPLETION_REQUEST = _request(
-    {"model": _MODEL, "messages": _MESSAGES}, stream=_STREAM, tools=_TOOLS
-)
-MESSAGE_REQUEST = _request(
-    {"model": _MODEL, "messages": _MESSAGES},
-    system={"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
-    max_tokens={"type": ["integer", "null"]},
-    stream=_STREAM,
-    tools=_TOOLS,
-)
-CHAT_REQUEST = _request({"id": {"type": "string"}, "messages": _MESSAGES}, agent=_MODEL)
-AG_UI_REQUEST = _request(
-    {
-        "threadId": {"type": "string"},
-        "runId": {"type": "string"},
-        "messages": {"type": "array", "items": {"type": "object"}},
-    },
-    resume={"type": ["array", "null"], "items": {"type": "object"}},
-)
-
-
-def _answer(**properties: Json) -> Json:
-    return {"type": "object", "required": list(properties), "properties": properties}
-
-
-RESPONSE = _answer(
-    id={"type": "string"},
-    object={"const": "response"},
-    status={"type": "string"},
-    output={"type": "array", "items": {"type": "object"}},
-)
-COMPLETION = _answer(
-    id={"type": "string"},
-    object={"const": "chat.completion"},
-    choices={"type": "array", "items": {"type": "object"}},
-)
-MESSAGE = _answer(
-    id={"type": "string"},
-    type={"const": "message"},
-    role={"const": "assistant"},
-    content={"type": "array", "items": {"type": "object"}},
-)
-LISTED = _answer(
-    object={"const": "list"},
-    data={"type": "array", "items": {"type": "object"}},
-    has_more={"type": "boolean"},
-)
-MODEL = _answer(id={"type": "string"}, object={"const": "model"})

@@ -13,7 +13,7 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import dicts_of
 from tailrace.runtime.task import runs_of_item
-from tailrace.server import request_fields, schemas
+from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import keyed_name
 from tailrace.server.openapi import STREAM, operation
@@ -38,7 +38,7 @@ class AgUiApi(HttpApi):
             Route("/ag-ui/{agent}", self.attach, methods=["GET"]),
         ]
 
-    @operation(body=schemas.AG_UI_REQUEST, answers={200: STREAM}, errors=(423,))
+    @operation(body=client_schemas.AG_UI_REQUEST, answers={200: STREAM}, errors=(423,))
     async def run(self, request: Request) -> ASGIApp:
         """Start a run, or answer the interrupts of the thread's last run.
 

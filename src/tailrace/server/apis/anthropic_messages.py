@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import idempotency, request_fields, schemas
+from tailrace.server import client_schemas, idempotency, request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import OBJECT, STREAM, operation
@@ -49,8 +49,8 @@ class MessagesApi(OneWayApi):
         ]
 
     @operation(
-        body=schemas.MESSAGE_REQUEST,
-        answers={200: {"application/json": schemas.MESSAGE, **STREAM}},
+        body=client_schemas.MESSAGE_REQUEST,
+        answers={200: {"application/json": client_schemas.MESSAGE, **STREAM}},
         headers=idempotency.HEADER,
         errors=(422, 423),
     )
@@ -69,7 +69,7 @@ class MessagesApi(OneWayApi):
             return self.only_stream(wire, run_id)
         return await self.answer(request, run_id, anthropic_messages.message_object)
 
-    @operation(body=schemas.MESSAGE_REQUEST, answers={200: OBJECT})
+    @operation(body=client_schemas.COUNT_REQUEST, answers={200: OBJECT})
     async def count_tokens(self, request: Request) -> Response:
         """Estimate the tokens of a request without a model call.
 
@@ -99,14 +99,18 @@ def options(body: Json) -> Json:
     named["max_output_tokens"] = request_fields.optional(body, "max_tokens", int)
     named["tools"] = [_function(function) for function in _functions(body)]
     choice = request_fields.optional(body, "tool_choice", dict) or {}
+    if choice and choice.get("type") not in (*_CHOICES, "tool"):
+        message = "`tool_choice.type` must be auto, any, none or tool."
+        raise CallerError(message, param="tool_choice.type")
     named["tool_choice"] = _CHOICES.get(str(choice.get("type")))
     if choice.get("type") == "tool":
         named["tool_choice"] = {"type": "function", "name": choice.get("name")}
     if choice.get("disable_parallel_tool_use") is True:
         named["parallel_tool_calls"] = False
     about = request_fields.optional(body, "output_config", dict) or {}
-    if isinstance(about.get("effort"), str):
-        named["reasoning"] = {"effort": about["effort"]}
+    effort = request_fields.optional(about, "effort", str, "output_config")
+    if effort is not None:
+        named["reasoning"] = {"effort": effort}
     if about.get("format") is not None:
         named["text"] = {"format": about["format"]}
     named["user"] = (request_fields.optional(body, "metadata", dict) or {}).get("user_id")

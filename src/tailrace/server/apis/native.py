@@ -22,6 +22,7 @@ from tailrace.core.tool_output import OCTETS
 from tailrace.core.view import client_view
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
+from tailrace.runtime.agent import Agent
 from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
 from tailrace.server import idempotency, metrics, request_fields, schemas
@@ -58,6 +59,12 @@ STREAM_QUERY = {
     "format": {"type": "string", "description": "A wire format."},
     "after": {"type": "string", "description": "A cursor: the id of the last event received."},
     "snapshot": {**FLAG, "description": "The state so far, then the later events."},
+}
+EVENT_NUMBER = {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
+_NUMBER = "(0|[1-9][0-9]{0,14})"
+THREAD_CURSOR = {
+    **STREAM_QUERY["after"],
+    "pattern": rf"^(0(:0)?|[1-9][0-9]{{0,14}}:(0|{_NUMBER}-{_NUMBER}(\.o?[1-9][0-9]{{0,3}})?))?$",
 }
 STREAM_HEADERS = {"Last-Event-ID": {"type": "string", "description": "The same as `after`."}}
 
@@ -182,6 +189,7 @@ class NativeApi(HttpApi):
         if root not in self._documents:
             made = await asyncio.to_thread(document, self.all_routes, root=root, keys=self.has_keys)
             self._name_formats(made["paths"])
+            self._name_agents(made["components"]["schemas"])
             self._documents = {root: json_response(made)}
         return self._documents[root]
 
@@ -198,6 +206,14 @@ class NativeApi(HttpApi):
                 for parameter in described.get("parameters", ()):
                     if parameter["name"] == "format":
                         parameter["schema"]["enum"] = names
+
+    def _name_agents(self, parts: dict[str, Any]) -> None:
+        """List the agents of this server, where a request names an agent."""
+        agents = self.runs.agents
+        models = [name for name, agent in agents.items() if isinstance(agent, Agent)]
+        for part, names in (("AgentName", list(agents)), ("ModelAgentName", models)):
+            if names:
+                parts[part]["enum"] = sorted(names)
 
     @operation(answers={200: schemas.Agents})
     async def agents(self, _request: Request) -> Response:
@@ -273,7 +289,7 @@ class NativeApi(HttpApi):
     @operation(
         query={"format": STREAM_QUERY["format"]},
         headers=idempotency.HEADER,
-        body=schemas.RunRequest,
+        body=schemas.START,
         answers={200: EVENTS, 201: schemas.Started},
         errors=(422, 423),
     )
@@ -297,7 +313,7 @@ class NativeApi(HttpApi):
     @operation(
         query={"format": STREAM_QUERY["format"]},
         headers=idempotency.HEADER,
-        body=schemas.ThreadRunRequest,
+        body=schemas.START_IN_THREAD,
         answers={200: EVENTS, 201: schemas.Started},
         errors=(422, 423),
     )
@@ -323,7 +339,7 @@ class NativeApi(HttpApi):
         )
 
     @operation(
-        query={"at": {"type": "integer", "minimum": 1, "description": "The number of an event."}},
+        query={"at": {**EVENT_NUMBER, "description": "The number of an event."}},
         answers={200: schemas.RunView},
     )
     async def show(self, request: Request) -> ASGIApp:
@@ -333,8 +349,10 @@ class NativeApi(HttpApi):
             return await self.object(run_id, client_view)
         info = await self.runs.info(run_id)
         seq = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
-        if not 1 <= seq <= info.last_seq:
+        if seq < 1:
             raise CallerError(f"`at` must be from 1 to {info.last_seq}.", param="at")
+        if seq > info.last_seq:
+            raise NotFound(f"The run has no event {seq}; its last is {info.last_seq}.", param="at")
         if info.trimmed_to and seq < info.last_seq:
             raise NotFound(
                 f"The events of run {run_id} are no longer kept; ask without `at`.", param="at"
@@ -414,7 +432,11 @@ class NativeApi(HttpApi):
         response.headers["cache-control"] = "no-store"
         return response
 
-    @operation(query=STREAM_QUERY, headers=STREAM_HEADERS, answers={200: EVENTS})
+    @operation(
+        query={**STREAM_QUERY, "after": THREAD_CURSOR},
+        headers={"Last-Event-ID": {**THREAD_CURSOR, "description": "The same as `after`."}},
+        answers={200: EVENTS},
+    )
     async def thread(self, request: Request) -> ASGIApp:
         """The stream of a thread: its runs one after another, and later runs as they start."""
         return await self._thread(request, request.path_params["thread_id"])
@@ -434,6 +456,8 @@ class NativeApi(HttpApi):
         name = request.query_params.get("format", THREAD_FORMAT)
         wire = self.formats.get(name)
         if not isinstance(wire, ThreadFormat):
+            if wire is not None and newest is None and "run_id" in request.path_params:
+                raise NotFound(f"There is no run {thread_id}.", param="run_id")
             known = [wire.name for wire in self.formats.values() if isinstance(wire, ThreadFormat)]
             use = " or ".join(known)
             raise UnknownFormat(
@@ -447,7 +471,7 @@ class NativeApi(HttpApi):
         return self.connections.response(source)
 
     @operation(
-        query={"task_id": {"type": "string", "description": "A sub-agent to stop alone."}},
+        query={"task_id": {**schemas.ID, "description": "A sub-agent to stop alone."}},
         answers={200: schemas.RunView},
     )
     async def cancel(self, request: Request) -> ASGIApp:
@@ -461,7 +485,7 @@ class NativeApi(HttpApi):
             await self.runs.cancel_child(run_id, check_id(task_id, "task_id"))
         return await self.object(run_id, client_view)
 
-    @operation(body=OBJECT, answers={202: schemas.Accepted})
+    @operation(body=schemas.Object, answers={202: schemas.Accepted})
     async def input(self, request: Request) -> Response:
         """Send a value to a run's agent: 202 once it is stored."""
         body = await read_json(request)

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import idempotency, request_fields, schemas
+from tailrace.server import client_schemas, idempotency, request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
@@ -28,8 +28,8 @@ class CompletionsApi(OneWayApi):
         return [Route("/v1/chat/completions", self.complete, methods=["POST"])]
 
     @operation(
-        body=schemas.COMPLETION_REQUEST,
-        answers={200: {"application/json": schemas.COMPLETION, **STREAM}},
+        body=client_schemas.COMPLETION_REQUEST,
+        answers={200: {"application/json": client_schemas.COMPLETION, **STREAM}},
         headers=idempotency.HEADER,
         errors=(422, 423),
     )
@@ -39,7 +39,7 @@ class CompletionsApi(OneWayApi):
         model = self.agent(body)
         messages = request_fields.conversation(body, ROLES)
         stream = request_fields.optional(body, "stream", bool)
-        if body.get("n") not in (None, 1):
+        if request_fields.optional(body, "n", int) not in (None, 1):
             raise CallerError("`n` must be 1: a run has one answer.", param="n")
         run = await self.started(
             request.headers.get("idempotency-key"),

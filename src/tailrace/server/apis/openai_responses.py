@@ -21,7 +21,7 @@ from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.memory import COMPACT
 from tailrace.runtime.task import runs_of_item
-from tailrace.server import idempotency, request_fields, schemas
+from tailrace.server import client_schemas, idempotency, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
@@ -72,8 +72,8 @@ class ResponsesApi(HttpApi):
         return {"/v1/responses": partial(ResponsesSocket, self.begin, self.connections)}
 
     @operation(
-        body=schemas.RESPONSE_REQUEST,
-        answers={200: {"application/json": schemas.RESPONSE, **STREAM}},
+        body=client_schemas.RESPONSE_REQUEST,
+        answers={200: {"application/json": client_schemas.RESPONSE, **STREAM}},
         headers=idempotency.HEADER,
         errors=(422, 423),
     )
@@ -237,7 +237,7 @@ class ResponsesApi(HttpApi):
 
     @operation(
         headers=idempotency.HEADER,
-        body=schemas.COMPACT_REQUEST,
+        body=client_schemas.COMPACT_REQUEST,
         answers={200: OBJECT},
         errors=(422,),
     )
@@ -311,17 +311,18 @@ class ResponsesApi(HttpApi):
 
     @operation(
         query={"stream": FLAG, "starting_after": {"type": "integer", "minimum": 0}},
-        answers={200: {"application/json": schemas.RESPONSE, **STREAM}},
+        answers={200: {"application/json": client_schemas.RESPONSE, **STREAM}},
     )
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""
         run_id, stretch = await self._asked_for(request)
-        if not request_fields.flag(request.query_params, "stream"):
-            return await self.object(run_id, openai_responses.response_object, stretch)
         wire = openai_responses.FORMAT.after(stretch)
         text = request.query_params.get("starting_after")
         with naming("starting_after"):
-            point = await resume_point(self.runs, wire, run_id, wire.cursor(text) if text else None)
+            cursor = wire.cursor(text) if text else None
+            if not request_fields.flag(request.query_params, "stream"):
+                return await self.object(run_id, openai_responses.response_object, stretch)
+            point = await resume_point(self.runs, wire, run_id, cursor)
         return self.stream(wire, run_id, point)
 
     async def _asked_for(self, request: Request) -> Stretch:
@@ -332,7 +333,7 @@ class ResponsesApi(HttpApi):
             raise NotFound(f"There is no response {response_id[:80]}.", param="response_id")
         return found
 
-    @operation(answers={200: schemas.RESPONSE})
+    @operation(answers={200: client_schemas.RESPONSE})
     async def cancel_response(self, request: Request) -> ASGIApp:
         """Cancel a response. A second cancel changes nothing."""
         run_id, stretch = await self._asked_for(request)
@@ -352,7 +353,7 @@ class ResponsesApi(HttpApi):
             "after": {"type": "string"},
             "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS},
         },
-        answers={200: schemas.LISTED},
+        answers={200: client_schemas.LISTED},
     )
     async def list_input(self, request: Request) -> Response:
         """The input of a response as items, newest first."""
@@ -368,7 +369,7 @@ class ResponsesApi(HttpApi):
         if after := query.get("after"):
             places = [place for place, item in enumerate(items, 1) if item["id"] == after]
             if not places:
-                raise CallerError(f"There is no item {after[:80]}.", param="after")
+                raise NotFound(f"There is no item {after[:80]}.", param="after")
             items = items[places[0] :]
         limit = query.get("limit", "20")
         if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:4]) <= MAX_ITEMS:
@@ -376,13 +377,13 @@ class ResponsesApi(HttpApi):
         page = items[: int(limit)]
         return json_response(_listed(page, has_more=len(page) < len(items)))
 
-    @operation(answers={200: schemas.LISTED})
+    @operation(answers={200: client_schemas.LISTED})
     async def list_models(self, _request: Request) -> Response:
         """The agents as models, for clients of OpenAI and of Anthropic."""
         models = [_model(name) for name in sorted(self.runs.agents)]
         return json_response(_listed(models, has_more=False))
 
-    @operation(answers={200: schemas.MODEL})
+    @operation(answers={200: client_schemas.MODEL})
     async def get_model(self, request: Request) -> Response:
         """An agent as a model."""
         name = request.path_params["agent"]

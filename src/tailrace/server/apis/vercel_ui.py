@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Send
 
 from tailrace.core.ids import check_id
 from tailrace.ports import RunInfo
-from tailrace.server import idempotency, request_fields, schemas
+from tailrace.server import client_schemas, idempotency, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
@@ -73,7 +73,7 @@ class ChatApi(HttpApi):
 
     @operation(
         headers=idempotency.HEADER,
-        body=schemas.CHAT_REQUEST,
+        body=client_schemas.CHAT_REQUEST,
         answers={200: STREAM, 204: None},
         errors=(422, 423),
     )
@@ -85,7 +85,10 @@ class ChatApi(HttpApi):
         body = await read_json(request)
         chat_id = check_id(request_fields.text(body, "id", "send the chat's id"), "id")
         messages = request_fields.chat_messages(body)
-        agent = request_fields.optional(body, "agent", str) or next(iter(self.runs.agents), "")
+        agent = request_fields.optional(body, "agent", str)
+        if agent is None:
+            agent = next(iter(self.runs.agents), "")
+        self.runs.check_agent(agent, "agent")
         previous, new = await self._continued(messages)
         if previous is not None and (answers := vercel_ui.answers_of(new[-1])):
             return await self._answered(previous, answers)
