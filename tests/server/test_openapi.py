@@ -348,3 +348,143 @@ def test_the_document_names_the_agents(document: dict[str, Any]) -> None:
     parts = document["components"]["schemas"]
     assert parts["AgentName"]["enum"] == ["hello", "helper"]
     assert parts["ModelAgentName"]["enum"] == ["helper"]
+
+
+NUL, LARGE = "a\0b", 2**60
+FUNCTION = {"type": "function", "name": "f"}
+UI = {"role": "user", "parts": []}
+
+
+def of(*values: Any) -> list[Any]:
+    """Values of several types, for the type checker."""
+    return list(values)
+
+
+COMMON_BODIES: list[dict[str, Any]] = [
+    *({"temperature": value} for value in of(0, 2, 2.1, -1, "1", True, None)),
+    *({"top_p": value} for value in of(0.5, 1, 1.01)),
+    *({"stream": value} for value in of(False, None, "true", 1)),
+    *({"user": value} for value in of("ann", NUL, 5, None)),
+    *({"store": value} for value in of(True, "no")),
+    *({"metadata": value} for value in of({"a": "b"}, {"a": 5}, {"a": "x" * 513}, {"x" * 65: ""})),
+    {"metadata": {str(number): "" for number in range(17)}},
+    *({"unknown": value} for value in of(1.5, LARGE, NUL, [{NUL: 1}], {"a": [None]})),
+    {NUL: 1},
+    {"model": 5},
+]
+"""Bodies of the APIs of OpenAI, beside their `model` and their messages."""
+
+BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "/v1/responses": (
+        {"model": "hello", "input": "?"},
+        [
+            *COMMON_BODIES,
+            *({"input": value} for value in of("", NUL, 5, None, [], USER, [{}], [5])),
+            *({"input": [{"role": value, "content": ""}]} for value in of("developer", "tool")),
+            *({"input": [{"role": "user", "content": value}]} for value in of([], [5], 5, None)),
+            *({"input": [{"type": value}]} for value in of("message", "reasoning", 5)),
+            *({"max_output_tokens": value} for value in of(1, 0, -1, LARGE, "1", 1.5)),
+            *(
+                {"reasoning": value}
+                for value in of({}, {"effort": "low"}, {"effort": "most"}, "low")
+            ),
+            {"reasoning": {"summary": "long"}},
+            *({"truncation": value} for value in of("auto", "some")),
+            *({"tools": value} for value in of([], [FUNCTION], [{"type": "function"}], [5], {})),
+            {"tools": [{"type": "web_search"}]},
+            *(
+                {"tool_choice": value}
+                for value in of("auto", "some", FUNCTION, {"type": "function"})
+            ),
+            *({"text": {"format": {"type": value}}} for value in of("text", "json_schema", "xml")),
+            {"text": {"format": {"type": "json_schema", "schema": {}}}},
+            *({"include": value} for value in of([], ["a"], [5], "a")),
+            *({name: value} for name in ("prompt", "conversation") for value in of(None, "p")),
+            *({"background": value} for value in of(False, "no")),
+        ],
+    ),
+    "/v1/chat/completions": (
+        {"model": "hello", "messages": USER},
+        [
+            *COMMON_BODIES,
+            *({"messages": value} for value in of([], None, [{}], "?", [{"role": "user"}])),
+            *({"messages": [{"role": value, "content": ""}]} for value in of("developer", "owner")),
+            {"messages": [{"role": "assistant"}]},
+            *({"n": value} for value in of(1, 2, 0, True)),
+            *({"max_tokens": value} for value in of(1, 0, "1")),
+            *({"reasoning_effort": value} for value in of("low", "most", 5)),
+            *({"response_format": {"type": value}} for value in of("text", "json_schema")),
+            *({"stream_options": value} for value in of({}, [])),
+            *(
+                {"tools": [{"type": "function", "function": value}]}
+                for value in of({"name": "f"}, 5)
+            ),
+            *({"tool_choice": value} for value in of("none", "some")),
+        ],
+    ),
+    "/v1/messages": (
+        {"model": "hello", "messages": USER},
+        [
+            *(
+                {"messages": [{"role": value, "content": ""}]}
+                for value in of("system", "developer")
+            ),
+            *({"system": value} for value in of("", [{}], [5], 5, None)),
+            *({"max_tokens": value} for value in of(1, 0, "1")),
+            *({"metadata": value} for value in of({"user_id": "a"}, {"user_id": 5}, "a")),
+            *({"output_config": value} for value in of({"effort": "low"}, {"effort": "most"})),
+            *({"output_config": {"effort": value}} for value in of(5, None)),
+            *({"tool_choice": {"type": value}} for value in of("any", "tool", "some")),
+            {"tool_choice": {"type": "tool", "name": "f"}},
+            *({"tools": [value]} for value in of({"name": "f"}, {"name": 5}, {}, {"type": "bash"})),
+        ],
+    ),
+    "/api/chat": (
+        {"id": "c", "messages": [UI]},
+        [
+            *({"id": value} for value in of("", "a/b", "..", "x" * 257, 5)),
+            *({"agent": value} for value in of("hello", None, 5)),
+            *({"messages": value} for value in of([], [{}], [{"role": "user"}], USER)),
+            *({"messages": [{**UI, "parts": value}]} for value in of([{}], [5], "a", None)),
+            {"messages": [{**UI, "role": "tool"}]},
+        ],
+    ),
+    "/ag-ui/hello": (
+        {"threadId": "t", "runId": "RUN", "messages": USER},
+        [
+            *({"threadId": value} for value in of("", "a/b", 5)),
+            *({"messages": value} for value in of([], [{}], [{"role": "user"}], None)),
+            *({"messages": [{"role": value}]} for value in of("reasoning", "activity", "owner")),
+            *({"messages": [{"role": "user", "content": value}]} for value in of("", [], 5, [5])),
+            *({"resume": value} for value in of([], None, [{}], "a")),
+        ],
+    ),
+    "/runs": (
+        {"agent": "hello"},
+        [
+            *({"input": value} for value in of(None, "?", NUL, LARGE)),
+            *({"options": value} for value in of({}, {NUL: 1}, [], None)),
+            *({"previous_seq": value} for value in of(0, 1, None)),
+            *({"thread_id": value} for value in of("t", "a/b", None)),
+            {"unknown": 1},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_the_server_takes_exactly_what_fits_the_schema(
+    url: str, document: dict[str, Any], path: str
+) -> None:
+    route = path.replace("hello", "{agent}")
+    body = document["paths"][route]["post"]["requestBody"]["content"]["application/json"]
+    schema = {**body["schema"], "components": document["components"]}
+    validator = Draft202012Validator(schema)
+    sound, changes = BODIES[path]
+    for change in ({}, *changes):
+        sent = {**sound, **change}
+        if sent.get("runId") == "RUN":
+            sent["runId"] = uuid4().hex
+        answer = httpx.post(f"{url}{path}", json=sent, headers=KEY)
+        expected = (200, 201) if validator.is_valid(sent) else (400,)
+        assert answer.status_code in expected, (change, answer.text)

@@ -39,6 +39,7 @@ class CompletionsApi(OneWayApi):
         model = self.agent(body)
         messages = request_fields.conversation(body, ROLES)
         stream = request_fields.optional(body, "stream", bool)
+        asked = request_fields.optional(body, "stream_options", dict) or {}
         if request_fields.optional(body, "n", int) not in (None, 1):
             raise CallerError("`n` must be 1: a run has one answer.", param="n")
         run = await self.started(
@@ -53,7 +54,6 @@ class CompletionsApi(OneWayApi):
         run_id = run.run_id
         if not stream:
             return await self.answer(request, run_id, openai_chat.completion)
-        asked = request_fields.optional(body, "stream_options", dict) or {}
         with_usage = asked.get("include_usage") is True
         wire = openai_chat.FORMAT if with_usage else openai_chat.WITHOUT_USAGE
         return self.only_stream(wire, run_id)
