@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -158,3 +159,28 @@ async def first_frames(http: httpx.AsyncClient, url: str, cursor: str, count: in
             if len(frames) >= count:
                 return frames
     raise AssertionError(f"{url} ended")
+
+
+async def test_a_response_resumed_after_the_error_of_a_stopping_server_is_the_rest_of_a_replay(
+    processes: Processes,
+) -> None:
+    async with open_client() as http, asyncio.timeout(SECONDS):
+        asked = {"agent": "stepped", "input": "?", "thread_id": THREAD}
+        started = await http.post(f"{processes.works.url}/runs", json=asked)
+        run_id = str(started.json()["run_id"])
+        path = f"/v1/responses/resp_{run_id}?stream=true"
+        cut = Follower(http, f"{processes.reads.url}{path}")
+        for step in range(4):
+            seen = len(cut.frames)
+            await until(lambda: len(cut.frames) > seen)  # noqa: B023
+            (processes.gate / f"step {step}").touch()
+        await asyncio.to_thread(processes.reads.kill, signal.SIGTERM)
+        *before, error = await cut.end()
+        processes.reads.start()
+        for step in range(4, 60):
+            (processes.gate / f"step {step}").touch()
+        url = f"{processes.works.url}{path}"
+        replay = frames_of((await http.get(url)).content)
+        assert replay[: len(before)] == before
+        rest = await http.get(f"{url}&starting_after={cursor_of(error)}")
+        assert frames_of(rest.content) == replay[len(before) :]

@@ -78,10 +78,11 @@ def test_a_run_becomes_the_expected_frames(case: Path) -> None:
     for event in events:
         state.apply(event)
     live = check_wire(wire, events)
-    joined = wire.open(state)[1]
+    encoder, joined = wire.open(state)
     closed = wire.at(state).close("The server stops.")
-    for frames in ([frame for each in live for frame in each], joined):
-        assert reader().read(frames + closed).is_done
+    whole = [frame for each in live for frame in each]
+    assert reader().read(whole + closed).is_done
+    assert reader().read(joined + encoder.close("The server stops.")).is_done
     found: dict[str, Any] = {
         f"{number} {json.loads(line)['type']}": values(frames)
         for number, (line, frames) in enumerate(zip(lines, live, strict=False), 1)

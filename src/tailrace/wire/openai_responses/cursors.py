@@ -14,7 +14,8 @@ range, and the number is refused. `mode` is how the client connected:
 `OPENING` also uses the next mode's numbers, so it has twice the room. Each number belongs to a
 single frame, because `k` never exceeds its room: frames that do not fit get wide numbers. Wide
 numbers are greater than all narrow numbers, so a stream that has sent a wide number stays wide.
-An event's last number belongs to no frame: it is the place after all of them, in any epoch.
+The last number of an event, and of `WHOLE`, belongs to no frame: it is the place after all of
+them, in any epoch.
 Narrow numbers exist for .NET clients, which read a 32-bit integer: 500,000 events fit.
 """
 
@@ -42,9 +43,12 @@ class Numbering(NamedTuple):
         """The number of the first frame of an event, or of an `open` after it."""
         return self.flag | seq << self.shift | mode << self.shift - 2 | spread(epoch)
 
-    def last(self, seq: int) -> int:
-        """The number after all frames of an event, for an error that ends the stream there."""
-        return self.flag | seq << self.shift | _mask(self)
+    def last(self, mode: int, seq: int) -> int:
+        """The number after all frames of an event, for an error that ends the stream there.
+
+        It keeps the mode `WHOLE`, so that a resumed stream has the numbers of a replay.
+        """
+        return self.flag | seq << self.shift | (_whole(self) if mode == WHOLE else _mask(self))
 
     def room(self, mode: int) -> int:
         """How many frames have numbers, from `first` on."""
@@ -87,7 +91,11 @@ def place_of(sub: int, epoch: int) -> FramePlace:
     low = sub & _mask(numbering)
     mode = min(low >> numbering.shift - 2, OPENING)
     k = low - (mode << numbering.shift - 2) - spread(epoch)
-    return FramePlace(numbering, mode, k, low == _mask(numbering))
+    return FramePlace(numbering, mode, k, low in (_whole(numbering), _mask(numbering)))
+
+
+def _whole(numbering: Numbering) -> int:
+    return (1 << numbering.shift - 2) - 1
 
 
 def _mask(numbering: Numbering) -> int:

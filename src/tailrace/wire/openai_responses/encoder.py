@@ -219,7 +219,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if isinstance(options, dict) and options.get("background") is True:
             return []
         about = {"code": "server_error", "message": reason, "param": None}
-        number = self._numbering.last(self._state.sequence_number)
+        number = self._numbering.last(self._mode, self._state.sequence_number)
         event = {"type": "error", **about, "sequence_number": number}
         return [sse.frame(_json(event), event="error")]
 
