@@ -128,7 +128,7 @@ def test_a_failed_run_is_an_error_that_the_sdk_does_not_repeat(served: Served) -
         ({"max_tokens": "many"}, "`max_tokens` must be a whole number"),
         ({"system": 1}, "`system` must be a string"),
         ({"tools": {}}, "`tools` must be a list"),
-        ({"temperature": "hot"}, "`temperature` has a value of the wrong type"),
+        ({"temperature": "hot"}, "`temperature` must be a number"),
     ],
 )
 def test_a_wrong_field_is_named(client: Anthropic, asked: Any, message: str) -> None:

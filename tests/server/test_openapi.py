@@ -488,3 +488,18 @@ def test_the_server_takes_exactly_what_fits_the_schema(
         answer = httpx.post(f"{url}{path}", json=sent, headers=KEY)
         expected = (200, 201) if validator.is_valid(sent) else (400,)
         assert answer.status_code in expected, (change, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("temperature", "1", "a number"),
+        ("max_output_tokens", 1.5, "a whole number"),
+        ("tool_choice", 5, "a string or an object"),
+        ("store", "no", "true or false"),
+    ],
+)
+def test_a_wrong_type_names_the_right_type(url: str, name: str, value: Any, wanted: str) -> None:
+    body = {"model": "hello", "input": "?", name: value}
+    answer = httpx.post(f"{url}/v1/responses", json=body, headers=KEY)
+    assert answer.json()["error"]["message"] == f"`{name}` must be {wanted}."

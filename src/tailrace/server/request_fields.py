@@ -120,9 +120,10 @@ def response_options(body: Body) -> Body:
     whole_numbers = [name for name, kinds in openai_responses.ECHOED.items() if kinds == (int,)]
     body = {**body, **{name: whole(body.get(name)) for name in whole_numbers}}
     kept = openai_responses.echoed(body)
-    for name in openai_responses.ECHOED:
+    for name, kinds in openai_responses.ECHOED.items():
         if body.get(name) is not None and name not in kept:
-            raise CallerError(f"`{name}` has a value of the wrong type.", param=name)
+            words = "a number" if float in kinds else " or ".join(_NAMES[kind] for kind in kinds)
+            raise CallerError(f"`{name}` must be {words}.", param=name)
     _check_options(kept)
     include = optional(body, "include", list)
     if include is not None and not all(isinstance(name, str) for name in include):
