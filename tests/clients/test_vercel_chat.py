@@ -269,16 +269,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.kill()
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The chat of two servers on one database. The second has not sent what the first has."""
-    database = tmp_path_factory.mktemp("vercel") / "runs.db"
-    servers = Served(database), Served(database)
-    yield f"{servers[0].url}/api/chat", f"{servers[1].url}/api/chat"
-    for server in servers:
-        server.kill()
-
-
 def told(answer: Json) -> Json:
     """An answer without what differs between two runs of one agent: its id, and when it began."""
     assert answer["status"] == "ready", answer["errors"]
@@ -292,9 +282,8 @@ def told(answer: Json) -> Json:
 
 
 def test_cut_after_every_frame_of_the_real_server_chat_resumes_to_the_same_answer(
-    both: tuple[str, str],
+    real: str,
 ) -> None:
-    real, resume = both
     body = {"agent": "assistant"}
     (whole,) = talk(real, [{"id": "count"}], body=body)
     parts = {part["type"] for part in whole["messages"][1]["parts"]}
@@ -302,19 +291,11 @@ def test_cut_after_every_frame_of_the_real_server_chat_resumes_to_the_same_answe
     frames = count_frames(real, body)
     cuts = sample(range(1, frames + 1), CUTS)
     chats: list[Json] = [{"id": f"cut-{cut}", "cut": cut} for cut in cuts]
-    answers = talk(real, chats, body=body, resume=resume)
+    answers = talk(real, chats, body=body)
     expected = told(whole)
     for chat, answer in zip(chats, answers, strict=True):
         assert answer["requests"] == ["POST", "GET"]
         assert told(answer) == expected, chat
-
-
-def test_chat_that_has_its_answer_finds_nothing_to_resume(real: str) -> None:
-    chat = {"id": "whole", "cut": 10_000}
-    (answer,) = talk(real, [chat], body={"agent": "assistant"})
-    assert answer["requests"] == ["POST", "GET"]
-    told(answer)
-    assert httpx.get(f"{real}/whole/stream").status_code == 204
 
 
 def count_frames(api: str, body: Json) -> int:

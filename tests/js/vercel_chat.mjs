@@ -1,9 +1,8 @@
 // Drives the AI SDK's `Chat`, which is what `useChat` drives, over HTTP. The plan on stdin:
-// {api, resume?, body?, parallel?, chats: [{id, cut?, clean?, approve?, steps?}]}. A chat with `cut`
-// loses its connection after so many frames (with `clean`, without any error) and resumes, at the
-// API `resume` if there is one. One with `approve` answers the approvals of its run. `steps` follow
-// the first message: {send: text}, {regenerate: index}, {edit: index, send: text}. Out: how each
-// chat ended.
+// {api, body?, parallel?, chats: [{id, cut?, clean?, approve?, steps?}]}. A chat with `cut` loses its
+// connection after so many frames (with `clean`, without any error) and resumes; one with `approve`
+// answers the approvals that it is asked for. `steps` follow the first message: {send: text},
+// {regenerate: index}, {edit: index, send: text}. Out: how each chat ended.
 import { Chat } from '@ai-sdk/react';
 import {
   DefaultChatTransport,
@@ -53,7 +52,6 @@ async function talk({ id, cut, clean, approve, steps }) {
   const transport = new DefaultChatTransport({
     api: plan.api,
     body: plan.body,
-    prepareReconnectToStreamRequest: ({ id }) => ({ api: `${plan.resume ?? plan.api}/${id}/stream` }),
     fetch: async (url, options) => {
       seen.requests.push(options.method);
       if (options.body) seen.sent = JSON.parse(options.body).messages;

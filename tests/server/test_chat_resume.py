@@ -1,4 +1,4 @@
-"""`GET /api/chat/{id}/stream`: an answer that was cut is replayed, and nothing else."""
+"""`GET /api/chat/{id}/stream`: an answer that a client may lack is replayed."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
     made = Tailrace([parrot, mailer], tmp_path / "log.db")
     async with made.running():
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent has arrived."""
+    monkeypatch.setattr(vercel_ui, "ARRIVAL_SECONDS", -1.0)
 
 
 @pytest.fixture
@@ -109,6 +115,15 @@ async def test_an_answer_that_was_sent_to_its_end_is_not_sent_again(
     await asked(client)
     answer = await client.get("/api/chat/c/stream")
     assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_an_answer_that_may_not_have_arrived_is_sent_again(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vercel_ui, "ARRIVAL_SECONDS", 3600.0)
+    await asked(client)
+    answer = await client.get("/api/chat/c/stream")
+    assert answer.content.endswith(DONE)
 
 
 async def test_an_answer_that_no_client_has_is_sent_once(

@@ -26,6 +26,10 @@ from tailrace.wire.base import Cursor, Format
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
 
+ARRIVAL_SECONDS = 30.0
+"""How long after its end an answer is replayed although it was sent to its end. A client that was
+cut may lack the last bytes, which a server cannot know: it is back within this time."""
+
 SENT_ANSWERS = 10_000
 """How many answers that were sent to their end are remembered."""
 
@@ -134,7 +138,7 @@ class ChatApi(HttpApi):
     async def resume_chat(self, request: Request) -> ASGIApp:
         """The chat's last answer from its first chunk; 204 if there is nothing to resume.
 
-        An ended answer is replayed for 5 minutes, unless this process has sent it to its end.
+        An ended answer is replayed for 5 minutes, or 30 seconds if this process sent it to its end.
         """
         found = await self.runs.latest(request.path_params["chat_id"])
         if found is None or self._is_over(found):
@@ -153,7 +157,8 @@ class ChatApi(HttpApi):
         if run.ended_at is None:
             return False
         is_sent = self._sent.get(run.run_id) == run.last_seq
-        return is_sent or time.time() - run.ended_at > CHAT_GRACE_SECONDS
+        grace = ARRIVAL_SECONDS if is_sent else CHAT_GRACE_SECONDS
+        return time.time() - run.ended_at > grace
 
     def _stream(
         self, run_id: str, point: ResumePoint | None = None, *, snapshot: bool = False
