@@ -218,6 +218,7 @@ async def test_large_rows_of_frames_are_sent_without_a_copy_and_small_rows_toget
             for _ in range(count):
                 emitter.emit(Notice(task_id="run_1", message="x" * 100))
             await emitter.drain()
+        await store._sweep()
         await store.repack("run_1")
     write(emitter, 5)
     await end(emitter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from typing import Any
@@ -122,3 +123,21 @@ async def test_a_response_is_sent_after_its_handler_has_returned() -> None:
     assert names[0] == "__call__"
     assert "_response" not in names
     assert "_call" not in names
+
+
+async def test_requests_that_never_wait_leave_other_tasks_a_turn() -> None:
+    turns = 0
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(work())
+    transport = httpx.ASGITransport(app=ROUTER)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for _ in range(20):
+            await client.get("/things/a")
+    working.cancel()
+    assert turns >= 20
