@@ -170,7 +170,7 @@ async def test_a_file_that_is_not_an_exported_run_is_refused(tmp_path: Path) -> 
     with pytest.raises(CallerError, match=r"trace.jsonl has no events"):
         read_run(path)
     path.write_text("\n{}\n")
-    with pytest.raises(CallerError, match=r"trace.jsonl, line 2 is no event"):
+    with pytest.raises(CallerError, match=r"trace.jsonl, line 2 is not an event"):
         read_run(path)
 
 
