@@ -244,6 +244,21 @@ def test_code_that_called_our_tool_is_answered_in_the_next_model_call() -> None:
     assert book.waiting_call("s1") is None
 
 
+def test_the_result_of_a_call_that_broke_off_is_kept_as_it_came() -> None:
+    book = Notebook()
+    begun = block(0, type="server_tool_use", id="s1", name="code_execution", input={})
+    first = AnthropicMessages(book)
+    for event in [START, begun[0]]:
+        first.feed(json.dumps(event))
+    first.end()
+    second = AnthropicMessages(book)
+    result = block(0, type="code_execution_tool_result", tool_use_id="s1", content="done")
+    for event in [START, *result, *ended("end_turn")]:
+        second.feed(json.dumps(event))
+    second.end()
+    assert [item["type"] for item in shown(book)["output"]] == ["tool_call", "raw"]
+
+
 # --- results ------------------------------------------------------------------------------------
 
 

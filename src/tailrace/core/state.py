@@ -340,12 +340,13 @@ class TaskNode:
         return [item for _, item in sorted(self.items.items()) if not item.superseded]
 
     def waiting_call(self, provider_id: str) -> str | None:
-        """The last call that the provider carries out, by the provider's id, without a result."""
+        """The last finished call of the provider's own tools, by its id there, without a result."""
         for call_id, node in reversed(self.calls.items()):
             item, provider = node.item, node.private.get("provider")
             if (
                 isinstance(item, ToolCall)
                 and item.executor == "provider"
+                and item.status == "completed"
                 and not node.superseded
                 and call_id not in self.call_results
                 and isinstance(provider, dict)

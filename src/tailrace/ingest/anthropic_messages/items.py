@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tailrace.core import events as ev
-from tailrace.core.errors import IllegalEvent
 from tailrace.core.items import RawItem, Status
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json, json_text, text_or_none
@@ -306,10 +305,7 @@ def _wrote_result(answer: MessageContext, block: Json) -> bool:
     call_id = answer.calls[ident] if known else answer.sink.waiting_call(ident)
     if call_id is None:
         return False
-    try:
-        writer = ResultWriter(answer.sink, call_id)
-    except IllegalEvent:
-        return False
+    writer = ResultWriter(answer.sink, call_id)
     renamed = ident if ident != call_id else None
     private = answer.private({"call_id": renamed}, raw=block)
     error = result_error(block)
