@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--no-worker", action="store_true")
     options = parser.parse_args()
     app: Any
+    http: Any = "httptools"
     if options.name == "limits":
         from benchmarks.servers.limits import Limits
 
@@ -35,7 +36,9 @@ def main() -> None:
         app = peers.application(options.name)
     else:
         from benchmarks.servers.product import application
+        from tailrace.server.http_protocol import BoundedHttp
 
+        http = BoundedHttp  # as `tailrace serve` has it
         app = application(options.database, options.bus, worker=not options.no_worker)
     if options.name == "worker":
         import uvloop
@@ -45,7 +48,7 @@ def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
-        app, log_level="warning", loop="uvloop", http="httptools", lifespan="on", access_log=False
+        app, log_level="warning", loop="uvloop", http=http, lifespan="on", access_log=False
     )
     uvicorn.Server(config).run(sockets=[listening])
 

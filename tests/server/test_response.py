@@ -104,6 +104,7 @@ async def test_a_stream_that_ends_is_sent_whole() -> None:
     assert client.got[0]["status"] == 200
     assert client.bodies == [(b"1", True), (b"2", True), (b"", False)]
     assert source.closed
+    assert all(one.cancelling() for one in asyncio.all_tasks() if one.get_name() == "client")
 
 
 async def test_the_last_bytes_of_a_stream_that_is_over_are_sent_as_the_last() -> None:

@@ -1,8 +1,10 @@
-"""uvicorn's HTTP parser, with limits on the size and time of a request's headers."""
+"""uvicorn's HTTP parser, with limits on a request's headers, and a call when a client leaves."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -15,9 +17,15 @@ HEAD_SECONDS = 30.0
 class BoundedHttp(HttpToolsProtocol):
     """Closes a connection whose headers are too large or arrive too slowly."""
 
-    _head_bytes = 0
-    _in_head = True
-    _timer: asyncio.TimerHandle | None = None
+    # Apart from uvicorn's attributes: a class shares the keys of at most 30 between its instances.
+    __slots__ = ("_head_bytes", "_in_head", "_left", "_timer")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._in_head = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._left: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the headers of the first request."""
@@ -25,9 +33,27 @@ class BoundedHttp(HttpToolsProtocol):
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop waiting, and end the open stream."""
         self._stop_waiting()
         super().connection_lost(exc)
+        if self._left is not None:
+            self._left()
+
+    def watch_client(self, left: Callable[[], None]) -> bool:
+        """Call this when the client leaves. False if that needs `receive`.
+
+        An open stream needs no task for it then. A closed connection is noticed only while it is
+        read, and `receive` reads the rest of a body.
+        """
+        if self.cycle.disconnected or self.cycle.more_body or self.flow.read_paused:
+            return False
+        self._left = left
+        return True
+
+    def unwatch_client(self, left: Callable[[], None]) -> None:
+        """Do not call this again. The connection may have begun its next stream already."""
+        if self._left == left:
+            self._left = None
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of the headers. The last read may exceed the limit."""

@@ -1,4 +1,4 @@
-"""Server-sent events over raw ASGI: the request's task writes, a second task sees the client leave.
+"""Server-sent events over raw ASGI, until the stream ends or the client leaves.
 
 A server may have tens of thousands of open streams without traffic. So the end of the server and
 the check for clients that do not read are handled once for all streams.
@@ -11,7 +11,7 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from inspect import unwrap
 from typing import Any, Literal, Protocol
@@ -262,9 +262,10 @@ class SseResponse(Connection):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         self._task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-        client = loop.create_task(client_left(receive), name="client")
-        client.add_done_callback(self._left)
+        watched, client = _watched(send), None
+        if watched is None or not watched.watch_client(self._left):
+            client = asyncio.get_running_loop().create_task(client_left(receive), name="client")
+            client.add_done_callback(self._left)
         self._connections.enter(self)
         reason = "The stream broke off; connect again."
         try:
@@ -289,7 +290,10 @@ class SseResponse(Connection):
         finally:
             self._why = self._why or "over"
             self._connections.leave(self)
-            client.cancel()
+            if client is not None:
+                client.cancel()
+            elif watched is not None:
+                watched.unwatch_client(self._left)
         last = self._source.closing(_GOODBYES.get(self._why, reason))
         if not self._begun:
             looks_whole = not last and not self._source.wire.preamble()
@@ -306,7 +310,7 @@ class SseResponse(Connection):
         self.status_code = refusal.status_code
         await refusal(scope, receive, send)
 
-    def _left(self, _client: asyncio.Future[None]) -> None:
+    def _left(self, _client: asyncio.Future[None] | None = None) -> None:
         self.cut("left")
 
     async def _begin(self, send: Send) -> None:
@@ -394,12 +398,34 @@ async def reset(send: Send) -> None:
     ASGI has no message for this. A server that closes the connection keeps the unread bytes until
     the client takes them, and so does the kernel. So use uvicorn's transport, if there is one.
     """
-    transport = getattr(getattr(unwrap(send), "__self__", None), "transport", None)
+    transport = _transport(send)
     if transport is not None:
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         transport.abort()
         await asyncio.sleep(0)  # the server learns of it before we return
+
+
+class WatchedConnection(Protocol):
+    """A server's connection that calls back when its client leaves, as `http_protocol` does."""
+
+    def watch_client(self, left: Callable[[], None]) -> bool:
+        """Call this when the client leaves; False if `client_left` has to wait for it."""
+
+    def unwatch_client(self, left: Callable[[], None]) -> None:
+        """Do not call this again."""
+
+
+def _watched(send: Send) -> WatchedConnection | None:
+    """The connection of the server, if it calls back. Other servers need `client_left`."""
+    transport = _transport(send)
+    connection = transport.get_protocol() if transport is not None else None
+    return connection if hasattr(connection, "watch_client") else None
+
+
+def _transport(send: Send) -> Any:
+    """The transport of uvicorn's `send`; None under other servers."""
+    return getattr(getattr(unwrap(send), "__self__", None), "transport", None)
 
 
 async def client_left(receive: Receive) -> None:

@@ -1,0 +1,188 @@
+"""Clients that leave: the connections of `tailrace serve` call the open stream, without a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from tailrace.server.http_protocol import BoundedHttp
+from tailrace.server.sse_response import Connections
+from tailrace.wire import task
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+WITH_BODY = b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
+
+
+class Waiting:
+    """A source that sends a piece, then waits. Its end can be held up."""
+
+    wire = task.FORMAT
+    name = "run r"
+    over = False
+
+    def __init__(self, ends: asyncio.Event, closes: asyncio.Event) -> None:
+        self._ends, self._closes = ends, closes
+        self._begun = False
+        self.closed = asyncio.Event()
+
+    async def next(self) -> bytes | None:
+        if self._begun:
+            await self._ends.wait()
+            return None
+        self._begun = True
+        return b"begun"
+
+    async def close(self) -> None:
+        self.closed.set()
+        await self._closes.wait()
+
+    def closing(self, reason: str) -> bytes:
+        return reason.encode()
+
+
+class App:
+    """Answers each request with a stream of its own."""
+
+    def __init__(self) -> None:
+        self.connections = Connections()
+        self.server = ServerState()
+        self.streams: list[Waiting] = []
+        self.may_begin, self.ends, self.closes = (asyncio.Event() for _ in range(3))
+        self.may_begin.set()
+        self.closes.set()
+        self.answered = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.may_begin.wait()
+        source = Waiting(self.ends, self.closes)
+        self.streams.append(source)
+        await self.connections.response(source)(scope, receive, send)
+        self.answered.set()
+
+    def connection(self) -> BoundedHttp:
+        (found,) = self.server.connections
+        assert isinstance(found, BoundedHttp)
+        return found
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncGenerator[tuple[str, int], None]:
+    config = uvicorn.Config(app, access_log=False)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: BoundedHttp(config, app.server, {}), "127.0.0.1", 0
+    )
+    async with asyncio.timeout(60), server:
+        yield server.sockets[0].getsockname()
+
+
+async def asking(address: tuple[str, int], request: bytes) -> Ends:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(request)
+    await reader.readuntil(b"begun")
+    return reader, writer
+
+
+def watchers() -> list[Any]:
+    return [one for one in asyncio.all_tasks() if one.get_name() == "client"]
+
+
+async def test_a_client_that_leaves_is_noticed_without_a_task_that_waits_for_it() -> None:
+    app = App()
+    async with serving(app) as address:
+        _, writer = await asking(address, GET)
+        assert len(app.connections) == 1
+        assert not watchers()
+        writer.close()
+        await app.answered.wait()
+    assert app.streams[0].closed.is_set()
+    assert len(app.connections) == 0
+
+
+@pytest.mark.parametrize("before", [100, 200_000])
+async def test_a_client_that_leaves_is_noticed_although_its_body_is_not_asked_for(
+    before: int,
+) -> None:
+    app = App()
+    async with serving(app) as address:
+        _, writer = await asking(address, WITH_BODY % (300_000, b"x" * before))
+        writer.write(b"x" * (300_000 - before))
+        writer.close()
+        await app.answered.wait()
+
+
+async def test_a_client_that_leaves_is_noticed_although_its_body_has_paused_the_reading() -> None:
+    app = App()
+    async with serving(app) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        while not app.server.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        app.connection().data_received(WITH_BODY % (100_000, b"x" * 100_000))  # in one read
+        await reader.readuntil(b"begun")
+        writer.close()
+        await app.answered.wait()
+
+
+async def test_a_client_that_left_before_its_stream_begins_is_noticed() -> None:
+    app = App()
+    app.may_begin.clear()
+    async with serving(app) as address:
+        _, writer = await asyncio.open_connection(*address)
+        writer.write(GET)
+        while not app.server.tasks:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        connection = app.connection()
+        writer.close()
+        while app.server.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert not connection.watch_client(writer.close)
+        app.may_begin.set()
+        await app.answered.wait()
+
+
+async def test_a_stream_that_still_closes_does_not_end_the_watch_of_the_next() -> None:
+    app = App()
+    app.closes.clear()
+    async with serving(app) as address:
+        reader, writer = await asking(address, GET)
+        app.ends.set()
+        await reader.readuntil(b"0\r\n\r\n")
+        app.ends.clear()
+        writer.write(GET)
+        await reader.readuntil(b"begun")
+        app.closes.set()
+        await app.answered.wait()
+        app.answered.clear()
+        assert len(app.connections) == 1
+        writer.close()
+        await app.answered.wait()
+    assert len(app.connections) == 0
+
+
+async def test_a_connection_keeps_nothing_of_a_stream_that_has_ended() -> None:
+    app = App()
+    async with serving(app) as address:
+        _, writer = await asking(address, GET)
+        assert app.connection()._left is not None
+        app.ends.set()
+        await app.answered.wait()
+        assert app.connection()._left is None
+        writer.close()
+
+
+async def test_connections_share_the_names_of_their_attributes() -> None:
+    """CPython shares at most 30 of a class; more cost each connection a table of its own."""
+    app = App()
+    async with serving(app) as address:
+        _, writer = await asking(address, GET)
+        assert len(vars(app.connection())) <= 30
+        writer.close()
+        await app.answered.wait()
