@@ -312,10 +312,12 @@ class Queue(Protocol):
         limit: int = 1,
         held: Sequence[str] = (),
         per_owner: int | None = None,
+        lost: bool = True,
     ) -> list[Claim]:
         """Claim waiting runs of these agents, each with a new epoch.
 
-        A run waits if it has not ended and has no live lease. Runs in `held`, which the worker
+        A run waits if it has not ended and has no live lease. Without `lost`, runs whose lease has
+        ended are skipped: only new and released runs are claimed. Runs in `held`, which the worker
         still has, and runs of a newer protocol are skipped. So is a `queued` run while an earlier
         run of its owner's thread has not ended, unless there is a cancel letter for it.
 

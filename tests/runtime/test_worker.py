@@ -341,9 +341,38 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
                 store.fail = lambda _: None
             assert others.worker is not None
             others.worker.wake()  # it looks before the first one has extended its lease
-            await until(lambda: any(name == "claim" for name, _ in second.calls))
+            await until(lambda: any(_claims_of_lost_runs(second)))
+            assert not _claims_of_lost_runs(second)[0]
             again.set()
             assert await ended(runs, run_id) == ("completed", 1)
+
+
+async def test_a_new_run_need_not_wait_for_leases_that_ended_while_the_store_was_away(
+    tmp_path: Path,
+) -> None:
+    begun = asyncio.Event()
+
+    async def agent(_: Task) -> None:
+        begun.set()
+
+    busy = StorageBusy("The store is away.")
+    store = Counting(SqliteLog(tmp_path / "log.db"))
+    async with process(store, {"a": agent}) as runs:
+        store.fail = lambda _: busy
+        await asyncio.sleep(LEASE)  # longer than half a lease: that is the point
+        other = runs_of(SqliteLog(tmp_path / "log.db"), {"a": agent}, "new")
+        await other.start("a", "?")
+        await other.close()
+        store.calls.clear()
+        store.fail = lambda _: busy if any(_claims_of_lost_runs(store)) else None
+        assert runs.worker is not None
+        runs.worker.wake()
+        await begun.wait()
+
+
+def _claims_of_lost_runs(store: Counting) -> list[bool]:
+    """Of each claim, whether it took lost runs, too."""
+    return [args[-1] for name, args in store.calls if name == "claim"]
 
 
 async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Path) -> None:

@@ -679,7 +679,7 @@ async def test_a_claim_does_not_step_over_the_runs_that_are_held(
     for n in range(4):
         await made(store, new(f"f{n}", owner="o1"))
     await _prepare(outsider)
-    values: Any = ("v", ["a"], 60.0, 3, b"", [], 9)
+    values: Any = ("v", ["a"], 60.0, 3, b"", [], 9, True)
     plan = await outsider.fetchval(
         "explain (analyze, format json) " + in_schema(CLAIM, store._schema), *values
     )

@@ -107,7 +107,7 @@ class Worker:
         self._draining = False
         self._drain_by = math.inf
         self._silent_since: float | None = None
-        self._claim_from = 0.0
+        self._claim_lost_from = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -205,12 +205,13 @@ class Worker:
 
     async def _claim(self) -> None:
         free = self._max_runs - len(self._live)
-        if free <= 0 or self._draining or not await self._may_claim():
+        if free <= 0 or self._draining:
             return
+        lost = await self._may_claim_lost()
         # Not all at once: the share of an owner becomes smaller with each run.
         limit = min(max(free // 2, 1), CLAIM_AT_ONCE)
         agents, held = list(self._agents), list(self._live)
-        claims = await self._store.claim(self.name, agents, self._lease, limit, held, free)
+        claims = await self._store.claim(self.name, agents, self._lease, limit, held, free, lost)
         self._metrics.claims += len(claims)
         self._metrics.takeovers += sum(claim.attempt > 1 for claim in claims)
         if claims:
@@ -233,12 +234,12 @@ class Worker:
         if self._silent_since is None:
             self._silent_since = time.monotonic()
 
-    async def _may_claim(self) -> bool:
-        """Whether the store answers, and other workers had the time to extend their leases.
+    async def _may_claim_lost(self) -> bool:
+        """Wait for an answer of the store; whether workers had the time to extend their leases.
 
-        While the store is away, leases end although their workers live. So workers claim no run
-        until each worker has had two chances to extend. A claim is sent only after the store has
-        answered: a late claim could take effect without a worker that knows of it.
+        While the store is away, leases end although their workers live. So workers claim no lost
+        run until each worker has had two chances to extend. A claim is sent only after the store
+        has answered: a late claim could take effect without a worker that knows of it.
         """
         was_silent = self._silent_since is not None
         self._fall_silent()
@@ -246,8 +247,8 @@ class Worker:
         now, since = time.monotonic(), self._silent_since
         self._silent_since = None
         if since is not None and now - since > self._lease / 2:
-            self._claim_from = now + self._lease * 2 / 3
-        return now >= self._claim_from
+            self._claim_lost_from = now + self._lease * 2 / 3
+        return now >= self._claim_lost_from
 
     async def _read_letters(self) -> None:
         if self._live:

@@ -25,6 +25,7 @@ class PostgresQueue(Statements):
         limit: int = 1,
         held: Sequence[str] = (),
         per_owner: int | None = None,
+        lost: bool = True,
     ) -> list[Claim]:
         """Claim waiting runs; owners take turns."""
         most = MOST_RUNS if per_owner is None else per_owner
@@ -35,7 +36,7 @@ class PostgresQueue(Statements):
             if again:
                 found = await db.fetch(self._sql(sql.CLAIMED), worker, agents, token)
             return found or await db.fetch(
-                self._sql(sql.CLAIM), worker, agents, lease, limit, token, list(held), most
+                self._sql(sql.CLAIM), worker, agents, lease, limit, token, list(held), most, lost
             )
 
         rows = await self._pool.run(work) if agents and limit > 0 else []

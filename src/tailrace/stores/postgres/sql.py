@@ -297,12 +297,12 @@ LOST_AT_ONCE = 1_000
 """Most lost runs that a claim chooses from."""
 
 # $1 worker, $2 agents, $3 lease, $4 limit, $5 token, $6 runs that the worker has already, $7 most
-# runs of an owner. Runs that wait are free (they have no worker) or lost (their lease has ended).
-# An index has the free runs, another the runs whose lease may have ended, so that no claim steps
-# over the runs that are held. `free` jumps through its index, from owner to owner. At most $4
-# owners get a run: those with the fewest runs here and the oldest waiting run. With `skip locked`,
-# concurrent workers get different runs and need not wait for each other. A lost run counts an
-# attempt.
+# runs of an owner, $8 whether lost runs are claimed. Runs that wait are free (they have no worker)
+# or lost (their lease has ended). An index has the free runs, another the runs whose lease may have
+# ended, so that no claim steps over the runs that are held. `free` jumps through its index, from
+# owner to owner. At most $4 owners get a run: those with the fewest runs here and the oldest
+# waiting run. With `skip locked`, concurrent workers get different runs and need not wait for each
+# other. A lost run counts an attempt.
 CLAIM = f"""
 with recursive free as (
     (select owner from @runs where ended_at is null and parked <> 1 and worker is null
@@ -315,7 +315,7 @@ with recursive free as (
     ) from free where free.owner is not null
 ), lost as materialized (
     select owner, run_id, number from @runs as w
-    where worker is not null and look_at <= statement_timestamp() and {WAITS}
+    where $8::bool and worker is not null and look_at <= statement_timestamp() and {WAITS}
     order by look_at limit {LOST_AT_ONCE}
 ), oldest as (
     select owner, (

@@ -88,6 +88,7 @@ def claim(
     limit: int,
     held: list[str],
     per_owner: int | None,
+    lost: bool,
     now: float,
     boot: str,
     most: int | None = None,
@@ -107,8 +108,8 @@ def claim(
     asked = {"protocol": PROTOCOL, "agents": listed(agents), "held": listed(held)}
     asked |= {"now": now, "boot": boot, "limit": limit}
     waiting: dict[str, list[int]] = {}
-    lost: Iterator[Any] = db.execute(_LOST, asked)
-    for place, (owner, number) in enumerate(lost):
+    found: Iterator[Any] = db.execute(_LOST, asked) if lost else iter(())
+    for place, (owner, number) in enumerate(found):
         if place == most:
             raise TakesLong("Many runs are lost.")
         waiting.setdefault(owner, []).append(number)

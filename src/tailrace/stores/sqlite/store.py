@@ -385,12 +385,13 @@ class SqliteLog:
         limit: int = 1,
         held: Sequence[str] = (),
         per_owner: int | None = None,
+        lost: bool = True,
     ) -> list[Claim]:
         """Claim waiting runs; owners take turns."""
 
         def job(db: apsw.Connection, most: int | None = None) -> list[Claim]:
             return queue_of.claim(
-                *(db, worker, agents, lease, limit, list(held), per_owner),
+                *(db, worker, agents, lease, limit, list(held), per_owner, lost),
                 *(self._boot_time(), self._boot_id, most),
             )
 

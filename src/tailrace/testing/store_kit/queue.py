@@ -246,6 +246,17 @@ class ClaimTests(StoreTests):
         assert await store.extend("w", [("held", first[0].epoch)], 60) == set()
         await written(store, batch("held", 2, epoch=first[0].epoch))
 
+    async def test_a_claim_can_leave_lost_runs_out(self, store: Store) -> None:
+        for run_id in ("lost", "released"):
+            await created(store, run_id)
+        _, released = await store.claim("w", ["a"], LEASE, 9)
+        await store.release("released", released.epoch)
+        await created(store, "new")
+        await self.wait(LEASE + 0.1)
+        claims = await store.claim("v", ["a"], 60, 9, lost=False)
+        assert [claim.run_id for claim in claims] == ["released", "new"]
+        assert [claim.run_id for claim in await store.claim("v", ["a"], 60, 9)] == ["lost"]
+
     async def test_a_queued_run_waits_for_every_earlier_run_of_its_thread(
         self, store: Store
     ) -> None:
