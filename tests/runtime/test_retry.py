@@ -8,7 +8,9 @@ import time
 import pytest
 
 from tailrace.core.errors import SeqConflict, StorageBusy
-from tailrace.runtime.store_retry import patiently, within
+from tailrace.runtime import store_retry
+from tailrace.runtime.offload import BuildCache
+from tailrace.runtime.store_retry import limit_of_wait, patiently, within
 
 
 async def hang() -> None:
@@ -22,6 +24,54 @@ async def test_the_waits_of_the_store_and_of_its_caller_are_one() -> None:
     with within(0.05), pytest.raises(StorageBusy, match=r"within 0\.05 s"):
         await patiently(hang)
     assert time.monotonic() - begun < 30
+
+
+async def test_the_waits_of_a_block_share_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait() -> None:
+        await asyncio.sleep(0.01)
+
+    async def outlive() -> float | None:
+        await is_over.wait()
+        await patiently(wait)
+        return limit_of_wait()
+
+    is_over = asyncio.Event()
+    with within(60):
+        await patiently(wait)
+        assert limit_of_wait() == 60  # quick waits do not count
+        monkeypatch.setattr(store_retry, "QUICK_SECONDS", 0.0)
+        await patiently(lambda: patiently(wait))
+        left = limit_of_wait()
+        assert left is not None
+        assert left <= 59.99
+        await patiently(wait)
+        assert limit_of_wait() <= left - 0.01  # type: ignore[operator]
+        other = asyncio.create_task(outlive())
+        await asyncio.sleep(0)
+    is_over.set()
+    assert await other == 60
+    with within(60, left=0.05), pytest.raises(StorageBusy, match=r"within 0\.05 s"):
+        await patiently(hang)
+    with within(0.01), pytest.raises(StorageBusy):
+        await patiently(hang)
+
+
+async def test_a_wait_for_work_that_callers_share_counts_for_each_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_retry, "QUICK_SECONDS", 0.0)
+    cache: BuildCache[set[str]] = BuildCache()
+
+    async def make() -> set[str]:
+        await asyncio.sleep(0.01)
+        return {"built"}
+
+    async def get() -> float | None:
+        with within(60):
+            assert await cache.get("key", make)
+            return limit_of_wait()
+
+    assert all(left is not None and left < 60 for left in await asyncio.gather(get(), get()))
 
 
 async def test_after_a_wait_in_vain_the_last_error_is_raised() -> None:

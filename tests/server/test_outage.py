@@ -15,11 +15,12 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.events import TaskInProgress
-from tailrace.runtime import outage, runs
+from tailrace.runtime import outage, runs, store_retry
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.recovery import whole_state
 from tailrace.runtime.task import Task
-from tailrace.server import guard
+from tailrace.server import guard, router, sse_response
+from tailrace.stores.sqlite.store import SqliteLog
 from tests import forked
 from tests.services import Postgres, Redis
 
@@ -138,6 +139,45 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
         "The store is back",
     ]
     assert "tailrace_store_outages_total 1.0" in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize("path", ["", "/events", "/events?format=openai-responses"])
+async def test_a_request_that_waits_for_the_store_several_times_has_one_limit(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of the store that goes away again."""
+    limit, slow = 0.5, asyncio.Event()
+
+    def slowed(name: str) -> Callable[..., Any]:
+        call = getattr(SqliteLog, name)
+
+        async def wait(*args: Any, **options: Any) -> Any:
+            if slow.is_set():
+                await asyncio.sleep(limit * 0.6)
+            return await call(*args, **options)
+
+        return wait
+
+    for name in ("info", "heads", "read", "read_lines", "snapshot", "basis", "use_once"):
+        monkeypatch.setattr(SqliteLog, name, slowed(name))
+    monkeypatch.setattr(router, "STORE_SECONDS", limit)
+    monkeypatch.setattr(sse_response, "STORE_SECONDS", limit)
+    monkeypatch.setattr(store_retry, "QUICK_SECONDS", 0.0)
+    app = Tailrace({"a": agent}, tmp_path / "log.db")
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        asyncio.timeout(120),
+        app.running(),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        monkeypatch.setattr(router, "STORE_SECONDS", 60.0)
+        run_id = (await client.post("/runs", json=BODY)).json()["run_id"]
+        assert await app.runs.reader.ended(run_id, 120)
+        monkeypatch.setattr(router, "STORE_SECONDS", limit)
+        slow.set()
+        assert (await client.get(f"/runs/{run_id}{path}")).status_code == 503
+        slow.clear()
+        assert (await client.get(f"/runs/{run_id}{path}")).status_code == 200
 
 
 async def test_a_server_that_stops_is_not_ready(app: Tailrace, client: httpx.AsyncClient) -> None:

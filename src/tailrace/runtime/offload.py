@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.runtime.store_retry import limit_of_wait
+from tailrace.runtime.store_retry import limit_of_wait, wait_counts
 
 T = TypeVar("T")
 
@@ -85,7 +85,8 @@ class BuildCache(Generic[T]):
             building.add_done_callback(_look_at)
             self._building[job] = building
         # Other callers may wait for the work, so a caller that leaves must not cancel it.
-        return await asyncio.shield(building)
+        with wait_counts():
+            return await asyncio.shield(building)
 
     async def _make(
         self, job: tuple[Hashable, float | None], make: Callable[[], Awaitable[T]]

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tailrace.core.errors import StorageBusy, TailraceError
 from tailrace.ports import Store
-from tailrace.runtime.store_retry import did_not_answer, limit_of_wait
+from tailrace.runtime.store_retry import did_not_answer, limit_of_wait, wait_counts
 
 SLOW_SECONDS = 3.0
 """A slower call starts an outage: the store may hang."""
@@ -117,8 +117,9 @@ class _Watched:
             slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, begin, hangs)
             limit = None if name == "append" else limit_of_wait()
             try:
-                async with asyncio.timeout(limit) as timeout:
-                    return await method(*args, **options)
+                with wait_counts():
+                    async with asyncio.timeout(limit) as timeout:
+                        return await method(*args, **options)
             except TimeoutError as error:
                 if limit is None or not timeout.expired():
                     raise

@@ -13,7 +13,6 @@ from inspect import isawaitable
 from starlette.requests import HTTPConnection
 
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.store_retry import within
 from tailrace.server.access_log import PRINCIPAL
 from tailrace.server.auth import (
     ApiKeys,
@@ -23,7 +22,6 @@ from tailrace.server.auth import (
     Unauthorized,
     checked,
 )
-from tailrace.server.guard import STORE_SECONDS
 from tailrace.server.limits import Allowance, Allowances, ServerLimits
 from tailrace.server.tickets import COOKIE, TICKET_SECONDS, Tickets
 
@@ -105,9 +103,8 @@ class Access:
         principal = self._tickets.read(ticket, "ticket", path)
         if principal is not None:
             name = f"ticket {hashlib.sha256(ticket.encode()).hexdigest()}"
-            with within(STORE_SECONDS):
-                if not await self._runs.store.use_once(name, TICKET_SECONDS):
-                    principal = None
+            if not await self._runs.store.use_once(name, TICKET_SECONDS):
+                principal = None
         if principal is None:
             return self._tickets.read(request.cookies.get(COOKIE, ""), "cookie", path), None
         secure = request.url.scheme == "https"

@@ -60,7 +60,8 @@ class Router:
         # Other tasks get a turn before each request. A client in the same process that asks again
         # and again, as in tests, would keep the event loop: short reads of a store never wait.
         await asyncio.sleep(0)
-        route, response = await self._response(scope, receive)
+        with within(STORE_SECONDS):
+            route, response = await self._response(scope, receive)
         if root and not scope["path"].removeprefix(root).startswith(BLOB_PATH):
             send = prefixed(root, send)
         try:
@@ -74,7 +75,8 @@ class Router:
         """Hand a WebSocket to its handler, after the same checks as for a request."""
         path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
         connect = self._sockets.get(path)
-        answer = await self._admitted(HTTPConnection(scope), path if connect else None)
+        with within(STORE_SECONDS):
+            answer = await self._admitted(HTTPConnection(scope), path if connect else None)
         if answer is None and connect is None:
             answer = error_response(404, NotFound.code, f"There is no WebSocket at {path}.")
         elif answer is None and connect is not None:
@@ -134,8 +136,7 @@ async def _call(handler: Handler, request: Request) -> ASGIApp:
     try:
         for param, value in request.path_params.items():
             check_id(value, param)
-        with within(STORE_SECONDS):
-            return await handler(request)
+        return await handler(request)
     except TailraceError as error:
         return failure(error)
     except ClientDisconnect:

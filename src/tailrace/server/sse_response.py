@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.core.errors import Stopping, StorageBusy, TailraceError
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
 from tailrace.runtime.offload import Parts
-from tailrace.runtime.store_retry import within
+from tailrace.runtime.store_retry import limit_of_wait, within
 from tailrace.server.access import Visit, visit
 from tailrace.server.guard import STORE_SECONDS, failure
 from tailrace.wire.base import Format
@@ -234,7 +234,7 @@ class WaitingRequest(Connection):
 class SseResponse(Connection):
     """Sends a stream until it ends, the client leaves or the server stops."""
 
-    __slots__ = ("_begun", "_headers", "_source", "status_code")
+    __slots__ = ("_begun", "_headers", "_source", "_wait_left", "status_code")
 
     def __init__(
         self,
@@ -247,6 +247,7 @@ class SseResponse(Connection):
         self._source = source
         self._headers = headers
         self._begun = False
+        self._wait_left = limit_of_wait()  # the request may have waited for the store already
         self._has_unsent = True
         self.status_code = 200
 
@@ -334,7 +335,7 @@ class SseResponse(Connection):
             if self._is_sent_away():  # the server is stopping already
                 return False
             self._has_unsent = False
-            with within(STORE_SECONDS):
+            with within(STORE_SECONDS, self._wait_left):
                 chunk = await source.next()
             self._has_unsent = True
             await self._begin(send)
