@@ -443,7 +443,6 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.pipeline.CRUMBS", 8)
     monkeypatch.setattr("tailrace.runtime.worker.TIDY_SECONDS", 0.01)
-    monkeypatch.setattr("tailrace.stores.sqlite.batches.SWEEP_ROWS", 4)
     go_on = asyncio.Event()
 
     async def talker(task: Task) -> None:
@@ -462,6 +461,7 @@ async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
     repack, joined = store.repack, asyncio.Queue[int]()
 
     async def watched(run_id: str) -> None:
+        await store._sweep()  # as after many rows
         await repack(run_id)
         joined.put_nowait(len(await store.read_lines(run_id, 0)))
 

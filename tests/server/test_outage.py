@@ -163,6 +163,7 @@ async def test_a_request_that_waits_for_the_store_several_times_has_one_limit(
     monkeypatch.setattr(router, "STORE_SECONDS", limit)
     monkeypatch.setattr(sse_response, "STORE_SECONDS", limit)
     monkeypatch.setattr(store_retry, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(store_retry, "LEAST_SECONDS", 0.0)
     app = Tailrace({"a": agent}, tmp_path / "log.db")
     transport = httpx.ASGITransport(app=app)
     async with (

@@ -20,6 +20,10 @@ LONGEST_PAUSE = 1.0
 QUICK_SECONDS = 0.5
 """Shorter waits do not count against the limit of `within`: a block may need many."""
 
+LEAST_SECONDS = 1.0
+"""What a block may still wait in any case: a long wait may have been for a large state, and the
+store answers at once."""
+
 T = TypeVar("T")
 
 
@@ -73,7 +77,7 @@ def wait_counts() -> Iterator[None]:
     finally:
         waited = time.monotonic() - begun
         if waited > QUICK_SECONDS and not limit.is_over:
-            limit.left = min(limit.left, max(left - waited, 0.0))
+            limit.left = min(limit.left, max(left - waited, LEAST_SECONDS))
 
 
 def did_not_answer(seconds: float) -> StorageBusy:
