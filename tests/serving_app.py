@@ -162,6 +162,12 @@ async def send_mail(to: str) -> str:
     return f"sent to {to}"
 
 
+@tool(executor="client")
+def locate() -> str:
+    """Where the user is."""
+    raise NotImplementedError  # the client carries it out
+
+
 weather = Agent(
     "weather",
     model=Scripted([think("Hm."), call("get_weather", city="Paris")], [say("It is clear.[^1]")]),
@@ -174,6 +180,7 @@ mailer = Agent(
 )
 billing = Agent("billing", model=Scripted([think("Hm."), say("You get 5 euros back.")]))
 triage = Agent("triage", model=Scripted([call("transfer_to_billing")]), handoffs=[billing])
+guide = Agent("guide", model=Scripted([call("locate")], [say("You are there.")]), tools=[locate])
 picker = Agent("picker", model=Scripted([call("pick")], [say("A fine colour.")]))
 
 
@@ -201,6 +208,7 @@ agents: dict[str, AgentFunction] = {
     "editor": editor,
     "weather": weather,
     "mailer": mailer,
+    "guide": guide,
     "picker": picker,
     "triage": triage,
 }

@@ -331,6 +331,23 @@ def test_chat_answers_an_approval_and_goes_on_with_its_message(real: str, approv
     assert "Done." in again
 
 
+def test_chat_carries_out_a_tool_of_the_agent_and_goes_on_with_its_message(real: str) -> None:
+    (answer,) = talk(real, [{"id": "guide"}], body={"agent": "guide"})
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    assert [call["toolName"] for call in answer["called"]] == ["locate"]
+    assert answer["requests"] == ["POST", "POST"]
+    _, message = answer["messages"]
+    shown = [(part["type"], part.get("text") or part.get("output")) for part in message["parts"]]
+    assert shown == [
+        ("step-start", None),
+        ("tool-locate", [{"type": "text", "text": "42", "id": 1}]),
+        ("text", "You are there."),
+    ]
+    again = httpx.post(real, json={"id": "guide", "messages": answer["sent"]}).text
+    assert again.count('"reset-step"') == 1, "results that are sent again change nothing"
+    assert "You are there." in again
+
+
 def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) -> None:
     steps: list[Json] = [
         {"send": "two"},

@@ -27,7 +27,7 @@ from tailrace.core.parts import DELTAS
 from tailrace.testing.strategies import Run, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded, is_log
 from tailrace.wire.vercel_ui.chunks import image_type
-from tailrace.wire.vercel_ui.encoder import _ENCODE, FORMAT, answers_of, run_of
+from tailrace.wire.vercel_ui.encoder import _ENCODE, FORMAT, answers_of, results_of, run_of
 from tests.node import run_node
 from tests.traces import TRACES
 from tests.wire.frames import chunks_of
@@ -333,6 +333,45 @@ def test_the_answers_of_a_message_are_its_approvals_with_their_reasons() -> None
         {"request_id": "b", "approved": False, "reason": "Why?"},
     ]
     assert answers_of({}) == []
+
+
+def part_of(call_id: str, state: str = "output-available", **facts: Any) -> Json:
+    return {"type": "tool-f", "toolCallId": call_id, "state": state, **facts}
+
+
+def test_a_run_that_waits_for_its_client_announces_the_calls_and_takes_the_results() -> None:
+    story = Story()
+    for call_id in ("a", "b", "c"):
+        story.call('{"n":1}', call_id=call_id, name="f", executor="client")
+    asked = [request(f"r{call_id}", "input", call_id=call_id) for call_id in ("a", "b")]
+    question = request("q", "input", message="Which city?")
+    paused = after(story, ev.TaskInputRequired(task_id=RUN, requests=[*asked, question]))
+    available = {"type": "tool-input-available", "toolName": "f", "input": {"n": 1}}
+    assert paused[:2] == [available | {"toolCallId": call_id} for call_id in ("a", "b")]
+    assert (paused[2]["type"], paused[-2]["finishReason"]) == ("data-request", "tool-calls")
+
+    failed = part_of("b", "output-error", errorText="No.")
+    sent = {"parts": [{"type": "text"}, part_of("a", output=[1]), failed, part_of("other")]}
+    assert results_of(sent, story.state) == [
+        {"request_id": "ra", "value": [1]},
+        {"request_id": "rb", "approved": False, "reason": "No."},
+    ]
+    for nothing in ({}, {"parts": [part_of("a", "input-available"), part_of("c")]}):
+        assert results_of(nothing, story.state) is None
+    story.add(ev.TaskInputReceived(task_id=RUN, request_id="ra"))
+    story.result("a")
+    assert results_of({"parts": [part_of("a")]}, story.state) == []
+    assert results_of({"parts": [part_of("a", providerExecuted=True)]}, story.state) is None
+
+
+def test_the_client_is_not_asked_for_a_result_of_a_sub_agent() -> None:
+    story = Story()
+    begun_child(story)
+    story.call("{}", call_id="inner", executor="client", task_id="c")
+    asked = request("r", "input", call_id="inner")
+    paused = after(story, ev.TaskInputRequired(task_id="c", requests=[asked]))
+    assert [one for one in kinds(paused) if one.startswith("tool")] == []
+    assert "data-request" in kinds(paused)
 
 
 # --- endings -------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class ChatApi(HttpApi):
         errors=(422, 423),
     )
     async def chat(self, request: Request) -> ASGIApp:
-        """Start a run for `useChat`, or answer the approvals that the chat's run waits for.
+        """Start a run for `useChat`, or send what the chat's run waits for: approvals and results.
 
         The chat's id is the thread, its new message the input.
         """
@@ -94,8 +94,10 @@ class ChatApi(HttpApi):
             agent = next(iter(self.runs.agents), "")
         self.runs.check_agent(agent, "agent")
         previous, new = await self._continued(messages)
-        if previous is not None and (answers := vercel_ui.answers_of(new[-1])):
-            return await self._answered(previous, answers)
+        if previous is not None:
+            answers = await self._answers(previous, new[-1])
+            if answers is not None:
+                return await self._answered(previous, answers)
         run = await self.started(
             request.headers.get("idempotency-key"),
             agent,
@@ -118,6 +120,15 @@ class ChatApi(HttpApi):
             if run_id is not None and await self.runs.exists(run_id):
                 return run_id, messages[index + 1 :] or messages[index:]
         return None, messages
+
+    async def _answers(self, run_id: str, message: Any) -> list[dict[str, Any]] | None:
+        """What a page sends to a run that waits: approvals, and results of calls; None: nothing."""
+        approvals = vercel_ui.answers_of(message)
+        if vercel_ui.run_of(message) is None:
+            return approvals or None
+        look = await self.runs.look(run_id)
+        results = vercel_ui.results_of(message, look.state)
+        return approvals or None if results is None else [*approvals, *results]
 
     async def _answered(self, run_id: str, answers: list[dict[str, Any]]) -> ASGIApp:
         """Send the answers, and stream what the run does after its pause.

@@ -18,8 +18,8 @@ Three decisions keep the stream correct:
 
 * A run is a step of the message. `reset-step` removes a step's parts. After a lost worker
   (`task.attempt`) or a pause, the parts are sent again from the state.
-* A client's call is announced when the run completes, and not earlier: then it cannot be superseded
-  any more, so no tool runs twice or in vain.
+* A client's call is announced when the run completes or asks for its result, and not earlier: then
+  it cannot be superseded any more, so no tool runs twice or in vain.
 * A run that waits for people ends its response: the SDK sends an approval only when no response is
   open. The answer begins the next response, with the same message id. A sub-agent's approval is
   asked at the call that the sub-agent answers.
@@ -54,6 +54,7 @@ from tailrace.wire.vercel_ui.object import (
     is_blank,
     reasoning,
     reasoning_end,
+    waiting_call,
 )
 
 
@@ -313,3 +314,32 @@ def answers_of(message: Any) -> list[dict[str, Any]]:
         | ({} if approval.reason is None else {"reason": approval.reason})
         for approval in approvals
     ]
+
+
+def results_of(message: Any, state: State) -> list[dict[str, Any]] | None:
+    """The results of client's calls that a page sends to the run which waits for them.
+
+    Results that the run has already are left out. None if the run waits for no result of the page,
+    because it ended with its calls: the next run takes the results.
+    """
+    root = state.root
+    assert root is not None
+    asked = {
+        request.call_id: request.id
+        for request in root.requests
+        if waiting_call(root, request) is not None
+    }
+    found: list[dict[str, Any]] = []
+    is_sent_again = False
+    for part in message.get("parts") or ():
+        call_id, how = part.get("toolCallId"), part.get("state")
+        if how not in ("output-available", "output-error") or part.get("providerExecuted"):
+            continue
+        if call_id not in asked:
+            is_sent_again |= call_id in root.call_results
+        elif how == "output-available":
+            found.append({"request_id": asked[call_id], "value": part.get("output")})
+        else:
+            reason = text_or_none(part.get("errorText"))
+            found.append({"request_id": asked[call_id], "approved": False, "reason": reason})
+    return found if found or is_sent_again else None

@@ -146,6 +146,8 @@ class UiMessage:
                 why = {} if request.message is None else {"reason": request.message}
                 about = {"approvalId": request.id, "toolCallId": call_id, **why}
                 frames.append(chunk("tool-approval-request", **about))
+            elif task is root and (call := waiting_call(root, request)) is not None:
+                frames.append(chunks.tool_input(*_call_of(call)))
             else:
                 frames.append(chunks.request_part(task, request))
         return [*frames, *self._finish(root, "tool-calls")]
@@ -309,7 +311,7 @@ def _call(node: ItemNode, call: ToolCall) -> list[Frame]:
 
 
 def call_done(node: ItemNode) -> list[Frame]:
-    """The input of a complete call. A client's call waits for the end of the run."""
+    """The input of a complete call. A client's call waits until the run ends or asks for it."""
     call, arguments = _call_of(node)
     if call.status != "completed":
         return [chunks.tool_cut(call, arguments, "The call was cut short.")]
@@ -328,6 +330,14 @@ def _call_asked_for(task: TaskNode, request: InputRequest) -> str | None:
     while task.parent is not None:
         call_id, task = task.call_id, task.parent
     return call_id
+
+
+def waiting_call(task: TaskNode, request: InputRequest) -> ItemNode | None:
+    """The client's call whose result a request asks for; None for other requests."""
+    node = task.calls.get(request.call_id or "")
+    if request.kind != "input" or node is None or not is_client(node.item):
+        return None
+    return node
 
 
 def _is_approval(root: TaskNode, request: InputRequest, call_id: str | None) -> bool:
