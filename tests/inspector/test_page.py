@@ -489,6 +489,7 @@ async def test_the_keyboard_is_enough(page: Page) -> None:
     await page.keyboard.press("t")
     assert await page.evaluate(paper) == "rgb(255, 255, 255)"
     await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("combobox", name="Search threads, agents")).to_be_focused()
     await page.keyboard.type("words")
     await page.keyboard.press("Escape")
     await expect(page.locator("#palette")).to_be_hidden()
