@@ -15,7 +15,7 @@ export class Palette {
     this.text.addEventListener("input", () => this.#show());
     this.text.addEventListener("keydown", (event) => this.#key(event));
     this.dialog.addEventListener("click", (event) => {
-      if (event.target === this.dialog) this.dialog.close();
+      if (event.target === this.dialog) this.#close();
     });
   }
 
@@ -58,15 +58,20 @@ export class Palette {
       this.#choose(this.at);
     } else if (event.key === "Escape" && !event.isComposing) {
       event.preventDefault(); // a search field would only be emptied
-      this.dialog.close();
+      this.#close();
     }
   }
 
   #choose(n) {
     const choice = this.found[n];
     if (choice === undefined) return;
-    this.dialog.close();
+    this.#close();
     choice.act();
+  }
+
+  #close() {
+    this.dialog.close();
+    this.text.blur(); // a browser moves the focus only when it draws: the next key would be typed here
   }
 }
 
