@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import SeqConflict, StorageBusy, StorageError
-from tailrace.stores.sqlite import connections, queue, schema
+from tailrace.stores.sqlite import batches, connections, queue, schema
 from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.batches import SMALL_BYTES, gather, pack, plan, put_pack, sweep
 from tailrace.stores.sqlite.connections import DatabaseThreads
@@ -142,6 +142,27 @@ async def test_repacking_a_run_that_goes_on_leaves_its_newest_rows(
     assert execute(path, "select first_seq, last_seq from batches") == [(1, 4)]
 
 
+async def test_the_rows_of_a_run_that_ends_while_they_are_joined_are_joined_once(
+    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were joined at the end are compressed: a rest would stay a row of its own."""
+    await created(store, "r")
+    for seq in (2, 3):
+        await written(store, batch("r", seq))
+    await store._sweep()
+    thin = batches.thin_snapshots
+
+    def ends(db: apsw.Connection, run_id: str) -> None:
+        if not batches.has_ended(db, run_id):
+            batches.append(db, [batch("r", 4, ended=True)], 1.0)
+        thin(db, run_id)
+
+    monkeypatch.setattr(batches, "thin_snapshots", ends)
+    for _ in range(2):
+        await store.repack("r")
+    assert execute(path, "select first_seq, last_seq from batches") == [(1, 4)]
+
+
 async def test_small_rows_of_many_runs_are_swept_together(
     store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +262,7 @@ async def test_large_rows_and_those_of_an_ended_run_are_compressed_once(
     assert (rows, packed) == (2, 2)
     assert await numbers(store, "r") == list(range(1, 1_502))
     assert after < before / 5
-    assert await store._reader.call(lambda db: plan(db, "r")) == []
+    assert await store._reader.call(lambda db: plan(db, "r", ended=False)) == []
 
 
 async def test_within_so_many_events_only_the_last_snapshot_is_kept(store: SqliteLog) -> None:
@@ -275,8 +296,8 @@ async def test_rows_that_another_process_has_joined_further_are_left_alone(
     for seq in range(2, 10):
         await written(store, batch("r", seq))
     await store._sweep()
-    (place,) = await store._reader.call(lambda db: plan(db, "r"))
-    early = await store._reader.call(lambda db: pack(db, "r", *place))
+    (place,) = await store._reader.call(lambda db: plan(db, "r", ended=False))
+    early = await store._reader.call(lambda db: pack(db, "r", *place, ended=False))
     assert early is not None
     await written(store, batch("r", 10, 5))
     await store._sweep()

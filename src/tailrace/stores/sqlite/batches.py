@@ -350,7 +350,7 @@ def _adjacent(rows: list[Row]) -> list[list[Row]]:
     return found
 
 
-def plan(db: apsw.Connection, run_id: str) -> list[tuple[int, int]]:
+def plan(db: apsw.Connection, run_id: str, *, ended: bool) -> list[tuple[int, int]]:
     """Which rows of a run to join."""
     sizes = db.execute(
         "select first_seq, epoch, iif(unpacked is null,"
@@ -358,7 +358,7 @@ def plan(db: apsw.Connection, run_id: str) -> list[tuple[int, int]]:
         " from batches where run_id = ? order by first_seq",
         (run_id,),
     )
-    return packs(sizes, ended=has_ended(db, run_id))
+    return packs(sizes, ended=ended)
 
 
 def has_ended(db: apsw.Connection, run_id: str) -> bool:
@@ -367,10 +367,12 @@ def has_ended(db: apsw.Connection, run_id: str) -> bool:
     return db.execute(query, (run_id,)).fetchone() is not None
 
 
-def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int) -> Row | None:
+def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int, *, ended: bool) -> Row | None:
     """The rows from `first_seq` to `last`, joined; None if they are deleted.
 
-    Runs on a reader's thread, so that the writer does not wait. Stored rows never change.
+    Runs on a reader's thread, so that the writer does not wait. Stored rows never change. The rows
+    of a run that has just ended count as those of a run that goes on, until all are in `batches`:
+    rows that were joined at the end are not joined again.
     """
     found: list[Any] = db.execute(
         "select * from batches where run_id = ? and first_seq between ? and ? order by first_seq",
@@ -378,7 +380,7 @@ def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int) -> Row | N
     ).fetchall()
     if not found:
         return None
-    return joined([Row(*row) for row in found], ended=has_ended(db, run_id))
+    return joined([Row(*row) for row in found], ended=ended)
 
 
 def mark_joined(db: apsw.Connection, run_id: str) -> None:

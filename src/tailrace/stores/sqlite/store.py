@@ -310,8 +310,10 @@ class SqliteLog:
         if has_ended:
             await self._sweep()
         await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
-        for first, last in await self._reader.call(lambda db: batches_of.plan(db, run_id)):
-            job = partial(batches_of.pack, run_id=run_id, first_seq=first, last=last)
+        plan = partial(batches_of.plan, run_id=run_id, ended=has_ended)
+        for first, last in await self._reader.call(plan):
+            pack = partial(batches_of.pack, run_id=run_id, ended=has_ended)
+            job = partial(pack, first_seq=first, last=last)
             row = await self._reader.call(job)
             if row is not None:
                 put = partial(batches_of.put_pack, row=row)
