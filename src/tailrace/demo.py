@@ -168,7 +168,7 @@ class Planner(Scripted):
 
 
 def _cite(results: list[str], words: str) -> str:
-    """The mark that cites the result with these words; empty if there is none."""
+    """The mark that cites the result with these words; empty without such a result."""
     found = (re.search(rf"ID: (\d+)\n.*{words}", result) for result in results)
     return next((f"[^{match[1]}]" for match in found if match), "")
 
