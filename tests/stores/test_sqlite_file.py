@@ -163,6 +163,28 @@ async def test_the_rows_of_a_run_that_ends_while_they_are_joined_are_joined_once
     assert execute(path, "select first_seq, last_seq from batches") == [(1, 4)]
 
 
+async def test_rows_are_not_joined_over_events_that_are_not_swept_yet(
+    store: SqliteLog, path: Path
+) -> None:
+    """A large row is written beside the small rows before it. Joined over them, the log would lose
+    its order."""
+    await created(store, "r")
+    large = "x" * SMALL_BYTES
+    await written(store, batch("r", 2, text=large))
+    await written(store, batch("r", 3))
+    await written(store, batch("r", 4, text=large))
+    await written(store, batch("r", 5, text=large))
+    await store.repack("r")
+    rows = "select first_seq, last_seq from batches order by 1"
+    assert execute(path, rows) == [(1, 2), (4, 5)]
+    assert execute(path, "select first_seq from fresh") == [(3,)]
+    assert await numbers(store, "r") == [1, 2, 3, 4, 5]
+    await store._sweep()
+    await store.repack("r")
+    assert execute(path, rows) == [(1, 5)]
+    assert await numbers(store, "r") == [1, 2, 3, 4, 5]
+
+
 async def test_small_rows_of_many_runs_are_swept_together(
     store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

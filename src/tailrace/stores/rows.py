@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import zstandard
@@ -156,8 +157,7 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
 
     Verifies them: damaged bytes must not get a valid checksum.
     """
-    for row in rows:
-        row.verify()
+    _verify(rows)
     first = rows[0]
     frames = joined_frames(row.lines() for row in rows)
     private = _lines([line for row in rows for line in row.privates()])
@@ -168,14 +168,25 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
 
 def gathered(rows: list[Row]) -> Row:
     """Adjacent rows of JSON lines as one such row. Verifies them."""
-    for row in rows:
-        row.verify()
+    _verify(rows)
     first = rows[0]
     public = b"\n".join([row.public for row in rows])
     private = None
     if any(row.private is not None for row in rows):
         private = _lines([line for row in rows for line in row.privates()])
     return _row(first.run_id, first.first_seq, rows[-1].last_seq, first.epoch, public, private)
+
+
+def _verify(rows: list[Row]) -> None:
+    """Check the bytes of rows, and that no event is missing between them."""
+    for row in rows:
+        row.verify()
+    for before, row in pairwise(rows):
+        if row.first_seq != before.last_seq + 1:
+            raise StorageError(
+                f"Run {row.run_id}: event {row.first_seq} does not follow {before.last_seq}, so"
+                " their rows are not joined."
+            )
 
 
 def _packed(row: Row) -> Row:
@@ -202,25 +213,29 @@ def _lines(privates: list[bytes]) -> bytes | None:
     return b"\n".join(privates) if any(privates) else None
 
 
-def packs(sizes: Iterable[tuple[int, int, int | None]], *, ended: bool) -> list[tuple[int, int]]:
+def packs(
+    sizes: Iterable[tuple[int, int, int, int | None]], *, ended: bool
+) -> list[tuple[int, int]]:
     """Which adjacent rows to join: (first_seq of the first row, first_seq of the last row).
 
-    `sizes` has (first_seq, epoch, bytes) of each row, in order; the bytes are None for a compressed
-    row, which stays as it is. If the run has ended, a large row is taken alone as well.
+    `sizes` has (first_seq, last_seq, epoch, bytes) of each row, in order; the bytes are None for a
+    compressed row, which stays as it is. Rows with a hole between them are not joined: the events
+    there may be in another table still. If the run has ended, a large row is taken alone as well.
     """
     found: list[list[int]] = []
     large: set[int] = set()
-    known, room = -1, 0
-    for first_seq, epoch, size in sizes:
+    known, room = (-1, -1), 0
+    for first_seq, last_seq, epoch, size in sizes:
         if size is None:
-            known = -1
+            known = (-1, -1)
             continue
         if size >= LONE_BYTES:
             large.add(first_seq)
         room -= size
-        if epoch == known and room >= 0:
+        if (epoch, first_seq) == known and room >= 0:
             found[-1].append(first_seq)
         else:
             found.append([first_seq])
-            known, room = epoch, JOINED_BYTES - size
+            room = JOINED_BYTES - size
+        known = (epoch, last_seq + 1)
     return [(pack[0], pack[-1]) for pack in found if len(pack) > 1 or (ended and pack[0] in large)]

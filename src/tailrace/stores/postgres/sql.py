@@ -218,7 +218,7 @@ select exists (
 """
 
 SIZES = """
-select first_seq, epoch,
+select first_seq, last_seq, epoch,
     case when unpacked is null then length(public) + coalesce(length(private), 0) end as size
 from @batches_live where run_id = $1 order by first_seq
 """

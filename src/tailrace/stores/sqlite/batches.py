@@ -353,7 +353,7 @@ def _adjacent(rows: list[Row]) -> list[list[Row]]:
 def plan(db: apsw.Connection, run_id: str, *, ended: bool) -> list[tuple[int, int]]:
     """Which rows of a run to join."""
     sizes = db.execute(
-        "select first_seq, epoch, iif(unpacked is null,"
+        "select first_seq, last_seq, epoch, iif(unpacked is null,"
         " length(public) + coalesce(length(private), 0), null)"
         " from batches where run_id = ? order by first_seq",
         (run_id,),
