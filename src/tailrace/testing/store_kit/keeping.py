@@ -71,6 +71,21 @@ class KeepingTests(StoreTests):
         for after in range(42):
             assert await numbers(store, "r", after) == list(range(after + 1, 41))
 
+    async def test_repacking_keeps_the_order_of_large_and_small_rows(self, store: Store) -> None:
+        """A store may write them to different places."""
+        await created(store, "r")
+        for seq in range(2, 40):
+            await written(store, batch("r", seq, text="x" * 5_000 if seq % 4 < 2 else ""))
+            if seq % 7 == 0:
+                before = await store.read("r", 0)
+                await store.repack("r")
+                assert await store.read("r", 0) == before
+        await written(store, batch("r", 40, ended=True))
+        before = await store.read("r", 0)
+        await store.repack("r")
+        assert await store.read("r", 0) == before
+        assert await numbers(store, "r") == list(range(1, 41))
+
     async def test_lines_are_the_events_undecoded_from_any_place(self, store: Store) -> None:
         await created(store, "r")
         await written(store, batch("r", 2, 3))
