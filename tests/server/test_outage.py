@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -138,7 +139,10 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
         "The store is away",
         "The store is back",
     ]
-    assert "tailrace_store_outages_total 1.0" in (await client.get("/metrics")).text
+    metrics = (await client.get("/metrics")).text
+    # On a busy machine a later call may be slow enough to count as another outage.
+    [count] = re.findall(r"^tailrace_store_outages_total (\S+)$", metrics, re.MULTILINE)
+    assert float(count) >= 1
 
 
 @pytest.mark.parametrize("path", ["", "/events", "/events?format=openai-responses"])
