@@ -362,6 +362,7 @@ def test_a_run_that_waits_for_its_client_announces_the_calls_and_takes_the_resul
     story.result("a")
     assert results_of({"parts": [part_of("a")]}, story.state) == []
     assert results_of({"parts": [part_of("a", providerExecuted=True)]}, story.state) is None
+    assert results_of({"parts": [part_of("a", toolCallId=["a"])]}, story.state) is None
 
 
 def test_the_client_is_not_asked_for_a_result_of_a_sub_agent() -> None:

@@ -332,7 +332,7 @@ def results_of(message: Any, state: State) -> list[dict[str, Any]] | None:
     found: list[dict[str, Any]] = []
     is_sent_again = False
     for part in message.get("parts") or ():
-        call_id, how = part.get("toolCallId"), part.get("state")
+        call_id, how = text_or_none(part.get("toolCallId")), part.get("state")
         if how not in ("output-available", "output-error") or part.get("providerExecuted"):
             continue
         if call_id not in asked:
