@@ -228,34 +228,28 @@ def test_the_executor_of_a_call_is_asked_by_name() -> None:
     assert shown(book)["output"][0]["executor"] == "client"
 
 
-def test_code_that_called_our_tool_is_answered_in_the_next_model_call() -> None:
+def answered_later(*first: Json) -> Notebook:
+    """The result of call s1 comes in an answer of its own, after these events."""
     book = Notebook()
-    code = block(0, type="server_tool_use", id="s1", name="code_execution", input={"code": "x"})
-    first = AnthropicMessages(book)
-    for event in [START, *code, *ended("tool_use")]:
-        first.feed(json.dumps(event))
-    first.end()
-    second = AnthropicMessages(book)
     result = block(0, type="code_execution_tool_result", tool_use_id="s1", content="done")
-    for event in [START, *result, *ended("end_turn")]:
-        second.feed(json.dumps(event))
-    second.end()
+    for events in (first, (*result, *ended("end_turn"))):
+        ingest = AnthropicMessages(book)
+        for event in (START, *events):
+            ingest.feed(json.dumps(event))
+        ingest.end()
+    return book
+
+
+def test_code_that_called_our_tool_is_answered_in_the_next_model_call() -> None:
+    code = block(0, type="server_tool_use", id="s1", name="code_execution", input={"code": "x"})
+    book = answered_later(*code, *ended("tool_use"))
     assert [item["type"] for item in shown(book)["output"]] == ["tool_call", "tool_result"]
     assert book.waiting_call("s1") is None
 
 
 def test_the_result_of_a_call_that_broke_off_is_kept_as_it_came() -> None:
-    book = Notebook()
-    begun = block(0, type="server_tool_use", id="s1", name="code_execution", input={})
-    first = AnthropicMessages(book)
-    for event in [START, begun[0]]:
-        first.feed(json.dumps(event))
-    first.end()
-    second = AnthropicMessages(book)
-    result = block(0, type="code_execution_tool_result", tool_use_id="s1", content="done")
-    for event in [START, *result, *ended("end_turn")]:
-        second.feed(json.dumps(event))
-    second.end()
+    code = block(0, type="server_tool_use", id="s1", name="code_execution", input={})
+    book = answered_later(code[0])
     assert [item["type"] for item in shown(book)["output"]] == ["tool_call", "raw"]
 
 

@@ -311,10 +311,9 @@ class SqliteLog:
             await self._sweep()
         await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         plan = partial(batches_of.plan, run_id=run_id, ended=has_ended)
+        pack = partial(batches_of.pack, run_id=run_id, ended=has_ended)
         for first, last in await self._reader.call(plan):
-            pack = partial(batches_of.pack, run_id=run_id, ended=has_ended)
-            job = partial(pack, first_seq=first, last=last)
-            row = await self._reader.call(job)
+            row = await self._reader.call(partial(pack, first_seq=first, last=last))
             if row is not None:
                 put = partial(batches_of.put_pack, row=row)
                 await self._write(put, put if len(row.public) <= QUICK_BYTES else None)
