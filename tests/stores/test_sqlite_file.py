@@ -235,6 +235,36 @@ async def test_a_sweep_moves_no_row_that_another_sweep_or_a_deletion_took(
     assert execute(path, "select * from fresh") == []
 
 
+async def test_a_sweep_deletes_no_row_that_was_written_while_it_gathered(store: SqliteLog) -> None:
+    for run_id in ("a", "b"):
+        await created(store, run_id)
+    await written(store, batch("a", 2), batch("b", 2))
+    writer = store._writer._connection
+
+    class Racing:
+        """A row is deleted and another is written before the second statement."""
+
+        statements = 0
+
+        def execute(self, *query: Any) -> Any:
+            self.statements += 1
+            if self.statements == 2:
+                writer.execute("delete from fresh where run_id = 'b'")
+                batches.append(writer, [batch("a", 3)], 1.0)
+            return Fetched(store._reader._connection.execute(*query).fetchall())
+
+    racing: Any = Racing()
+    sweep(writer, gather(racing))
+    assert await numbers(store, "a") == [1, 2, 3]
+
+
+class Fetched(list[Any]):
+    """The rows of a finished statement."""
+
+    def fetchone(self) -> Any:
+        return self[0] if self else None
+
+
 async def test_a_store_that_is_closed_during_a_sweep_keeps_the_rows(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

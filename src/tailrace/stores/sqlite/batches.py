@@ -41,9 +41,11 @@ SMALL_BYTES = 2048
 """Smaller rows go to `fresh`. A larger row fills a page of its own."""
 
 SWEEP_ROWS = 1024
+"""After so many batches `fresh` is swept. Each reader of a run looks through all of its rows."""
+
 SWEEP_PAUSE = 0.0001
 RUNS_AT_ONCE = 8
-"""After so many batches `fresh` is swept. Each reader of a run looks through all of its rows."""
+"""While `fresh` is gathered, the event loop gets a turn after so many runs."""
 
 
 def _row_of(batch: Batch) -> Row:
@@ -296,10 +298,11 @@ def gather(db: apsw.Connection, pause: float = 0.0) -> Gathered:
     On a reader's thread the writer need not wait for it, and in the pauses the event loop has the
     GIL.
     """
-    found = [
-        Row._make(values)
-        for values in db.execute("select * from fresh order by run_id, epoch, first_seq")
-    ]
+    newest = "select rowid, run_id, first_seq from fresh order by rowid desc limit 1"
+    last: Any = db.execute(newest).fetchone()
+    # Only up to the last row, which is read first: later rows stay for the next sweep.
+    query = "select * from fresh where rowid <= ? order by run_id, epoch, first_seq"
+    found = [Row._make(values) for values in db.execute(query, last[:1])] if last else []
     rows: list[Row] = []
     for number, some in enumerate(_adjacent(found)):
         if number % RUNS_AT_ONCE == 0:
@@ -308,8 +311,7 @@ def gather(db: apsw.Connection, pause: float = 0.0) -> Gathered:
             rows.append(gathered(some))
         except StorageError:  # damaged rows stay as they are, and readers find out
             rows += some
-    last = db.execute("select rowid, run_id, first_seq from fresh order by rowid desc limit 1")
-    return Gathered(rows, len(found), last.fetchone())
+    return Gathered(rows, len(found), last)
 
 
 def sweep(db: apsw.Connection, found: Gathered) -> None:
