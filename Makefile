@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m uv pip compile --quiet --universal --python-version 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test soak check cases fix bench docs help clean lock
+.PHONY: demo test soak check cases fix bench docs help clean lock tools
 
 help: ## list the targets
 	@echo "make <target>, where target is one of:"
@@ -24,16 +24,10 @@ help: ## list the targets
 demo: $(VENV)/.run $(VENV)/.project ## start the demo
 	@$(BIN)/python -m tailrace demo
 
-test: $(VENV)/.dev $(VENV)/.project ## run the tests and the coverage gate; ARGS="…" go to pytest
-	@scripts/node-env clients/ts
-	@scripts/node-env tests/js
-	@scripts/services
+test: tools ## run the tests and the coverage gate; ARGS="…" go to pytest
 	@$(BIN)/python scripts/test $(ARGS)
 
-soak: $(VENV)/.dev $(VENV)/.project ## test for hours: storms, random examples, agentscope; KILLS=n, EXAMPLES=n, SEED=n, PARTS="…"
-	@scripts/node-env clients/ts
-	@scripts/node-env tests/js
-	@scripts/services
+soak: tools ## test for hours: storms, random examples, agentscope; KILLS=n, EXAMPLES=n, SEED=n, PARTS="…"
 	@KILLS="$(KILLS)" EXAMPLES="$(EXAMPLES)" SEED="$(SEED)" scripts/soak $(PARTS)
 
 check: $(VENV)/.dev $(VENV)/.project ## check format, style, types and architecture
@@ -51,7 +45,7 @@ fix: $(VENV)/.dev ## format, and repair what can be repaired automatically
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev $(VENV)/.project ## run the benchmarks; ARGS="…" are passed on
+bench: tools ## run the benchmarks; ARGS="…" are passed on
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.dev $(VENV)/.project ## write what is generated (schema, TypeScript types, golden traces, reference), and the site in site/
@@ -81,6 +75,13 @@ clean: ## remove the environments and everything built or cached
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	rm -rf clients/ts/dist clients/ts/node_modules tests/js/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What the tests and the benchmarks start: npm packages, Redis, PostgreSQL, nginx and Chromium.
+
+tools: $(VENV)/.dev $(VENV)/.project
+	@scripts/node-env clients/ts
+	@scripts/node-env tests/js
+	@scripts/services
 
 # The environment: one stamp file for each thing that is installed.
 

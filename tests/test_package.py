@@ -67,3 +67,12 @@ def test_every_make_target_is_documented() -> None:
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
     for target in targets[1].split():
         assert f"make {target}" in contributing or target in ("help", "clean"), target
+
+
+@pytest.mark.parametrize("target", ["test", "soak", "bench"])
+def test_a_target_that_starts_real_services_and_clients_installs_them_first(target: str) -> None:
+    steps = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "scripts/node-env tests/js" in steps
+    assert "scripts/services" in steps
