@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tailrace.core.tool_output import file, image
     from tailrace.runtime.agent import Agent
     from tailrace.runtime.agent_functions import restartable
+    from tailrace.runtime.call_writer import PendingCall
     from tailrace.runtime.function_tools import streaming_tool, tool
     from tailrace.runtime.inbox import receive
     from tailrace.runtime.limits import Limits
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tailrace.runtime.memory import Memory
     from tailrace.runtime.run import Result, Run
     from tailrace.runtime.sub_agents import ask_for_help
-    from tailrace.runtime.task import Answer, PendingCall, Task
+    from tailrace.runtime.task import Answer, Task
     from tailrace.runtime.tools import Context, Tool, ToolError, notify, partial_image
     from tailrace.server.auth import ApiKeys, Principal
     from tailrace.server.limits import ServerLimits
@@ -83,7 +84,7 @@ _HOMES = {
     "InputRequest": "tailrace.core.items",
     "Limits": "tailrace.runtime.limits",
     "Memory": "tailrace.runtime.memory",
-    "PendingCall": "tailrace.runtime.task",
+    "PendingCall": "tailrace.runtime.call_writer",
     "Principal": "tailrace.server.auth",
     "ResponsesCompat": "tailrace.server.repair_middleware",
     "Result": "tailrace.runtime.run",

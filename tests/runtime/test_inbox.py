@@ -17,9 +17,10 @@ from tailrace.core.events import TaskInputReceived, TaskInputRequired, TextDone
 from tailrace.core.items import InputRequest
 from tailrace.core.view import client_view
 from tailrace.runtime.agent_functions import AgentFunction
+from tailrace.runtime.call_writer import CallWriter
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import CallWriter, Task
+from tailrace.runtime.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.follow_kit.setup import until
 

@@ -17,8 +17,9 @@ from tailrace.core.events import TaskCreated, TaskInProgress, recorded
 from tailrace.core.fold import State
 from tailrace.core.items import ReferenceToBlock, Text
 from tailrace.ports import NewRun
+from tailrace.runtime.call_writer import CallWriter
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.task import CallWriter, Task
+from tailrace.runtime.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
 from tests.traces import FOLDER
 

@@ -13,8 +13,8 @@ from tailrace.core.values import text_or_none
 from tailrace.ports import Claim, Letter
 from tailrace.runtime import exits
 from tailrace.runtime.agent_functions import AgentFunction, call_agent
-from tailrace.runtime.failures import failure
-from tailrace.runtime.task import AGENT_FAILED, Task
+from tailrace.runtime.failures import AGENT_FAILED, failure
+from tailrace.runtime.task import Task
 from tailrace.runtime.telemetry import invoke_agent
 
 GRACE_SECONDS = 1.0

@@ -16,6 +16,8 @@ from tailrace.core.items import ErrorInfo
 
 logger = logging.getLogger("tailrace")
 
+AGENT_FAILED = ErrorInfo(code="agent_error", message="The agent failed.")
+
 _OF_A_GROUP = 10
 """How many exceptions of a group are logged."""
 

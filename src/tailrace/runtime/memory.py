@@ -20,8 +20,9 @@ from tailrace.core.items import ErrorInfo
 from tailrace.history.compaction import compaction, transcript
 from tailrace.ports import Request
 from tailrace.runtime.model_call import call_model
+from tailrace.runtime.sub_agent_answer import message_texts, no_answer
 from tailrace.runtime.sub_agents import Unlogged, pass_usage_on
-from tailrace.runtime.task import Task, message_texts, no_answer
+from tailrace.runtime.task import Task
 
 if TYPE_CHECKING:
     from tailrace.runtime.loop import Loop

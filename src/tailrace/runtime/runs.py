@@ -41,7 +41,7 @@ from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.quota import RunQuota
 from tailrace.runtime.retention import FOREVER, Retention
-from tailrace.runtime.task import writer_of
+from tailrace.runtime.task import begun_task
 from tailrace.runtime.worker import AWAY_SECONDS, LEASE_SECONDS, MAX_RUNS, Worker
 
 CANCEL_SECONDS = 2.0
@@ -462,7 +462,7 @@ class Runs:
         )
         crash_points.point("take_over.after")
         state = await recovery.closable_state(self.store, claim)
-        task = writer_of(self._pipeline.writer(run_id, claim.epoch, state), run_id)
+        task = begun_task(self._pipeline.writer(run_id, claim.epoch, state), run_id)
         try:
             task.cancel(reason)
             await task.drain()

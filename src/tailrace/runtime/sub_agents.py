@@ -21,17 +21,17 @@ from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
 from tailrace.core.references import ADDED, import_citations, unwrap
 from tailrace.core.writers import ResultWriter
 from tailrace.runtime.agent_functions import call_agent
+from tailrace.runtime.call_writer import PendingCall
 from tailrace.runtime.failures import failure
 from tailrace.runtime.limits import named
 from tailrace.runtime.pipeline import Emitter
-from tailrace.runtime.task import (
-    PendingCall,
-    Task,
+from tailrace.runtime.sub_agent_answer import (
     announce_imports,
     message_texts,
     no_answer,
     returned,
 )
+from tailrace.runtime.task import Task
 from tailrace.runtime.telemetry import invoke_agent
 from tailrace.runtime.tools import Context, InvalidArguments, Tool, ToolError
 

@@ -14,7 +14,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.runtime.model_call import TURN
-from tailrace.runtime.task import Task, supersede, writer_of
+from tailrace.runtime.task import Task, supersede
 
 
 def begin_again(task: Task) -> None:
@@ -22,7 +22,7 @@ def begin_again(task: Task) -> None:
     task.emitter.resumed.add(task.task_id)
     for child in list(task.node.children):
         if not child.ended:
-            begin_again(writer_of(task.emitter, child.task_id))
+            begin_again(task.child(child.task_id))
     node = task.node
     if node.status == "queued":
         task.emit(ev.TaskInProgress(task_id=task.task_id))

@@ -18,10 +18,8 @@ event's place in the log, so they are unique in the run.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
 import msgspec
@@ -30,37 +28,31 @@ from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError, NotFound, TailraceError
 from tailrace.core.fold import State
-from tailrace.core.ids import check_id
 from tailrace.core.items import (
     ContentPart,
     ErrorInfo,
     Executor,
     InputRequest,
     Item,
-    Message,
     TextPart,
     ToolCall,
-    ToolResult,
     Usage,
 )
-from tailrace.core.references import Imported, ReferencePool, import_citations
-from tailrace.core.state import ItemNode, TaskNode, TextNode
+from tailrace.core.references import ReferencePool
+from tailrace.core.state import TaskNode
 from tailrace.core.tool_arguments import decoded
-from tailrace.core.tool_output import plain_json, tool_output
+from tailrace.core.tool_output import plain_json
 from tailrace.core.view import client_view
 from tailrace.core.writers import (
-    ArgumentsWriter,
-    BlocksWriter,
     MessageWriter,
     ReasoningWriter,
-    ResultWriter,
     Sink,
 )
 from tailrace.history import Api, History, Load, Mode, history, reachable
 from tailrace.history.inputs import Speech, read_input
 from tailrace.runtime.blobs import blob_loader
+from tailrace.runtime.call_writer import CallWriter, PendingCall
 from tailrace.runtime.pipeline import Emitter
-from tailrace.runtime.telemetry import begin, execute_tool, invoke_agent
 
 
 def runs_of_item(item_id: str) -> list[str]:
@@ -69,10 +61,9 @@ def runs_of_item(item_id: str) -> list[str]:
     return [f"run_{run}", run] if run else []
 
 
-ItemWriter = TypeVar("ItemWriter", ReasoningWriter, MessageWriter, "CallWriter")
+ItemWriter = TypeVar("ItemWriter", ReasoningWriter, MessageWriter, CallWriter)
 
 WITHDRAWN = "The agent continued without an answer."
-AGENT_FAILED = ErrorInfo(code="agent_error", message="The agent failed.")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,6 +185,10 @@ class Task(Sink):
             load = await blob_loader(self.emitter.blobs, chain, child)
         kept = {"model": model, "host": host, "store": store, "load": load}
         return history(chain, api, mode, task_id=child, **kept)  # type: ignore[arg-type]
+
+    def child(self, task_id: str) -> Task:
+        """The task of a sub-agent, which this worker or an earlier worker began."""
+        return begun_task(self.emitter, task_id)
 
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         """Record any event of this task; the methods below write the common events."""
@@ -469,190 +464,8 @@ class Task(Sink):
                     self.emit(event)
 
 
-_REFUSED = ErrorInfo(code="invalid_result", message="The result was refused.")
-
-
-class _Answerable:
-    """A finished call: it can be started, and gets a result."""
-
-    call_id: str
-    name: str
-    _task: Task
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Which item events about the call name."""
-        raise NotImplementedError
-
-    def start(self) -> None:
-        """Record that the tool is about to run. Await `drain()` before its first line."""
-        self._task.emit(ev.ToolCallStarted(**self.place))
-        about = execute_tool(self.name, self.call_id)
-        self._task.emitter.operations[self.call_id] = begin("execute_tool", self.name, **about)
-
-    def _ended(self, error: ErrorInfo | None = None) -> None:
-        """End the span of a tool that was started."""
-        span = self._task.emitter.operations.pop(self.call_id, None)
-        if span is not None:
-            span.end(error)
-
-    def progress(
-        self, message: str | None = None, current: float | None = None, total: float | None = None
-    ) -> None:
-        """Show how far the tool is."""
-        self._task.emit(
-            ev.Progress(
-                task_id=self._task.task_id,
-                call_id=self.call_id,
-                message=message,
-                current=current,
-                total=total,
-            )
-        )
-
-    @contextmanager
-    def _answering(self) -> Iterator[ResultWriter]:
-        """Open the result. If part of it is refused, it is closed as failed."""
-        result = ResultWriter(self._task, self.call_id)
-        try:
-            yield result
-        except BaseException as raised:
-            self._task.after(raised, partial(result.fail, _REFUSED))
-            self._ended(_REFUSED)
-            raise
-
-    def result(self, value: Any, partial_images: Iterable[str] = ()) -> None:
-        """What the tool returned: a string, JSON, or the two lists of the protocol."""
-        admitted = self._task.pool.admit(tool_output(value))
-        with self._answering() as result:
-            for block in admitted.block_list:
-                result.whole(block, partial_images)
-            result.finish(ev.Private(content=admitted.content))
-        self._ended()
-
-    @overload
-    def fail(self, error: ErrorInfo, /) -> None: ...
-    @overload
-    def fail(self, code: str, message: str, /) -> None: ...
-    def fail(self, error: ErrorInfo | str, message: str = "", /) -> None:
-        """Write an error as the result: the tool did not return. The model reads it."""
-        if isinstance(error, str):
-            error = ErrorInfo(code=error, message=message)
-        with self._answering() as result:
-            result.fail(error)
-        self._ended(error)
-
-    @contextmanager
-    def delegate(self, agent: str, input: Any = None) -> Iterator[Task]:
-        """Let a sub-agent answer the call.
-
-        Its events stand in the same log under its own `task_id`. When the block ends, the parent
-        gets the child's message and the references that it cited, and nothing else from inside.
-        """
-        parent = self._task
-        known = parent.node.call_results.get(self.call_id)
-        if known is not None:
-            # A worker was lost. The sub-agent goes on in its task.
-            result: ResultWriter = _OpenResult(parent, self.call_id, known)
-            child = writer_of(parent.emitter, self.call_id)
-        else:
-            result = ResultWriter(parent, self.call_id)
-            parent.emit(
-                ev.TaskCreated(
-                    task_id=self.call_id,
-                    agent=agent,
-                    parent_task_id=parent.task_id,
-                    call_id=self.call_id,
-                    input=input,
-                )
-            )
-            parent.emit(ev.TaskInProgress(task_id=self.call_id))
-            child = Task(parent.emitter, self.call_id)
-        try:
-            with invoke_agent(child):
-                yield child
-        except BaseException as raised:
-            parent.after(raised, partial(_cut, child, result, raised))
-            raise
-        finally:
-            self._ended(child.node.error)
-        child.complete()
-        if not parent.node.items[result.index].is_open:
-            return  # the parent was ended inside the block
-        if child.node.error is not None:
-            result.fail(child.node.error)
-            return
-        imported = import_citations(message_texts(child.node), returned(child.node), parent.pool)
-        announce_imports(parent, child.task_id, imported)
-        private = ev.Private(content=imported.content)
-        if child.node.status != "completed":
-            result.fail(no_answer(child.node), private)
-            return
-        # Only what the result itself says: the child's items show up in its list by themselves.
-        item = ToolResult(id=result.id, call_id=self.call_id)
-        parent.done(result.index, item, private)
-
-
-class CallWriter(ArgumentsWriter, _Answerable):
-    """A tool call that the agent writes: its arguments, and then its result."""
-
-    def __init__(
-        self, task: Task, name: str, executor: Executor, call_id: str | None = None
-    ) -> None:
-        self._task = task
-        super().__init__(task, name, call_id=call_id, executor=executor)
-
-    def _call_id(self, wanted: str | None) -> str:
-        return check_id(wanted, "call_id") if wanted is not None else self._task.new_id("call")
-
-
-class PendingCall(_Answerable):
-    """A tool call that is complete and waits for its result."""
-
-    def __init__(self, task: Task, item: ToolCall, index: int) -> None:
-        self._task = task
-        self._index = index
-        self.item = item
-        self.call_id = item.call_id
-        self.name = item.name
-        self.executor = item.executor
-
-    @property
-    def arguments(self) -> str:
-        """The arguments: JSON, as the model wrote them."""
-        node = self._task.node.items[self._index]
-        return node.arguments.text if node.arguments is not None else ""
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Which item events about the call name."""
-        task_id = self._task.task_id
-        return {"task_id": task_id, "item_id": self.item.id, "output_index": self._index}
-
-
-class _OpenResult(ResultWriter):
-    """The result of a sub-agent that another worker opened."""
-
-    def __init__(self, task: Task, call_id: str, node: ItemNode) -> None:
-        BlocksWriter.__init__(self, task, node.id, node.output_index)
-        self.call_id = call_id
-
-
-def announce_imports(parent: Task, child_id: str, imported: Imported) -> None:
-    """Say which references of a sub-agent have a number in its caller's task."""
-    for number, source in imported.imports:
-        parent.emit(
-            ev.ReferenceImported(
-                task_id=parent.task_id,
-                reference_id=number,
-                source_task_id=child_id,
-                source_reference_id=source,
-            )
-        )
-
-
-def writer_of(emitter: Emitter, task_id: str) -> Task:
-    """A writer of a task that was begun. It issues no reference number that the log has already."""
+def begun_task(emitter: Emitter, task_id: str) -> Task:
+    """A task that the log has begun. It issues no reference number that the log has already."""
     node = emitter.state.tasks[task_id]
     pool = ReferencePool(node.reference_start, contents(node))
     for number in node.numbers:
@@ -676,37 +489,3 @@ def supersede(task: Task, items: list[str], reason: str) -> None:
             superseded=items,
         )
     )
-
-
-def _cut(child: Task, result: ResultWriter, raised: BaseException) -> None:
-    """End a sub-agent that raised an exception, and the result that holds it."""
-    if isinstance(raised, asyncio.CancelledError):
-        child.cancel("It was cancelled.")
-    else:
-        child.fail(AGENT_FAILED)
-    result.fail(child.node.error or no_answer(child.node))
-
-
-def no_answer(child: TaskNode) -> ErrorInfo:
-    """What the parent's model reads of a sub-agent that ended without an answer."""
-    why = f": {child.reason}" if child.reason else "."
-    return ErrorInfo(
-        code=child.status or "incomplete", message=f"The sub-agent ended without an answer{why}"
-    )
-
-
-def message_texts(task: TaskNode) -> list[str]:
-    """The texts of a task's messages, in order."""
-    return [
-        part.text
-        for node in task.output()
-        if isinstance(node.item, Message)
-        for _, part in sorted(node.parts.items())
-        if isinstance(part, TextNode)
-    ]
-
-
-def returned(task: TaskNode) -> list[Any]:
-    """What a task's own model read of its tools, in order."""
-    contents = (node.private.get("content") for node in task.output())
-    return [content for content in contents if content is not None]

@@ -22,11 +22,12 @@ from tailrace.core.items import ErrorInfo, Image, InputRequest, TextPart, ToolRe
 from tailrace.core.tool_output import ToolOutput, tool_output
 from tailrace.core.writers import ImageWriter, ResultWriter
 from tailrace.runtime.blobs import shown_blocks, tool_result
+from tailrace.runtime.call_writer import PendingCall
 from tailrace.runtime.failures import tool_failure
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
-from tailrace.runtime.task import Answer, PendingCall, Task
+from tailrace.runtime.task import Answer, Task
 from tailrace.runtime.telemetry import execute_tool, operation
 from tailrace.runtime.tools import (
     Context,

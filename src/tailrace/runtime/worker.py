@@ -27,7 +27,7 @@ from tailrace.runtime.log_fields import about, current_fields
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.store_retry import patiently
-from tailrace.runtime.task import writer_of
+from tailrace.runtime.task import begun_task
 from tailrace.runtime.watchdog import Watchdog
 
 LEASE_SECONDS = 10.0
@@ -404,7 +404,7 @@ class Worker:
             lambda number: self._acknowledge(claim.run_id, number),
             lambda: self._waits(claim.run_id),
         )
-        live.begin(writer_of(emitter, emitter.run_id))
+        live.begin(begun_task(emitter, emitter.run_id))
         letters = await patiently(lambda: store.letters([claim.run_id]))
         live.take(letters.get(claim.run_id, []))
         if live.is_stopping:

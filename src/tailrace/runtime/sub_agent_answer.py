@@ -1,0 +1,49 @@
+"""What an agent reads of its sub-agent: the answer or the error, and the cited references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core import events as ev
+from tailrace.core.items import ErrorInfo, Message
+from tailrace.core.references import Imported
+from tailrace.core.state import TaskNode, TextNode
+from tailrace.core.writers import Sink
+
+
+def message_texts(task: TaskNode) -> list[str]:
+    """The texts of a task's messages, in order."""
+    return [
+        part.text
+        for node in task.output()
+        if isinstance(node.item, Message)
+        for _, part in sorted(node.parts.items())
+        if isinstance(part, TextNode)
+    ]
+
+
+def returned(task: TaskNode) -> list[Any]:
+    """What a task's own model read of its tools, in order."""
+    contents = (node.private.get("content") for node in task.output())
+    return [content for content in contents if content is not None]
+
+
+def no_answer(child: TaskNode) -> ErrorInfo:
+    """What the parent's model reads of a sub-agent that ended without an answer."""
+    why = f": {child.reason}" if child.reason else "."
+    return ErrorInfo(
+        code=child.status or "incomplete", message=f"The sub-agent ended without an answer{why}"
+    )
+
+
+def announce_imports(parent: Sink, child_id: str, imported: Imported) -> None:
+    """Say which references of a sub-agent have a number in its caller's task."""
+    for number, source in imported.imports:
+        parent.emit(
+            ev.ReferenceImported(
+                task_id=parent.task_id,
+                reference_id=number,
+                source_task_id=child_id,
+                source_reference_id=source,
+            )
+        )
