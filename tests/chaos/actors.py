@@ -145,6 +145,14 @@ async def post(port: int, path: str, value: Any) -> tuple[int, Any]:
     return status, json.loads(answer)
 
 
+async def get(port: int, path: str) -> tuple[int, Any]:
+    """GET JSON; the status, and the JSON that came back."""
+    async with _asked(port, "GET", path, "") as (status, chunked, reader):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answer = b"".join([piece async for piece in _pieces(reader, chunked)])
+    return status, json.loads(answer)
+
+
 @dataclass
 class Follower:
     """Follows one run on any of the servers, and is cut after some bytes now and then."""

@@ -21,14 +21,19 @@ from tailrace.core import codec
 from tailrace.core.errors import StorageError, StreamTooLarge
 from tailrace.core.items import Message, ToolCall
 from tailrace.ports import Batch
-from tailrace.runtime import fanout, follow, tail
+from tailrace.runtime import fanout, follow, pipeline, tail, worker
 from tailrace.runtime.agent_functions import NamedAgents, restartable
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.task import Task
+from tailrace.stores.sqlite import batches
 from tests.chaos import bugs, declared
 from tests.chaos.checker import SECRET
 
 BURST_EVENTS = 40
+
+MIXED_WORDS = 24
+LARGE = " " * batches.SMALL_BYTES
+"""With it, a word is a large row."""
 
 
 async def work(task: Task) -> None:
@@ -64,6 +69,18 @@ async def burst(task: Task) -> None:
                 message.text(f"{step}.{place}/{BURST_EVENTS}{' ' * 400}")
         await task.drain()
         await asyncio.sleep(0.05)
+
+
+async def mixed(task: Task) -> None:
+    """Say each step quickly, in rows of which some are large and most are small."""
+    for step in range(_done(task), task.input["steps"]):
+        chance = random.Random(f"{task.input['seed']}/{step}")
+        with task.message() as message:
+            for place in range(MIXED_WORDS):
+                size = LARGE if chance.random() < 0.3 else " "
+                message.text(f"{step}.{place}/{MIXED_WORDS}{size}")
+                if chance.random() < 0.8:
+                    await task.drain()
 
 
 def _done(task: Task) -> int:
@@ -115,13 +132,19 @@ def _note(line: str) -> None:
 
 
 def _hold_little() -> None:
-    """Let servers hold few events of a run, and sockets few bytes: a reader that stalls shows."""
+    """Let servers hold few events of a run, and sockets few bytes: a reader that stalls shows.
+
+    Workers join the rows of a run soon and often, so that kills and readers find them at it.
+    """
     for module, name, value in (
         (tail, "RING_EVENTS", 120),
         (fanout, "RING_EVENTS", 100),
         (fanout, "HISTORY_EVENTS", 16),
         (fanout, "LINES_AT_ONCE", 16),
         (follow, "LINES_AT_ONCE", 16),
+        (pipeline, "CRUMBS", 8),
+        (worker, "TIDY_SECONDS", 0.2),
+        (batches, "SWEEP_ROWS", 48),
     ):
         bugs.patch(module, name, value)
     listen = socket.socket.listen
@@ -188,6 +211,7 @@ def make() -> Tailrace:
         "again": restartable(work),
         "once": work,
         "burst": restartable(burst),
+        "mixed": restartable(mixed),
         declared.NAME: declared.agent(),
     }
     return Tailrace(

@@ -6,7 +6,7 @@ Each is one that somebody could write in good faith. They change only the proces
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apsw
@@ -23,7 +23,8 @@ from tailrace.runtime.offload import FrameRange, Parts
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.server.resume_point import ResumePoint
 from tailrace.server.run_stream import RunStream
-from tailrace.stores.postgres import sql
+from tailrace.stores import rows
+from tailrace.stores.postgres import log, sql
 from tailrace.stores.sqlite import batches, queue
 
 
@@ -188,6 +189,31 @@ def repeat_to_the_stalled() -> None:
     patch(Stream, "_pass", send)
 
 
+def plan_over_holes() -> None:
+    """Rows are to be joined that follow each other in one table, whatever the other table has."""
+    honest = rows.packs
+
+    def packs(
+        sizes: Iterable[tuple[int, int, int, int | None]], *, ended: bool
+    ) -> list[tuple[int, int]]:
+        found = list(sizes)
+        nexts = [first for first, *_ in found[1:]] + [0]
+        closed = [
+            (first, following - 1, epoch, size)
+            for (first, _, epoch, size), following in zip(found, nexts, strict=True)
+        ]
+        return honest(closed, ended=ended)
+
+    patch(batches, "packs", packs)
+    patch(log, "packs", packs)
+
+
+def join_over_holes() -> None:
+    """Such rows are joined, too: the check of the rows looks at their bytes alone."""
+    plan_over_holes()
+    patch(rows, "_verify", lambda found: [row.verify() for row in found])
+
+
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -202,6 +228,8 @@ BUGS = {
         two_ends,
         no_bounds,
         repeat_to_the_stalled,
+        plan_over_holes,
+        join_over_holes,
     )
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,17 @@ class Subscriber:
 
 
 @dataclass(frozen=True)
+class View:
+    """What `GET /runs/{id}` answered while the run went on: the texts of the root's messages."""
+
+    texts: list[str]
+    after: int
+    """How many events had been shown before the request."""
+    at: int | None = None
+    """The event that it was asked for, with `?at=`."""
+
+
+@dataclass(frozen=True)
 class Claimed:
     """A claim: from then on, only writers of this epoch or a later one may write."""
 
@@ -77,6 +88,7 @@ class Story:
     """Whether a cancel was answered with success."""
     claims: list[Claimed] = field(default_factory=list)
     """The claims that the nemesis made itself."""
+    views: list[View] = field(default_factory=list)
 
 
 def check(story: Story) -> list[str]:
@@ -95,6 +107,7 @@ def check(story: Story) -> list[str]:
         findings += check_items(events)
         findings += check_tools(events, story.executed)
         findings += check_script(story.run_id, events)
+        findings += check_views(story.run_id, events, story.views)
         last = events[-1]["type"]
         if story.cancelled and last not in TERMINAL:
             findings.append(f"I2: a cancel was answered 2xx, and the log ends with {last}")
@@ -253,6 +266,34 @@ def check_items(events: list[dict[str, Any]]) -> list[str]:
         odd = {name for name in opened | closed if not opened[name] == closed[name] == 1}
         findings.append(f"items were not opened and closed once: {sorted(odd)}")
     return findings
+
+
+def check_views(run_id: str, events: list[dict[str, Any]], views: list[View]) -> list[str]:
+    """I5: a view has the texts that the events up to its own made."""
+    made = [[], *_texts(run_id, events)] if views else []
+    findings: list[str] = []
+    for view in views:
+        if view.at is not None and made[view.at] != view.texts:
+            findings.append(f"I5: the view at event {view.at} is not what the log makes")
+        if view.texts not in made[view.after :]:
+            findings.append(f"I5: a view after event {view.after} is not what the log ever made")
+    return findings
+
+
+def _texts(run_id: str, events: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """The texts of the root's messages that count, after each event."""
+    texts: dict[str, str] = {}
+    for event in events:
+        kind, item = event["type"], event.get("item", {})
+        if event["task_id"] == run_id:
+            if kind == "task.output_item.added" and item["type"] == "message":
+                texts[item["id"]] = ""
+            elif kind == "task.text.delta":
+                texts[event["item_id"]] += event["delta"]
+            elif kind == "task.attempt":
+                for name in event.get("superseded", ()):
+                    texts.pop(name, None)
+        yield list(texts.values())
 
 
 def check_tools(events: list[dict[str, Any]], executed: list[str]) -> list[str]:

@@ -15,13 +15,14 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.chaos.actors import Follower
-from tests.chaos.checker import Story
+from tests.chaos.actors import DEAD, Follower, get
+from tests.chaos.checker import Story, View
 from tests.chaos.stage import LEASE, RUN_SECONDS, Place, Stage
 from tests.services import Postgres, Redis
 
@@ -41,6 +42,8 @@ class Chaos(Stage):
     """Which part of the runs is cancelled."""
     bursts: float = 0.15
     """Which part of the runs is written in bursts, and read by late followers that stall."""
+    mixes: float = 0.15
+    """Which part of the runs mixes large rows with small rows, and is viewed while it goes on."""
     claims: int = 1
     """How often a run is claimed by a worker that dies at once, for ten that are killed."""
     away: float = 0.0
@@ -213,6 +216,8 @@ class Chaos(Stage):
         task = {"steps": chance.randint(2, 8), "seed": chance.randrange(10**6)}
         if stalls := chance.random() < self.bursts:
             agent, task["steps"] = "burst", chance.randint(10, 25)
+        elif chance.random() < self.mixes:
+            agent, task["steps"] = "mixed", chance.randint(10, 25)
         run_id = await self.start_run(chance, {"agent": agent, "input": task})
         first = Follower(run_id, self.ports, random.Random(chance.random()))
         followers = [first]
@@ -222,6 +227,8 @@ class Chaos(Stage):
                 group.create_task(first.follow())
                 if chance.random() < self.cancels:
                     group.create_task(self._cancel(chance, story))
+                if agent == "mixed":
+                    group.create_task(self._view(random.Random(chance.random()), story, first))
                 for _ in range(chance.randint(1, 3)):
                     await asyncio.sleep(chance.uniform(0, 0.5))
                     late = Follower(run_id, self.ports, random.Random(chance.random()))
@@ -236,9 +243,29 @@ class Chaos(Stage):
         del self._stories[run_id]
         await self.check_run(story, followers)
 
+    async def _view(self, chance: random.Random, story: Story, first: Follower) -> None:
+        """Ask for the state of the run until it has ended, at any event and at the newest."""
+        while not first.seen.finished and not first.confused:
+            await asyncio.sleep(chance.uniform(0, 0.2))
+            after = len(first.seen.shown)
+            at = chance.randint(1, after) if after and chance.random() < 0.5 else None
+            path = f"/runs/{story.run_id}" + (f"?at={at}" if at is not None else "")
+            with suppress(*DEAD, ValueError):
+                status, view = await get(chance.choice(self.ports), path)
+                if status == 200:
+                    story.views.append(View(texts_in(view), 0 if at is not None else after, at))
+                elif status != 503:
+                    self.findings.append(f"GET {path} was answered {status}: {view}")
+
     async def _cancel(self, chance: random.Random, story: Story) -> None:
         await asyncio.sleep(chance.uniform(0, 1))
         await self.cancel_run(chance, story)
+
+
+def texts_in(view: Any) -> list[str]:
+    """The texts of the messages in a client's view."""
+    messages = [item for item in view["output"] if item["type"] == "message"]
+    return ["".join(block["text"] for block in message["block_list"]) for message in messages]
 
 
 async def attack(
@@ -263,6 +290,8 @@ async def attack(
         if bug == "no_bounds":
             # A run that cannot be closed shows when a cancel is answered, which takes seconds.
             storm.cancels, storm.pace = 1.0, 2.0
+        if bug in ("plan_over_holes", "join_over_holes"):
+            storm.bursts, storm.mixes, storm.pace = 0.0, 1.0, 2.0
         if bug == "repeat_to_the_stalled":
             # A stream that is cut before it stalls shows nothing.
             storm.bursts, storm.cancels, storm.pace = 1.0, 0.0, 2.0

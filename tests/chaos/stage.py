@@ -249,9 +249,16 @@ class Stage:
             for complaint in one.complaints:
                 self.findings.append(f"run {story.run_id}: subscriber {number}: {complaint}")
         self._digests[story.run_id] = digest(story.rows)
+        self.check_joins()
         if story.rows:
             last = events_in(story.rows[-1])[0][-1].split(b'"')[3].decode()
             self.endings[last.removeprefix("task.")] += 1
+
+    def check_joins(self) -> None:
+        """I3: no worker tried to join rows with other events between them."""
+        text = self.log.read_text(errors="replace")
+        if (at := text.find("their rows are not joined")) >= 0:
+            self.findings.append(f"I3: {text[:at].splitlines()[-1]}")
 
     async def check_again(self) -> None:
         """I3: what has ended does not change any more, and no tool ran late."""

@@ -18,6 +18,7 @@ from tests.chaos.checker import (
     Shown,
     Story,
     Subscriber,
+    View,
     check,
     digest,
     events_in,
@@ -309,6 +310,19 @@ def test_the_checker_finds_a_wrong_log(
     numbered = [{**event, "sequence_number": number} for number, event in enumerate(script, 1)]
     found = check(told(numbered))
     assert any(finding in one for one in found), found
+
+
+def test_it_sees_a_view_that_no_events_make() -> None:
+    words = [["0.0/2 "], ["0.0/2 0.1/2 "]]
+    story = told()
+    story.views = [View(words[0], 0, 5), View([], 0), View(words[1], 9), View(words[1], 32)]
+    assert check(story) == []
+    story.views = [View(words[0], 0, 4), View(words[0], 12), View(["0.1/2 "], 0)]
+    assert check(story) == [
+        "I5: the view at event 4 is not what the log makes",
+        "I5: a view after event 12 is not what the log ever made",
+        "I5: a view after event 0 is not what the log ever made",
+    ]
 
 
 def test_it_sees_an_event_with_a_wrong_number() -> None:

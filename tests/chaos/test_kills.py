@@ -41,6 +41,8 @@ FOUND = {
     "two_ends": "I4: task run_[0-9a-f]+ ends again",
     # Nothing ends such a run: neither its agent nor a cancel.
     "repeat_to_the_stalled": "I1: a repeat",
+    "plan_over_holes": "I3: .* does not follow",
+    "join_over_holes": "I3: after event [0-9]+ the log goes on with",
     "no_bounds": "cancel was answered 413|did not end within",
 }
 """What the checker says of each planted bug."""
