@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 
 import httpx
@@ -137,6 +138,20 @@ def test_the_browser_may_answer_before_the_terminal() -> None:
         [request] = httpx.get(found[1]).json()["requests"]
         answer = {"request_id": request["id"], "approved": True}
         assert httpx.post(f"{found[1]}/input", json=answer).status_code == 202
+        assert "is booked" in demo.until("Ctrl-C stops the server.")
+
+
+def test_the_server_answers_while_the_terminal_does_not_read() -> None:
+    with terminal("demo", "--port", "0", "--pace", "0.005") as demo:
+        found = re.search(r"curl -N (http\S+)/events", demo.until("in progress"))
+        assert found
+        demo.press("\x13")  # Ctrl-S: nothing is read from here on
+        until = time.monotonic() + 60
+        while httpx.get(found[1], timeout=60).json()["status"] != "input_required":
+            assert time.monotonic() < until
+        demo.press("\x11")
+        demo.until("Press y to approve")
+        demo.press("y")
         assert "is booked" in demo.until("Ctrl-C stops the server.")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from tailrace.cli.screen import Screen
+from tailrace.cli.screen_thread import ScreenThread
 from tailrace.core.items import InputRequest
 
 APPROVAL_SECONDS = 1.0
@@ -27,7 +27,9 @@ def is_interactive() -> bool:
 class Answering:
     """Answers one request after the other. Another client may answer first."""
 
-    def __init__(self, run: Any, screen: Screen, manner: Manner, keys: asyncio.Queue[str]) -> None:
+    def __init__(
+        self, run: Any, screen: ScreenThread, manner: Manner, keys: asyncio.Queue[str]
+    ) -> None:
         self._run = run
         self._screen = screen
         self._manner = manner

@@ -19,6 +19,7 @@ from tailrace.cli.messages import fail, say, say_aside
 from tailrace.cli.options import finite
 from tailrace.cli.process import run_server
 from tailrace.cli.screen import AsJson, open_screen
+from tailrace.cli.screen_thread import ScreenThread
 from tailrace.core.errors import TailraceError
 from tailrace.settings import CONFIG_VARIABLE, read_settings
 
@@ -121,14 +122,15 @@ class _Show:
         out(f"  curl -N {events}")
         out("")
         asks = self._manner == "ask"
-        with pressed_keys(asks) as keys, open_screen(as_json=self._as_json) as screen:
-            answering = Answering(run, screen, self._manner, keys)
-            try:
-                async for batch in self._app.runs.follow(run.id):
-                    screen.show([recorded.event for recorded in batch])
-                    answering.look()
-            finally:
-                answering.stop()
+        with pressed_keys(asks) as keys:
+            async with ScreenThread(open_screen(as_json=self._as_json)) as screen:
+                answering = Answering(run, screen, self._manner, keys)
+                try:
+                    async for batch in self._app.runs.follow(run.id):
+                        await screen.show([recorded.event for recorded in batch])
+                        answering.look()
+                finally:
+                    answering.stop()
         self.code = screen.code
         if self._once:
             return False

@@ -14,6 +14,7 @@ from tailrace.cli.loading import load
 from tailrace.cli.messages import fail, say_aside
 from tailrace.cli.process import on_stop_signal, run_loop
 from tailrace.cli.screen import INTERRUPTED, WAITING, AsJson, open_screen
+from tailrace.cli.screen_thread import ScreenThread
 from tailrace.core.errors import TailraceError
 
 
@@ -90,18 +91,19 @@ async def _ask(
 
 
 async def _show(app: Any, run: Any, manner: Manner, *, as_json: bool) -> int:
-    with pressed_keys(manner == "ask") as keys, open_screen(as_json=as_json) as screen:
-        answering = Answering(run, screen, manner, keys)
-        try:
-            async for batch in app.runs.follow(run.id):
-                screen.show([recorded.event for recorded in batch])
-                left = answering.look()
-                if left is not None:
-                    break
-            else:
-                return screen.code
-        finally:
-            answering.stop()
+    with pressed_keys(manner == "ask") as keys:
+        async with ScreenThread(open_screen(as_json=as_json)) as screen:
+            answering = Answering(run, screen, manner, keys)
+            try:
+                async for batch in app.runs.follow(run.id):
+                    await screen.show([recorded.event for recorded in batch])
+                    left = answering.look()
+                    if left is not None:
+                        break
+                else:
+                    return screen.code
+            finally:
+                answering.stop()
     say_aside(
         f"Run {run.id} waits for an answer to {left.id}. Run the command in a terminal or with "
         "--approve, or serve the application and answer there."
