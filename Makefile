@@ -22,7 +22,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
 
 demo: $(VENV)/.run $(VENV)/.project ## start the demo
-	@$(BIN)/python -m tailrace demo
+	@trap 'exit 0' INT; $(BIN)/python -m tailrace demo
 
 test: tools ## run the tests and the coverage gate; ARGS="…" go to pytest
 	@$(BIN)/python scripts/test $(ARGS)

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,7 +20,7 @@ import pytest
 
 from tailrace.cli.answering import pressed_keys
 from tailrace.cli.process import run_loop
-from tests.cli.commands import running, tailrace, terminal
+from tests.cli.commands import ROOT, running, tailrace, terminal
 
 PARTS = (
     "A plan for Saturday",  # thinking
@@ -182,6 +183,35 @@ def test_ctrl_c_in_the_middle_of_the_run_ends_the_demo_cleanly() -> None:
         demo.press("\x03")
         assert demo.end() == 0
         assert "Traceback" not in demo.text
+
+
+CTRL_C_DURING_IMPORTS = """
+import sys
+
+class CtrlC:
+    def find_spec(self, name, *more):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, CtrlC())
+from tailrace.cli import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_starts_ends_it_without_a_traceback() -> None:
+    command = [sys.executable, "-c", CTRL_C_DURING_IMPORTS]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_make_demo_ends_at_ctrl_c_without_an_error_of_make() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = re.search(r"^demo: .*\n\t@(.*)$", makefile, re.MULTILINE)
+    assert recipe
+    # The shell of the recipe waits for the demo, then ends well.
+    script = recipe[1].replace("$(BIN)/python -m tailrace demo", "kill -INT $$; (exit 130)")
+    assert subprocess.run(["sh", "-c", script]).returncode == 0
 
 
 def test_the_demo_serves_on_and_ends_cleanly_at_a_signal() -> None:

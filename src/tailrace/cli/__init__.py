@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tailrace.cli.commands import cli
+import sys
 
 
 def main() -> None:
     """The entry point of the `tailrace` command."""
-    cli()
+    try:
+        from tailrace.cli.commands import cli  # takes long enough for a Ctrl-C
+
+        cli()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells count it
