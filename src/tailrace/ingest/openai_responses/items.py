@@ -189,7 +189,7 @@ class MessageSlot(Slot):
         texts = [part for part in self.parts.values() if isinstance(part, CitedText)]
         return "".join(part.writer.text for part in texts)
 
-    def unsaid(self, item: Json) -> str:
+    def missing_text(self, item: Json) -> str:
         """The text that the final response has beyond an item that ended too early.
 
         OmniRoute ends its message after the first delta, and goes on.

@@ -201,7 +201,7 @@ class ResponseOutput:
             if slot.is_open:
                 self._finish_at_end(slot, item, is_complete=is_complete)
                 continue
-            rest = slot.unsaid(item) if isinstance(slot, MessageSlot) else ""
+            rest = slot.missing_text(item) if isinstance(slot, MessageSlot) else ""
             # The final response may have merged other messages into this item.
             if rest and not (others and others in _words(rest)):
                 more = {"type": "message", "content": rest, "phase": item.get("phase")}

@@ -67,7 +67,7 @@ _ENDS = {
     "response.cancelled": "cancelled",
 }
 
-_TOLD = frozenset(
+_READ_ELSEWHERE = frozenset(
     (
         *("type", "sequence_number", "event_id", "response", "id", "object"),
         *("created_at", "completed_at"),
@@ -105,7 +105,7 @@ def _more(*holders: Json) -> Json:
         name: value
         for holder in holders
         for name, value in holder.items()
-        if value and (name not in _TOLD or _says_more(name, value))
+        if value and (name not in _READ_ELSEWHERE or _says_more(name, value))
     }
 
 

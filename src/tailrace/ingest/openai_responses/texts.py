@@ -61,10 +61,10 @@ class StreamedPart(Generic[Writer]):
         if self._opening and piece and not self.writer.length:
             self.writer.add(self._opening)
             self._shown, self._opening, self._repeated = self._opening, "", 0
-        self.writer.add(self._unsaid(piece) if self._shown else piece)
+        self.writer.add(self._beyond_opening(piece) if self._shown else piece)
         return True
 
-    def _unsaid(self, piece: str) -> str:
+    def _beyond_opening(self, piece: str) -> str:
         """What a delta adds to the opening text."""
         shown, at = self._shown, self._repeated
         if shown.startswith(piece, at):
