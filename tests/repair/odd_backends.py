@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.repair.streams import Json, Told, stream
+from tests.repair.streams import HealthyStream, Json, stream
 
 THOUGHT, ANSWER = "Sun or rain?", "It is sunny."
 
 
 def _plain(*, raw: bool = True) -> list[Json]:
-    told = Told()
-    told.reasoning(["Sun ", "or ", "rain?"], raw=raw)
-    told.message(["It ", "is ", "sunny."])
-    return told.completed()
+    backend = HealthyStream()
+    backend.reasoning(["Sun ", "or ", "rain?"], raw=raw)
+    backend.message(["It ", "is ", "sunny."])
+    return backend.completed()
 
 
 def _changed(change: Any, *, raw: bool = True) -> list[Json]:
@@ -98,7 +98,7 @@ def _final_without_reasoning() -> list[Json]:
     return events
 
 
-def _told_nothing_of_its_reasoning() -> list[Json]:
+def _reasoning_without_events() -> list[Json]:
     return [event for event in _plain() if event.get("output_index") != 0]
 
 
@@ -167,10 +167,10 @@ def _new_ids_and_no_indexes() -> list[Json]:
 
 def _summary_of_the_same() -> list[Json]:
     """The end of the item has a summary too, with the text of all its raw parts in one."""
-    told = Told()
-    told.reasoning([THOUGHT], raw=True)
-    told.message([ANSWER])
-    events = told.completed()
+    backend = HealthyStream()
+    backend.reasoning([THOUGHT], raw=True)
+    backend.message([ANSWER])
+    events = backend.completed()
     for event in events:
         for item in [event.get("item", {}), *event.get("response", {}).get("output", [])]:
             if "content" in item and item["type"] == "reasoning":
@@ -178,7 +178,7 @@ def _summary_of_the_same() -> list[Json]:
     return events
 
 
-_SAID: dict[str, list[Json] | bytes] = {
+_SENT: dict[str, list[Json] | bytes] = {
     "one id for all items": _changed(_one_id),
     "an empty id for all items": _changed(_no_id),
     "one id and no announcements": [
@@ -202,7 +202,7 @@ _SAID: dict[str, list[Json] | bytes] = {
     "each end twice": _ended_twice(),
     "texts that end after their items": _texts_ended_after_their_items(),
     "a final response without the reasoning": _final_without_reasoning(),
-    "reasoning only in the final response": _told_nothing_of_its_reasoning(),
+    "reasoning only in the final response": _reasoning_without_events(),
     "everything only in the final response": _answers_only_at_the_end(created=True),
     "nothing but the final response": _answers_only_at_the_end(created=False),
     "no ends of items": _without("output_item.done"),
@@ -224,7 +224,7 @@ _SAID: dict[str, list[Json] | bytes] = {
     "no end, and the last blank line missing": stream(*_plain()[:-1])[:-1],
 }
 BACKENDS = {
-    name: said if isinstance(said, bytes) else stream(*said) for name, said in _SAID.items()
+    name: sent if isinstance(sent, bytes) else stream(*sent) for name, sent in _SENT.items()
 }
 
 

@@ -81,7 +81,7 @@ def response(status: str, output: list[Json] | None = None) -> Json:
     }
 
 
-class Told:
+class HealthyStream:
     """Writes a healthy stream, event by event, as OpenAI's server does."""
 
     def __init__(self) -> None:
@@ -193,11 +193,11 @@ class Told:
 
 def sunny(*, raw: bool = False) -> list[Json]:
     """Reasoning, a call and an answer."""
-    told = Told()
-    told.reasoning(["Sun ", "or ", "rain?"], raw=raw)
-    told.call(['{"city":', '"Paris"}'])
-    told.message(["It ", "is ", "sunny."])
-    return told.completed()
+    backend = HealthyStream()
+    backend.reasoning(["Sun ", "or ", "rain?"], raw=raw)
+    backend.call(['{"city":', '"Paris"}'])
+    backend.message(["It ", "is ", "sunny."])
+    return backend.completed()
 
 
 pieces = st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4)
@@ -206,17 +206,17 @@ pieces = st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4)
 @st.composite
 def healthy(draw: st.DrawFn, raw: bool | None = None) -> list[Json]:
     """A healthy stream; with `raw`, its reasoning is told the old way or not."""
-    told = Told()
+    backend = HealthyStream()
     for kind in draw(st.lists(st.sampled_from(("reasoning", "message", "call")), max_size=4)):
         if kind == "reasoning":
             parts = draw(st.lists(pieces, min_size=1, max_size=2))
-            told.reasoning(*parts, raw=draw(st.booleans()) if raw is None else raw)
+            backend.reasoning(*parts, raw=draw(st.booleans()) if raw is None else raw)
         elif kind == "message":
-            told.message(*draw(st.lists(pieces, min_size=1, max_size=2)))
+            backend.message(*draw(st.lists(pieces, min_size=1, max_size=2)))
         else:
-            told.call(draw(st.sampled_from((['{"a":', "1}"], ["{}"]))))
-    told.message(draw(pieces))
-    return told.completed()
+            backend.call(draw(st.sampled_from((['{"a":', "1}"], ["{}"]))))
+    backend.message(draw(pieces))
+    return backend.completed()
 
 
 # --- an oracle ------------------------------------------------------------------------------------

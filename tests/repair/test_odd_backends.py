@@ -11,9 +11,9 @@ from tailrace.repair.answer import repaired_body
 from tailrace.repair.stream import ResponsesRepair
 from tests.repair.odd_backends import ANSWER, BACKENDS, THOUGHT, twice
 from tests.repair.streams import (
+    HealthyStream,
     Json,
     Read,
-    Told,
     events_of,
     repaired,
     repaired_events,
@@ -60,12 +60,12 @@ def test_it_does_not_matter_where_the_bytes_are_cut(name: str) -> None:
 
 
 def test_two_responses_in_one_stream_are_both_repaired() -> None:
-    told = events_of(repaired(twice()))
-    assert not any("reasoning_text" in event["type"] for event in told)
-    numbers = [event["sequence_number"] for event in told]
+    shown = events_of(repaired(twice()))
+    assert not any("reasoning_text" in event["type"] for event in shown)
+    numbers = [event["sequence_number"] for event in shown]
     assert numbers == sorted(set(numbers))
-    at = next(n for n, event in enumerate(told) if event["type"] == "response.completed") + 1
-    for half, id_ in ((told[:at], "resp_1"), (told[at:], "resp_2")):
+    at = next(n for n, event in enumerate(shown) if event["type"] == "response.completed") + 1
+    for half, id_ in ((shown[:at], "resp_1"), (shown[at:], "resp_2")):
         got = Read(half)
         assert got.response_id == id_
         assert got.texts("reasoning") == [[THOUGHT]]
@@ -73,10 +73,10 @@ def test_two_responses_in_one_stream_are_both_repaired() -> None:
 
 
 def test_two_messages_that_share_an_id_are_two() -> None:
-    told = Told()
-    told.message(["One."])
-    told.message(["Two."])
-    events = told.completed()
+    backend = HealthyStream()
+    backend.message(["One."])
+    backend.message(["Two."])
+    events = backend.completed()
     for event in events:
         if "item_id" in event:
             event["item_id"] = "msg"
@@ -92,9 +92,9 @@ def test_two_messages_that_share_an_id_are_two() -> None:
 
 
 def test_text_after_the_end_of_its_item_is_an_item_of_its_own() -> None:
-    told = Told()
-    told.message(["Hi."])
-    events = told.completed()
+    backend = HealthyStream()
+    backend.message(["Hi."])
+    events = backend.completed()
     late = {**events[4], "delta": " More."}
     got = Read(repaired_events(*events[:-1], late, events[-1]))
     assert got.texts("message") == [["Hi."], [" More."]]
@@ -102,17 +102,17 @@ def test_text_after_the_end_of_its_item_is_an_item_of_its_own() -> None:
 
 
 def test_arguments_after_the_end_of_their_call_are_dropped() -> None:
-    told = Told()
-    told.call(["{}"])
-    events = told.completed()
+    backend = HealthyStream()
+    backend.call(["{}"])
+    events = backend.completed()
     late = [{**event, "sequence_number": 50} for event in events if event.get("item_id") == "fc_0"]
     assert repaired_events(*events[:-1], *late) == repaired_events(*events[:-1])
 
 
 def test_a_citation_after_the_end_of_its_item_passes() -> None:
-    told = Told()
-    told.message(["Hi."])
-    events = told.completed()
+    backend = HealthyStream()
+    backend.message(["Hi."])
+    events = backend.completed()
     note = {
         "type": "response.output_text.annotation.added",
         "item_id": "msg_0",
@@ -127,9 +127,9 @@ def test_a_citation_after_the_end_of_its_item_passes() -> None:
 
 
 def test_a_summary_that_only_the_end_has_and_that_says_something_else_becomes_a_part() -> None:
-    told = Told()
-    told.reasoning(["Sun?"], ["Rain?"], raw=True)
-    events = told.completed()
+    backend = HealthyStream()
+    backend.reasoning(["Sun?"], ["Rain?"], raw=True)
+    events = backend.completed()
     summary = [{"type": "summary_text", "text": text} for text in ("Sun? Rain?", "Weather.")]
     events[-2]["item"]["summary"] = summary
     got = Read(repaired_events(*events))
@@ -168,16 +168,16 @@ def test_items_without_a_type_are_known_by_their_id_or_kept() -> None:
     assert got.texts("message") == [["It is sunny."]]
     item = {"id": "x", "status": "completed"}
     for verb in ("added", "done"):
-        told = repaired_events(
+        shown = repaired_events(
             CREATED, {"type": f"response.output_item.{verb}", "output_index": 0, "item": item}
         )
-        assert told[-2]["item"] == item
+        assert shown[-2]["item"] == item
 
 
 def test_an_error_that_only_its_event_line_names_is_an_error() -> None:
     body = stream(CREATED) + b'event: error\ndata: {"code":"x","message":"y"}\n\n'
-    told = events_of(repaired(body))
-    assert told[1:] == [{"code": "x", "message": "y", "type": "error", "sequence_number": 1}]
+    shown = events_of(repaired(body))
+    assert shown[1:] == [{"code": "x", "message": "y", "type": "error", "sequence_number": 1}]
 
 
 def test_an_item_that_the_final_response_has_no_place_for_keeps_its_own() -> None:
@@ -237,8 +237,8 @@ def test_arguments_that_are_an_object_become_their_text() -> None:
     whole = {**item, "arguments": {"city": "Zürich"}}
     end = {"type": "response.output_item.done", "output_index": 0, "item": whole}
     text = '{"city":"Zürich"}'
-    told = repaired_events(CREATED, end)
-    assert told[-2]["item"]["arguments"] == text
+    shown = repaired_events(CREATED, end)
+    assert shown[-2]["item"]["arguments"] == text
     body = json.dumps(response("completed", [whole])).encode()
     assert json.loads(repaired_body(body, "abc"))["output"] == [{**item, "arguments": text}]
 
@@ -258,9 +258,9 @@ def test_a_part_is_mended_also_where_its_number_is_right(verb: str, part: Json) 
     before = [dict(event["part"]) for event in wanted]
     for event in wanted:
         event["part"] = part
-    told = repaired_events(*events)
-    assert [event["type"] for event in told] == [event["type"] for event in events]
-    assert [e["part"] for e in told if e["type"] == f"response.content_part.{verb}"] == before
+    shown = repaired_events(*events)
+    assert [event["type"] for event in shown] == [event["type"] for event in events]
+    assert [e["part"] for e in shown if e["type"] == f"response.content_part.{verb}"] == before
 
 
 def test_the_end_of_arguments_has_them_also_where_its_number_is_right() -> None:
@@ -284,10 +284,10 @@ def test_arguments_that_only_their_end_has_are_those_of_the_call() -> None:
 
 
 def test_a_second_name_of_an_item_is_remembered() -> None:
-    told = Told()
-    told.message(["One."])
-    told.message(["Two."])
-    events = told.completed()
+    backend = HealthyStream()
+    backend.message(["One."])
+    backend.message(["Two."])
+    events = backend.completed()
     first, second = events[2:5], events[8:10]
     first[2]["item_id"] = "other"
     late = {"type": "response.output_text.delta", "item_id": "other", "delta": " More."}
@@ -298,9 +298,9 @@ def test_a_second_name_of_an_item_is_remembered() -> None:
 def test_a_failure_shows_the_reasoning_that_it_has_and_nothing_more() -> None:
     item = {"type": "reasoning", "id": "rs_0", "content": "Hm."}
     failed = {"type": "response.failed", "response": response("failed", [item])}
-    told = repaired_events(CREATED, failed)
-    assert len(told) == 2
-    [got] = told[1]["response"]["output"]
+    shown = repaired_events(CREATED, failed)
+    assert len(shown) == 2
+    [got] = shown[1]["response"]["output"]
     assert got["summary"] == [{"type": "summary_text", "text": "Hm."}]
 
 

@@ -17,9 +17,9 @@ from tailrace.repair.answer import repaired_body
 from tailrace.repair.stream import ResponsesRepair
 from tests.repair.streams import (
     HERE,
+    HealthyStream,
     Json,
     Read,
-    Told,
     events_of,
     frame,
     repaired,
@@ -115,7 +115,7 @@ def test_a_held_delta_survives_a_cut() -> None:
 
 
 def test_a_summary_that_comes_first_is_left_alone_and_so_is_the_raw_text() -> None:
-    healthy = Told()
+    healthy = HealthyStream()
     healthy.reasoning(["Sun?"])
     events = healthy.completed()
     place = {"item_id": "rs_0", "output_index": 0, "content_index": 0}

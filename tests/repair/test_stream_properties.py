@@ -18,9 +18,9 @@ from tests.repair.streams import (
     RECORDINGS,
     ROOT,
     TERMINAL,
+    HealthyStream,
     Json,
     Read,
-    Told,
     events_of,
     healthy,
     recorded,
@@ -68,8 +68,8 @@ def needs_nothing(events: list[Json]) -> bool:
             if event["type"].endswith("_text.delta"):
                 texts[key] = texts.get(key, "") + event["delta"]
             if event["type"].endswith("_text.done"):
-                told = texts.get(key, "")
-                if event["text"] != told and event["text"].startswith(told):
+                so_far = texts.get(key, "")
+                if event["text"] != so_far and event["text"].startswith(so_far):
                     return False
     except KeyError:
         return False
@@ -317,8 +317,8 @@ json_values = st.recursive(
         max_size=8,
     )
 )
-def test_nonsense_in_known_events_raises_nothing(told: list[tuple[str, Json]]) -> None:
-    out = repaired(stream(*({**fields, "type": kind} for kind, fields in told)))
+def test_nonsense_in_known_events_raises_nothing(events: list[tuple[str, Json]]) -> None:
+    out = repaired(stream(*({**fields, "type": kind} for kind, fields in events)))
     numbers = [event["sequence_number"] for event in events_of(out)]
     assert numbers == sorted(set(numbers))
 
@@ -348,26 +348,26 @@ def took(body: bytes, size: int) -> float:
     return best
 
 
-def told_at_length(count: int) -> bytes:
-    told = Told()
-    told.reasoning(["thinking "] * count, raw=True)
-    told.message(["word "] * count)
-    return stream(*told.completed())
+def long_stream(count: int) -> bytes:
+    backend = HealthyStream()
+    backend.reasoning(["thinking "] * count, raw=True)
+    backend.message(["word "] * count)
+    return stream(*backend.completed())
 
 
 @pytest.mark.growth
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_time_is_linear_in_the_stream(size: int) -> None:
     count = 100 if size == 1 else 1000
-    assert took(told_at_length(count * 8), size) < 8 * 3 * took(told_at_length(count), size)
+    assert took(long_stream(count * 8), size) < 8 * 3 * took(long_stream(count), size)
 
 
 @pytest.mark.growth
 def test_a_long_summary_behind_raw_reasoning_takes_linear_time() -> None:
     def body(count: int) -> bytes:
         raw = {"type": "response.reasoning_text.delta", "item_id": "rs_0", "delta": "so " * count}
-        told = [{"type": "summary_text", "text": f"Step {n}."} for n in range(count)]
-        item = {"type": "reasoning", "id": "rs_0", "summary": told}
+        summary = [{"type": "summary_text", "text": f"Step {n}."} for n in range(count)]
+        item = {"type": "reasoning", "id": "rs_0", "summary": summary}
         return stream(sunny()[0], raw, {"type": "response.output_item.done", "item": item})
 
     assert took(body(4000), 1 << 20) < 8 * 3 * took(body(500), 1 << 20)
