@@ -20,7 +20,7 @@ from tailrace.testing.wire_kit import as_recorded, is_log
 from tailrace.wire.anthropic_messages.encoder import FORMAT
 from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
-from tests.ingest.anthropic_oracle import told_by
+from tests.ingest.anthropic_oracle import messages_of
 from tests.ingest.streams import lines, recordings
 from tests.node import run_node
 from tests.serving import Served
@@ -278,8 +278,8 @@ def test_anthropic_s_own_streams_come_out_with_the_same_words(
     answers: Answers, client: Anthropic, path: Path
 ) -> None:
     source = source_of(path)
-    told = [block for letter in told_by(lines(path)) for block in letter.blocks]
-    texts = [one.text("text") for one in told if one.block["type"] == "text"]
+    sent_blocks = [block for letter in messages_of(lines(path)) for block in letter.blocks]
+    texts = [one.text("text") for one in sent_blocks if one.block["type"] == "text"]
     # The explanation of a refusal stands beside Anthropic's blocks.
     view = json.loads(converted(source, "anthropic-messages", "json"))
     texts += [
@@ -288,7 +288,7 @@ def test_anthropic_s_own_streams_come_out_with_the_same_words(
         for block in item.get("block_list", ())
         if block["type"] == "refusal"
     ]
-    thoughts = [one.text("thinking") for one in told if one.text("thinking")]
+    thoughts = [one.text("thinking") for one in sent_blocks if one.text("thinking")]
     answers.stream = converted(source, "anthropic-messages", "anthropic-messages")
     with client.beta.messages.stream(**ASK) as stream:
         if b"event: error" in answers.stream:

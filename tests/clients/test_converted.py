@@ -17,7 +17,7 @@ from openai.types.responses import Response
 from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
 from tests.ingest import chat_oracle
-from tests.ingest.anthropic_oracle import Letter, beside_of, told_by
+from tests.ingest.anthropic_oracle import StreamedMessage, beside_of, messages_of
 from tests.ingest.streams import lines, recordings
 from tests.node import run_node
 
@@ -43,7 +43,7 @@ def read_by_openai(answers: Answers, stream: bytes) -> Response:
     return final
 
 
-def whole_blocks(letters: list[Letter]) -> list[dict[str, Any]]:
+def whole_blocks(letters: list[StreamedMessage]) -> list[dict[str, Any]]:
     return [block for letter in letters for block in letter.sendable()]
 
 
@@ -52,10 +52,10 @@ def test_openai_python_reads_a_converted_anthropic_stream(answers: Answers, path
     events = lines(path)
     stream = converted(source_of(path), "anthropic-messages", "openai-responses")
     response = read_by_openai(answers, stream)
-    letters = told_by(events)
-    told = [block for letter in letters for block in letter.blocks]
+    letters = messages_of(events)
+    expected = [block for letter in letters for block in letter.blocks]
     items = [json.loads(item.model_dump_json()) for item in response.output]
-    texts = "".join(block.text("text") for block in told if block.block["type"] == "text")
+    texts = "".join(block.text("text") for block in expected if block.block["type"] == "text")
     shown = "".join(
         part["text"]
         for item in items
@@ -66,7 +66,7 @@ def test_openai_python_reads_a_converted_anthropic_stream(answers: Answers, path
     assert shown == texts
     thoughts = [
         block.text("thinking")
-        for block in told
+        for block in expected
         if block.block["type"] == "thinking" and block.text("thinking")
     ]
     summaries = [
@@ -107,11 +107,11 @@ def test_the_ai_sdk_reads_converted_chat_completions() -> None:
         failed = any('"error"' in line for line in events)
         assert failed or not found["errors"], path
         assert not [part for part in parts if part.get("state") == "streaming"], path
-        said, thought = ["text", "refusal"], ["reasoning"]
-        told = chat_oracle.told(events)["items"]
-        for shown, kinds in (("text", said), ("reasoning", thought)):
+        text_kinds, thought = ["text", "refusal"], ["reasoning"]
+        expected = chat_oracle.expected_of(events)["items"]
+        for shown, kinds in (("text", text_kinds), ("reasoning", thought)):
             pieces = [part["text"] for part in parts if part["type"] == shown]
-            assert "".join(pieces) == "".join(one for kind, one in told if kind in kinds), path
+            assert "".join(pieces) == "".join(one for kind, one in expected if kind in kinds), path
 
 
 CALLING = ("deepseek-tool-call", "groq-tool-call", "openai-parallel-calls")
@@ -121,16 +121,16 @@ CALLING = ("deepseek-tool-call", "groq-tool-call", "openai-parallel-calls")
     "path", [path for path in CHAT if path.stem in CALLING], ids=lambda path: path.stem
 )
 def test_the_ai_sdk_gets_the_calls_of_converted_chat_completions(path: Path) -> None:
-    told: dict[int, dict[str, str]] = {}
+    expected: dict[int, dict[str, str]] = {}
     for line in lines(path):
         for choice in json.loads(line).get("choices") or []:
             for call in choice["delta"].get("tool_calls") or []:
-                known = told.setdefault(call["index"], {"name": "", "arguments": ""})
+                known = expected.setdefault(call["index"], {"name": "", "arguments": ""})
                 for field in known:
                     known[field] += call["function"].get(field) or ""
     [found] = read_by_ai_sdk([converted(source_of(path), "openai-chat", "vercel-ui")])
     calls = [part for part in found["message"]["parts"] if part["type"].startswith("tool-")]
     assert [(part["type"], part["state"], part["input"]) for part in calls] == [
         (f"tool-{call['name']}", "input-available", json.loads(call["arguments"]))
-        for call in told.values()
+        for call in expected.values()
     ]

@@ -24,7 +24,7 @@ _KINDS = {
 _WAITING = (None, "end_turn", "tool_use", "stop_sequence")
 
 
-class Told:
+class StreamedBlock:
     """One content block as far as it was told."""
 
     def __init__(self, start: Json) -> None:
@@ -77,7 +77,7 @@ class Told:
         return block
 
 
-class Letter:
+class StreamedMessage:
     """One message."""
 
     def __init__(self, start: Json) -> None:
@@ -85,9 +85,9 @@ class Letter:
         self.stop_reason = start.get("stop_reason") or None
         self.usage = dict(start.get("usage") or {})
         self.ended = False
-        self.open: dict[int, Told] = {}
-        self.strays: dict[tuple[int, str], Told] = {}
-        self.blocks = [Told(block) for block in start.get("content") or []]
+        self.open: dict[int, StreamedBlock] = {}
+        self.strays: dict[tuple[int, str], StreamedBlock] = {}
+        self.blocks = [StreamedBlock(block) for block in start.get("content") or []]
         for at, block in enumerate(self.blocks):
             block.stopped, block.followed = True, at + 1 < len(self.blocks)
 
@@ -95,45 +95,49 @@ class Letter:
         for before in self.blocks:
             before.followed = before.followed or before.stopped
         self._left(index)
-        self.open[index] = Told(start)
+        self.open[index] = StreamedBlock(start)
         self.blocks.append(self.open[index])
 
-    def taking(self, index: int, delta: Json) -> Told | None:
+    def taking(self, index: int, delta: Json) -> StreamedBlock | None:
         """The block that a delta is for: one of its own kind, wherever it came."""
-        told, kind = self.open.get(index), _KINDS.get(delta["type"])
-        if kind is None or (told and (told.block["type"] == kind or told.is_unknown)):
-            return told
+        streamed, kind = self.open.get(index), _KINDS.get(delta["type"])
+        if kind is None or (streamed and (streamed.block["type"] == kind or streamed.is_unknown)):
+            return streamed
         if (index, kind) not in self.strays and delta.get(kind):
             for before in self.blocks:
                 before.followed = before.followed or before.stopped
-            self.strays[index, kind] = Told({"type": kind, kind: ""})
+            self.strays[index, kind] = StreamedBlock({"type": kind, kind: ""})
             self.blocks.append(self.strays[index, kind])
         return self.strays.get((index, kind))
 
     def stop(self, index: int) -> None:
-        for told in (self.open.pop(index, None), *self._left(index)):
-            if told is not None:
-                told.stopped = True
+        for streamed in (self.open.pop(index, None), *self._left(index)):
+            if streamed is not None:
+                streamed.stopped = True
 
-    def _left(self, index: int) -> list[Told | None]:
+    def _left(self, index: int) -> list[StreamedBlock | None]:
         return [self.strays.pop((index, kind), None) for kind in ("text", "thinking")]
 
     def end(self) -> None:
         """All that is said is whole now; a call that has not stopped is not."""
         self.ended = True
-        for told in (*self.open.values(), *self.strays.values()):
-            told.stopped = told.stopped or not told.is_call
+        for streamed in (*self.open.values(), *self.strays.values()):
+            streamed.stopped = streamed.stopped or not streamed.is_call
 
     def sendable(self) -> list[Json]:
         """The blocks that came whole, which is what may ever be sent back or carried out."""
-        return [told.whole() for at, told in enumerate(self.blocks) if self._is_whole(at, told)]
+        return [
+            streamed.whole()
+            for at, streamed in enumerate(self.blocks)
+            if self._is_whole(at, streamed)
+        ]
 
-    def _is_whole(self, at: int, told: Told) -> bool:
-        if not told.stopped:
+    def _is_whole(self, at: int, streamed: StreamedBlock) -> bool:
+        if not streamed.stopped:
             return False
-        if told.block["type"] == "text":
+        if streamed.block["type"] == "text":
             # A message item holds the texts that follow each other; it is whole or it is not.
-            run = [told]
+            run = [streamed]
             for other in (*self.blocks[at + 1 :], None):
                 if other is None:
                     return self.ended and all(one.stopped for one in run)
@@ -141,43 +145,43 @@ class Letter:
                     break
                 run.append(other)
             return all(one.stopped for one in run)
-        if told.is_call and told.arguments:
+        if streamed.is_call and streamed.arguments:
             try:
-                return isinstance(json.loads(told.arguments), dict)
+                return isinstance(json.loads(streamed.arguments), dict)
             except ValueError:
                 return False
-        if told.is_call:
-            return told.followed or (self.ended and self.stop_reason in _WAITING)
+        if streamed.is_call:
+            return streamed.followed or (self.ended and self.stop_reason in _WAITING)
         return True
 
 
-def told_by(events: list[str]) -> list[Letter]:
+def messages_of(events: list[str]) -> list[StreamedMessage]:
     """The messages of a stream; a start that is repeated begins nothing, an error ends all."""
-    letters: list[Letter] = []
+    messages: list[StreamedMessage] = []
     for line in events:
         event = json.loads(line)
         kind = event["type"]
-        last = letters[-1] if letters else None
+        last = messages[-1] if messages else None
         if kind == "error":
             break
         if kind == "message":
-            letters.append(Letter(event))
-            letters[-1].ended = True
+            messages.append(StreamedMessage(event))
+            messages[-1].ended = True
         elif kind == "message_start":
             if last is None or last.id != event["message"].get("id"):
-                letters.append(Letter(event["message"]))
+                messages.append(StreamedMessage(event["message"]))
         elif last is not None and not last.ended:
-            _tell(last, kind, event)
-    return letters
+            _apply(last, kind, event)
+    return messages
 
 
-def _tell(last: Letter, kind: str, event: Json) -> None:
+def _apply(last: StreamedMessage, kind: str, event: Json) -> None:
     if kind == "content_block_start":
         last.begin(event["index"], event["content_block"])
     elif kind == "content_block_delta":
-        told = last.taking(event["index"], event["delta"])
-        if told is not None:
-            told.more(event["delta"])
+        streamed = last.taking(event["index"], event["delta"])
+        if streamed is not None:
+            streamed.more(event["delta"])
     elif kind == "content_block_stop":
         last.stop(event["index"])
     elif kind == "message_delta":

@@ -28,21 +28,21 @@ UNRULY = frozenset(
 `test_each_shape_gives_the_whole_answer` has what they mean."""
 
 
-def told(events: list[str]) -> Json:
+def expected_of(events: list[str]) -> Json:
     """All that a stream says which a reader may want to see, or its provider to have back."""
     chunks = [json.loads(event) for event in events]
     choices = [choice for chunk in chunks for choice in chunk.get("choices") or ()]
-    speaking = [one for one in choices if any(v for n, v in _said(one).items() if n != "role")]
+    speaking = [one for one in choices if any(v for n, v in _delta_of(one).items() if n != "role")]
     first = speaking[0].get("index", 0) if speaking else 0
     mine = [choice for choice in choices if choice.get("index", 0) == first]
     found: Json = {"items": [], "cited": [], "images": [], "calls": {}, "logprobs": []}
     for choice in mine:
-        _add_delta(found, _said(choice))
+        _add_delta(found, _delta_of(choice))
         logprobs = choice.get("logprobs") or {}
         found["logprobs"] += (logprobs.get("content") or []) + (logprobs.get("refusal") or [])
     found["calls"] = list(found["calls"].values())
-    found["sealed"] = [seal for choice in mine for seal in sealed(_said(choice))]
-    found["audio"] = "".join((_said(one).get("audio") or {}).get("data") or "" for one in mine)
+    found["sealed"] = [seal for choice in mine for seal in sealed(_delta_of(choice))]
+    found["audio"] = "".join((_delta_of(one).get("audio") or {}).get("data") or "" for one in mine)
     found["usage"] = None
     for chunk in chunks:
         for holder in (chunk.get("x_groq") or {}, chunk, *(chunk.get("choices") or ())):
@@ -99,9 +99,9 @@ def is_kept(chunks: list[Json], found: tuple[str, str]) -> bool:
     return any(found in _unknown_of(chunk) for chunk in chunks)
 
 
-def _said(choice: Json) -> Json:
-    said: Json = choice.get("delta") or choice.get("message") or {}
-    return said
+def _delta_of(choice: Json) -> Json:
+    found_delta: Json = choice.get("delta") or choice.get("message") or {}
+    return found_delta
 
 
 def _once(values: list[Any]) -> list[Any]:

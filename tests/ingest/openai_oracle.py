@@ -95,7 +95,7 @@ def _annotation(raw: Json, text: str) -> Any:
     return ("raw", raw)
 
 
-def told(lines: list[str]) -> list[Any]:
+def expected_of(lines: list[str]) -> list[Any]:
     """Everything that a stream says which has come to its end, in the order of its items."""
     found: list[Any] = []
     for events in responses([json.loads(line) for line in lines]):

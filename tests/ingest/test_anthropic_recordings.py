@@ -19,12 +19,12 @@ from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook
 from tests.effort import CUTS, sample
 from tests.ingest.anthropic_oracle import (
-    Letter,
+    StreamedMessage,
     beside_of,
     leaves,
+    messages_of,
     sealed,
     sent_back,
-    told_by,
     unshown,
 )
 from tests.ingest.streams import (
@@ -55,9 +55,9 @@ def same_but_for_silence(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def check_all_arrived(book: Notebook, letters: list[Letter]) -> None:
+def check_all_arrived(book: Notebook, letters: list[StreamedMessage]) -> None:
     whole = shown(book)
-    blocks = [told for letter in letters for told in letter.blocks]
+    blocks = [streamed for letter in letters for streamed in letter.blocks]
     sendable = [block for letter in letters for block in letter.sendable()]
     assert same_but_for_silence(sent_back(whole)) == same_but_for_silence(sendable)
 
@@ -69,24 +69,26 @@ def check_all_arrived(book: Notebook, letters: list[Letter]) -> None:
         for block in item["block_list"]
         if block["type"] == "text"
     ]
-    told_texts = [told for told in blocks if told.block["type"] == "text"]
-    assert [block["text"] for block in texts] == [told.text("text") for told in told_texts]
-    for block, told in zip(texts, told_texts, strict=True):
-        check_citations(block, told.citations)
+    text_blocks = [streamed for streamed in blocks if streamed.block["type"] == "text"]
+    assert [block["text"] for block in texts] == [streamed.text("text") for streamed in text_blocks]
+    for block, streamed in zip(texts, text_blocks, strict=True):
+        check_citations(block, streamed.citations)
     thoughts = [
         "".join(part["text"] for part in item["summary"])
         for item in items
         if item["type"] == "reasoning"
     ]
-    thinking = [told for told in blocks if str(told.block["type"]).endswith("thinking")]
-    assert thoughts == [told.text("thinking") for told in thinking]
+    thinking = [streamed for streamed in blocks if str(streamed.block["type"]).endswith("thinking")]
+    assert thoughts == [streamed.text("thinking") for streamed in thinking]
     calls = [item for item in items if item["type"] == "tool_call"]
-    for call, told in zip(calls, (told for told in blocks if told.is_call), strict=True):
-        assert call["name"] == told.block["name"]
+    for call, streamed in zip(
+        calls, (streamed for streamed in blocks if streamed.is_call), strict=True
+    ):
+        assert call["name"] == streamed.block["name"]
         if call.get("status") == "incomplete":
-            assert told.arguments.startswith(call["arguments"])
+            assert streamed.arguments.startswith(call["arguments"])
         else:
-            assert json.loads(call["arguments"]) == json.loads(told.arguments or "{}")
+            assert json.loads(call["arguments"]) == json.loads(streamed.arguments or "{}")
     for item in items:
         if item["type"] == "tool_result":
             seen = [*leaves(item["block_list"]), json.dumps(item.get("error"))]
@@ -94,7 +96,7 @@ def check_all_arrived(book: Notebook, letters: list[Letter]) -> None:
                 assert any(leaf in one for one in seen), leaf
     check_usage(whole.get("usage"), letters)
     public = leaves(client_view(book.state)["output"])
-    for secret in sealed([(told.block, told.citations) for told in blocks]):
+    for secret in sealed([(streamed.block, streamed.citations) for streamed in blocks]):
         assert secret not in public
 
 
@@ -111,7 +113,7 @@ def check_citations(block: dict[str, Any], citations: list[dict[str, Any]]) -> N
             assert annotation == {"type": "raw", "raw": citation}
 
 
-def check_usage(usage: dict[str, Any] | None, letters: list[Letter]) -> None:
+def check_usage(usage: dict[str, Any] | None, letters: list[StreamedMessage]) -> None:
     beside = [one for letter in letters for one in beside_of(letter.usage)]
 
     def total(*names: str) -> int:
@@ -130,7 +132,7 @@ def check_usage(usage: dict[str, Any] | None, letters: list[Letter]) -> None:
     assert usage.get("cache_write_tokens", 0) == total(written)
 
 
-def expected_status(events: list[str], letters: list[Letter]) -> str:
+def expected_status(events: list[str], letters: list[StreamedMessage]) -> str:
     if any(json.loads(event)["type"] == "error" for event in events):
         return "failed"
     if not letters or not letters[-1].ended:
@@ -146,7 +148,7 @@ def expected_status(events: list[str], letters: list[Letter]) -> str:
 @every_stream
 def test_all_of_a_stream_arrives_exactly_once(path: Path) -> None:
     book, outcome = ingested(AnthropicMessages, lines(path))
-    letters = told_by(lines(path))
+    letters = messages_of(lines(path))
     check_all_arrived(book, letters)
     check_readable(book)
     assert outcome.status == expected_status(lines(path), letters)
@@ -176,7 +178,7 @@ def test_a_cut_stream_keeps_what_came_and_completes_nothing_that_did_not(path: P
     edges.update(random.Random(path.stem).choices(range(len(events)), k=20))
     for count in sample(sorted(edges), CUTS):
         book, outcome = ingested(AnthropicMessages, events[:count])
-        letters = told_by(events[:count])
+        letters = messages_of(events[:count])
         check_all_arrived(book, letters)
         assert outcome.status == expected_status(events[:count], letters)
 
@@ -205,7 +207,7 @@ def test_a_stream_cut_at_any_byte_ends_as_at_the_last_whole_event(path: Path) ->
 
 def _holds_one_good_message(path: Path) -> bool:
     """All that the SDK reads: one message, whole blocks that do not overlap, no news."""
-    letters = told_by(lines(path))
+    letters = messages_of(lines(path))
     kinds = [json.loads(line)["type"] for line in lines(path)]
     own = path.parent.parent == FIXTURES and path.stem != "thought-text-call"
     whole = all(len(letter.sendable()) == len(letter.blocks) for letter in letters)

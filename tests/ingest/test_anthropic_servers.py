@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import Notebook, Outcome
-from tests.ingest.anthropic_oracle import told_by
+from tests.ingest.anthropic_oracle import messages_of
 from tests.ingest.streams import check_cut_everywhere, ingested
 from tests.ingest.test_anthropic_messages import (
     START,
@@ -39,7 +39,7 @@ def arguments(index: int, piece: str) -> Json:
     return more(index, "input_json_delta", partial_json=piece)
 
 
-def said(whole: Json) -> list[tuple[str, str]]:
+def texts_of(whole: Json) -> list[tuple[str, str]]:
     """What each item says; a question mark behind those that are not whole."""
     found: list[tuple[str, str]] = []
     for item in whole["output"]:
@@ -187,7 +187,7 @@ SHAPES: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
 def test_each_habit_gives_the_whole_answer(name: str) -> None:
     events, expected = SHAPES[name]
     whole, outcome = read(*events)
-    assert said(whole) == expected
+    assert texts_of(whole) == expected
     assert outcome == Outcome(status="completed")
     assert whole["usage"]["output_tokens"] == 9
     check_cut_everywhere(AnthropicMessages, [json.dumps(event) for event in events])
@@ -195,10 +195,10 @@ def test_each_habit_gives_the_whole_answer(name: str) -> None:
 
 def test_a_call_whose_arguments_come_after_its_stop_is_never_made_without_them() -> None:
     whole, outcome = read(START, *block(0, **CALL), arguments(0, '{"a":1}'), *ended("tool_use"))
-    assert said(whole) == [("tool_call", "?")]
+    assert texts_of(whole) == [("tool_call", "?")]
     assert outcome == Outcome(status="cut", reason="incomplete_call")
     whole, outcome = read(START, *block(0, **CALL), arguments(0, ""), *ended("tool_use"))
-    assert said(whole) == [("tool_call", "{}")]
+    assert texts_of(whole) == [("tool_call", "{}")]
     assert outcome == Outcome(status="completed")
 
 
@@ -208,7 +208,7 @@ def test_no_habit_makes_a_call_of_a_cut_stream_before_its_stop(name: str) -> Non
     whole_calls = {words for kind, words in expected if kind == "tool_call"}
     for count in range(len(events)):
         whole, _ = read(*events[:count])
-        calls = [words for kind, words in said(whole) if kind == "tool_call"]
+        calls = [words for kind, words in texts_of(whole) if kind == "tool_call"]
         assert all(words.endswith("?") or words in whole_calls for words in calls)
 
 
@@ -217,14 +217,14 @@ def test_all_of_it_arrives_exactly_once_wherever_it_is_cut(name: str) -> None:
     events = [json.dumps(event) for event in SHAPES[name][0]]
     for count in range(1, len(events) + 1):
         book, outcome = ingested(AnthropicMessages, events[:count])
-        letters = told_by(events[:count])
+        letters = messages_of(events[:count])
         check_all_arrived(book, letters)
         assert outcome.status == expected_status(events[:count], letters)
 
 
 def test_a_call_that_never_stops_is_never_made() -> None:
     whole, outcome = read(START, begun(0, **CALL), arguments(0, '{"a":1}'), *ended("tool_use"))
-    assert said(whole) == [("tool_call", '{"a":1}?')]
+    assert texts_of(whole) == [("tool_call", '{"a":1}?')]
     assert outcome == Outcome(status="cut", reason="incomplete_call")
 
 
@@ -232,14 +232,14 @@ def test_a_call_that_never_stops_is_never_made() -> None:
 def test_a_stream_cut_right_after_a_full_start_keeps_its_text(start: Json) -> None:
     whole, outcome = read(START, begun(0, **start))
     assert outcome == Outcome(status="cut")
-    assert said(whole) == [("message", "Hel?") if "text" in start else ("tool_call", "?")]
+    assert texts_of(whole) == [("message", "Hel?") if "text" in start else ("tool_call", "?")]
 
 
 def test_what_strays_at_the_place_of_a_new_block_is_over() -> None:
     events = [START, begun(0, **CALL), text(0, "Hm"), begun(0, **{**CALL, "id": "t2"})]
     whole, _ = read(*events, text(0, "Oh"), arguments(0, "{}"), stopped(0), *ended("tool_use"))
     expected = [("tool_call", "?"), ("message", "Hm"), ("tool_call", "{}"), ("message", "Oh")]
-    assert said(whole) == expected
+    assert texts_of(whole) == expected
 
 
 def test_stray_events_are_not_part_of_a_message_that_is_over() -> None:

@@ -76,10 +76,10 @@ def test_what_is_known_is_read_as_if_nothing_stood_beside_it(path: Path) -> None
     plain, stamped = Notebook(), Notebook()
     fed(AnthropicMessages(plain), whole).end()
     fed(AnthropicMessages(stamped), [stamp(event) for event in whole]).end()
-    assert said(stamped) == said(plain)
+    assert without_ids(stamped) == without_ids(plain)
 
 
-def said(book: Notebook) -> Any:
+def without_ids(book: Notebook) -> Any:
     """What clients see, but for ids, which count the events."""
     view = client_view(book.state)
     ids = ("id", "call_id")
@@ -134,8 +134,8 @@ def test_bedrocks_padding_is_ignored() -> None:
 
 
 def test_tokens_of_hidden_thinking_are_added_up() -> None:
-    told = [50, None, 50, 100, 0]
-    pieces = [more(0, "thinking_delta", thinking="", estimated_tokens=one) for one in told]
+    counts = [50, None, 50, 100, 0]
+    pieces = [more(0, "thinking_delta", thinking="", estimated_tokens=one) for one in counts]
     events = [START, *block(0, *pieces, type="thinking", thinking="", signature="")]
     assert leftovers(*events) == []
     book = Notebook()
@@ -194,8 +194,8 @@ def test_a_message_that_starts_again_may_say_more() -> None:
     book = Notebook()
     fed(AnthropicMessages(book), [START, {**START, "message": message}, STOP]).end()
     assert shown(book)["private"]["raw"]["region"] == "eu"
-    told = {**START, "message": {**message, "content": [{"type": "text", "text": "Hi"}]}}
-    assert leftovers(START, told) == [told]
+    counts = {**START, "message": {**message, "content": [{"type": "text", "text": "Hi"}]}}
+    assert leftovers(START, counts) == [counts]
 
 
 # --- blocks that are cut -------------------------------------------------------------------------

@@ -87,8 +87,8 @@ def test_no_answer_is_lost_to_a_character_that_no_store_holds(api: str, kind: ty
     for line in [BLOCK] * (make is AnthropicMessages) + [delta % piece for piece in pieces]:
         ingest.feed(line if kind is str else line.encode())
     book.conclude(ingest.end())
-    [said] = streams.shown(book)["output"]
-    assert said["block_list"][0]["text"] == "It\ufffd is \ufffd sunny."
+    [item] = streams.shown(book)["output"]
+    assert item["block_list"][0]["text"] == "It\ufffd is \ufffd sunny."
     streams.check_readable(book)
 
 

@@ -30,7 +30,7 @@ from tailrace.testing.provider_rules import Issued
 from tests.effort import sample
 from tests.history.conversations import APIS
 from tests.history.test_history_properties import MODES, refused
-from tests.ingest.anthropic_oracle import told_by
+from tests.ingest.anthropic_oracle import messages_of
 from tests.ingest.streams import Make, cut_points, lines, recordings
 
 pytestmark = pytest.mark.long
@@ -57,9 +57,9 @@ def account(api: Api, events: list[str]) -> Issued:
         for response_id, output in _responses([json.loads(event) for event in events]):
             issued.openai_response(response_id, output)
     elif api == "anthropic_messages":
-        for letter in told_by(events):
-            blocks = [told for told in letter.blocks if not told.is_call]
-            issued.anthropic_message([told.whole() for told in blocks])
+        for letter in messages_of(events):
+            blocks = [streamed for streamed in letter.blocks if not streamed.is_call]
+            issued.anthropic_message([streamed.whole() for streamed in blocks])
     else:
         issued.chat_message(_chat_message([json.loads(event) for event in events]))
     return issued
@@ -85,13 +85,13 @@ def _responses(events: list[Json]) -> Iterator[tuple[str, list[Json]]]:
 def _chat_message(events: list[Json]) -> Json:
     choices = [choice for event in events for choice in event.get("choices") or []]
     deltas = [choice.get("delta") or choice.get("message") or {} for choice in choices]
-    told = [delta.get("tool_calls") or [] for delta in deltas]
-    calls = [call for one in told for call in (one if isinstance(one, list) else [one])]
-    said = "".join(delta.get("reasoning_content") or "" for delta in deltas)
+    streamed = [delta.get("tool_calls") or [] for delta in deltas]
+    calls = [call for one in streamed for call in (one if isinstance(one, list) else [one])]
+    sent_texts = "".join(delta.get("reasoning_content") or "" for delta in deltas)
     parts = [delta["content"] for delta in deltas if isinstance(delta.get("content"), list)]
     return {
         "content": [part for content in parts for part in content],
-        "reasoning_content": said,
+        "reasoning_content": sent_texts,
         "tool_calls": [{"id": call["id"]} for call in calls if call.get("id")],
     }
 
@@ -194,9 +194,9 @@ def check_says_all(book: Notebook, made: History, issued: Issued) -> None:
         return
     assert results == called(made.items)
     assert len(results) == len(calls_to_answer(book))
-    said = "\n".join(strings(made.items))
+    sent_texts = "\n".join(strings(made.items))
     for text in texts(book):
-        assert text in said
+        assert text in sent_texts
 
 
 @every_recording
@@ -225,9 +225,9 @@ def test_what_the_tools_gave_is_written_once_for_each_call(path: Path) -> None:
         ResultWriter(book, call.call_id).finish(Private(content=[given]))
     check(book, api, account(api, events))
     for asked in APIS:
-        said = list(strings(history([book.state], asked).items))
+        sent_texts = list(strings(history([book.state], asked).items))
         for call in calls_to_answer(book):
-            assert said.count(f"Given for {call.call_id}.") == 1
+            assert sent_texts.count(f"Given for {call.call_id}.") == 1
 
 
 # --- several responses in a row -----------------------------------------------------------------
@@ -247,7 +247,7 @@ def written(number: int, *items: Json) -> list[str]:
 CALLER = {"type": "program", "caller_id": "call_p"}
 THOUGHT: Json = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 LOOK: Json = {"type": "function_call", "name": "look", "arguments": "{}", "caller": CALLER}
-SAID: Json = {
+MESSAGE: Json = {
     "type": "message",
     "id": "msg_1",
     "role": "assistant",
@@ -262,7 +262,7 @@ PROGRAM = [
     ),
     written(2, {**LOOK, "id": "fc_2", "call_id": "call_2"}),
     written(
-        3, {"type": "program_output", "id": "cmo_1", "call_id": "call_p", "result": "42"}, SAID
+        3, {"type": "program_output", "id": "cmo_1", "call_id": "call_p", "result": "42"}, MESSAGE
     ),
 ]
 ASKED: Json = {"name": "buy", "arguments": "{}", "server_label": "shop"}

@@ -93,14 +93,14 @@ def test_an_answer_without_finish_reason_is_completed_by_done_or_the_final_usage
     end: str, finish_reason: Any
 ) -> None:
     """Snowflake Cortex sends no `finish_reason`."""
-    said = [chunk({"content": "a"}, finish_reason), calls(fragment("f", '{"a":1}', index=0))]
-    object_, outcome = read(*said, end, json.dumps({"choices": "none"}))
+    chunks = [chunk({"content": "a"}, finish_reason), calls(fragment("f", '{"a":1}', index=0))]
+    object_, outcome = read(*chunks, end, json.dumps({"choices": "none"}))
     assert outcome == Outcome(status="completed")
     assert [item.get("status") for item in object_["output"]] == [None, None]
     # Nothing may follow what ends an answer, and an answer has to be there.
     assert read(end)[1].status == "cut"
-    assert read(*said, USAGE, chunk({"content": "b"}))[1].status == "cut"
-    assert read(*said, json.dumps({"error": {"message": "No"}}), end)[1].status == "failed"
+    assert read(*chunks, USAGE, chunk({"content": "b"}))[1].status == "cut"
+    assert read(*chunks, json.dumps({"error": {"message": "No"}}), end)[1].status == "failed"
 
 
 @pytest.mark.parametrize("end", ["[DONE]", USAGE])

@@ -37,7 +37,7 @@ STREAMS = recordings(API)
 
 def check_against_plain_concatenation(book: Notebook, events: list[str]) -> None:
     whole = shown(book)
-    expected, found = chat_oracle.told(events), chat_oracle.made(whole)
+    expected, found = chat_oracle.expected_of(events), chat_oracle.made(whole)
     assert found["items"] == expected["items"]
     assert len(found["calls"]) == len(expected["calls"])
     for one, two in zip(found["calls"], expected["calls"], strict=True):

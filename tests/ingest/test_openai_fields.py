@@ -140,8 +140,8 @@ def test_probabilities_that_only_the_end_of_a_text_has_are_kept(where: str) -> N
         end = event("content_part.done", **MSG, part={**PART, "logprobs": [one]})
     [cut] = output(text("Hi", content_index=0), end)
     assert cut["private"]["raw"]["content"][0]["logprobs"] == [one]
-    told = text("Hi", content_index=0, logprobs=[one])
-    [once] = output(told, end, done(0, message("Hi")))
+    text_delta = text("Hi", content_index=0, logprobs=[one])
+    [once] = output(text_delta, end, done(0, message("Hi")))
     assert once["private"]["raw"]["content"][0]["logprobs"] == [one]
     junk = {**end, "logprobs": 7, "part": {**PART, "logprobs": 7}}
     [junk] = output(text("Hi", content_index=0), junk)

@@ -70,7 +70,7 @@ KINDS = [
     Kind("summary", "summary_index", "reasoning_summary_text", "summary_text", THOUGHT),
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-Told = Callable[[Kind], list[Json]]
+Rest = Callable[[Kind], list[Json]]
 
 BEGINNINGS: dict[str, Callable[[Kind, str], list[Json]]] = {
     "the part": lambda kind, words: [kind.begins(words)],
@@ -80,7 +80,7 @@ BEGINNINGS: dict[str, Callable[[Kind, str], list[Json]]] = {
 }
 every_beginning = pytest.mark.parametrize("begin", BEGINNINGS.values(), ids=list(BEGINNINGS))
 
-CASES: dict[str, tuple[Told, str]] = {
+CASES: dict[str, tuple[Rest, str]] = {
     "nothing else: it is all there is": (lambda _: [], "Hello"),
     "an end that tells nothing": (lambda kind: [kind.ends("")], "Hello"),
     "the whole is the same": (lambda kind: [kind.ends("Hello")], "Hello"),
@@ -130,17 +130,17 @@ CASES: dict[str, tuple[Told, str]] = {
 }
 
 
-@pytest.mark.parametrize(("told", "wanted"), CASES.values(), ids=list(CASES))
+@pytest.mark.parametrize(("rest_of", "wanted"), CASES.values(), ids=list(CASES))
 @every_beginning
 @every_kind
 def test_what_a_part_was_added_with_arrives_exactly_once(
-    kind: Kind, begin: Callable[[Kind, str], list[Json]], told: Told, wanted: str
+    kind: Kind, begin: Callable[[Kind, str], list[Json]], rest_of: Rest, wanted: str
 ) -> None:
-    book, outcome = read(*begin(kind, "Hello"), *told(kind))
+    book, outcome = read(*begin(kind, "Hello"), *rest_of(kind))
     item = streams.shown(book)["output"][0]
     assert kind.shown(item) == [wanted]
     if outcome.status == "cut":
-        has_end = any(one["type"] == "response.output_item.done" for one in told(kind))
+        has_end = any(one["type"] == "response.output_item.done" for one in rest_of(kind))
         assert item.get("status") == (None if has_end else "incomplete")
 
 

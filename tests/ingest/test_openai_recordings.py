@@ -45,7 +45,7 @@ def test_everything_that_a_stream_says_arrives_exactly_once(path: Path) -> None:
     lines = streams.lines(path)
     book, outcome = streams.ingested(OpenAIResponses, lines)
     assert outcome.status == BROKEN.get(path.name, "completed")
-    assert _made(book) == _in_order(openai_oracle.told(lines))
+    assert _made(book) == _in_order(openai_oracle.expected_of(lines))
 
 
 @each

@@ -69,7 +69,7 @@ def raw_of(*events: Any) -> list[str]:
 START, FINISHED = event("run.started"), event("run.finished")
 
 
-def said(*pieces: str, ident: str = "m", **end: Any) -> list[Json]:
+def text_message(*pieces: str, ident: str = "m", **end: Any) -> list[Json]:
     deltas = [event("text.delta", messageId=ident, delta=piece) for piece in pieces]
     start = event("text.start", messageId=ident, role="assistant", stage="worker")
     return [start, *deltas, event("text.end", messageId=ident, role="assistant", **end)]
@@ -148,12 +148,12 @@ def test_a_run_ends_as_it_says() -> None:
     assert outcome(event("run.error", message="x", code="cancelled")) == ("cancelled", "x")
     assert outcome(FINISHED, event("run.error", message="late")) == ("completed", None)
     error = {"code": "cancelled", "message": "stop"}
-    cut = said("Half", workerAgentOutput={"status": "failed", "error": error})
+    cut = text_message("Half", workerAgentOutput={"status": "failed", "error": error})
     assert outcome(*cut, event("run.error", message="stop")) == ("cancelled", "stop")
     assert outcome(*cut, event("run.error", message="other")) == ("failed", "run_error")
-    partly = said("Half", workerAgentOutput={"status": "partial_success", "error": None})
+    partly = text_message("Half", workerAgentOutput={"status": "partial_success", "error": None})
     assert outcome(*partly, FINISHED) == ("incomplete", "incomplete")
-    assert outcome(*partly, *said("Whole", ident="n"), FINISHED) == ("completed", None)
+    assert outcome(*partly, *text_message("Whole", ident="n"), FINISHED) == ("completed", None)
 
 
 def test_a_run_has_its_own_name_and_thread() -> None:
@@ -221,25 +221,27 @@ def test_a_step_ends_with_those_inside_of_it() -> None:
 
 
 def test_messages_may_interleave_and_begin_without_a_start() -> None:
-    first, second = said("a", "b"), said("c", ident="n")
+    first, second = text_message("a", "b"), text_message("c", ident="n")
     mixed = [first[1], second[0], second[1], first[2], second[2], first[3], FINISHED]
     assert texts(*mixed) == ["ab", "c"]
     assert texts(event("text.end", messageId="m", workerAgentOutput={"answer": "all"})) == ["all"]
-    assert texts(*said(), FINISHED) == [""]
+    assert texts(*text_message(), FINISHED) == [""]
 
 
 def test_a_message_that_an_attempt_left_behind_leaves_the_run() -> None:
     lost = {"status": "failed", "error": {"code": "interrupted", "message": "…"}}
-    shown = view(*said("Half", workerAgentOutput=lost), *said("Whole", ident="n"), FINISHED)
+    shown = view(
+        *text_message("Half", workerAgentOutput=lost), *text_message("Whole", ident="n"), FINISHED
+    )
     assert (shown["status"], shown["attempt"]) == ("completed", 2)
     assert [one["block_list"][0]["text"] for one in shown["output"]] == ["Whole"]
 
 
 def test_after_a_gap_what_is_known_is_passed_over() -> None:
     gap = event("run.gap", reason="trimmed")
-    first, second = said("One"), said("Two", " more", ident="n")
-    told = [START, *first, *second[:2], gap, START, *first, *second, FINISHED]
-    assert texts(*told) == ["One", "Two more"]
+    first, second = text_message("One"), text_message("Two", " more", ident="n")
+    stream = [START, *first, *second[:2], gap, START, *first, *second, FINISHED]
+    assert texts(*stream) == ["One", "Two more"]
     # All at once, and on from there.
     delta = event("text.delta", messageId="n", delta="Two and more")
     assert texts(*second[:2], gap, second[0], delta, second[-1]) == ["Two and more"]
@@ -248,30 +250,35 @@ def test_after_a_gap_what_is_known_is_passed_over() -> None:
 
 
 def test_another_text_under_an_id_that_was_used_is_another_message() -> None:
-    assert texts(*said("One"), *said("Two")) == ["One", "Two"]
-    assert texts(*said("One"), *said("One", " more")) == ["One", "One more"]
-    assert texts(*said("One"), *said("O", "ther")) == ["One", "Other"]
-    assert texts(*said("One"), *said("On", "e")) == ["One"]
+    assert texts(*text_message("One"), *text_message("Two")) == ["One", "Two"]
+    assert texts(*text_message("One"), *text_message("One", " more")) == ["One", "One more"]
+    assert texts(*text_message("One"), *text_message("O", "ther")) == ["One", "Other"]
+    assert texts(*text_message("One"), *text_message("On", "e")) == ["One"]
     late = event("text.delta", messageId="m", delta=" late")
-    assert texts(*said("One"), late) == ["One", " late"]
-    whole = said(workerAgentOutput={"answer": "Two"})
-    assert texts(*said("One"), *whole) == ["One", "Two"]
-    assert texts(*said("Two"), *whole) == ["Two"]
-    assert texts(*said("Two"), whole[-1]) == ["Two"]
+    assert texts(*text_message("One"), late) == ["One", " late"]
+    whole = text_message(workerAgentOutput={"answer": "Two"})
+    assert texts(*text_message("One"), *whole) == ["One", "Two"]
+    assert texts(*text_message("Two"), *whole) == ["Two"]
+    assert texts(*text_message("Two"), whole[-1]) == ["Two"]
 
 
 def test_only_the_first_rich_answer_can_be_the_structured_output() -> None:
     rich = {"answer": "a", "result_type": "error_report", "status": "failed"}
     other = {"answer": "b", "suggested_actions": ["x"]}
-    shown = view(*said("a", workerAgentOutput=rich), *said("b", ident="n", workerAgentOutput=other))
+    shown = view(
+        *text_message("a", workerAgentOutput=rich),
+        *text_message("b", ident="n", workerAgentOutput=other),
+    )
     assert shown["structured_output"]["value"] == rich
     assert "status" not in shown["output"][0]
 
 
 def test_usage_is_the_sum_so_far_unless_it_falls() -> None:
     def used(*ends: Json) -> Any:
-        told = [one for n, end in enumerate(ends) for one in said("x", ident=str(n), **end)]
-        return view(*told, FINISHED).get("usage")
+        stream = [
+            one for n, end in enumerate(ends) for one in text_message("x", ident=str(n), **end)
+        ]
+        return view(*stream, FINISHED).get("usage")
 
     sums = [{"inputTokens": 5, "outputTokens": 2, "model": "m"}]
     sums.append({"inputTokens": 9, "outputTokens": 4, "model": "m"})
@@ -316,8 +323,8 @@ def test_a_result_shows_that_its_call_was_made() -> None:
     nameless["data"] |= {"toolCallId": None, "toolName": ""}
     assert output(nameless) == [whole, answer]
     assert output(result(), result(result_summary="again")) == [whole, answer]
-    untold = [event("tool.start", **call()), result(tool_call_args=None)]
-    assert output(*untold) == [{**CALLED, "arguments": ""}, answer]
+    unfinished = [event("tool.start", **call()), result(tool_call_args=None)]
+    assert output(*unfinished) == [{**CALLED, "arguments": ""}, answer]
 
 
 def test_a_result_holds_its_summary_its_files_and_its_hints() -> None:

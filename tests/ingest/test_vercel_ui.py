@@ -127,9 +127,9 @@ def test_a_message_ends_as_it_says(last: list[Any], outcome: tuple[str, str | No
     assert (found.status, found.reason) == outcome
     status = "incomplete" if found.status == "cut" else found.status
     assert client_view(book.state)["status"] == status
-    said = client_view(book.state)["output"][0]
-    assert said["block_list"] == [{"type": "text", "text": "Hi"}]
-    assert said.get("status", "completed") == (
+    item = client_view(book.state)["output"][0]
+    assert item["block_list"] == [{"type": "text", "text": "Hi"}]
+    assert item.get("status", "completed") == (
         "completed" if status == "completed" else "incomplete"
     )
 
@@ -206,8 +206,8 @@ def test_a_stream_of_two_runs_is_refused_at_the_second() -> None:
 
 def test_the_names_of_our_own_parts_are_free_to_others() -> None:
     for name in ("task", "task-item", "step", "notice", "progress", "output", "request", "delta"):
-        said = output({"type": f"data-{name}", "data": 7}, FINISH)
-        assert said == [message({"type": "data", "name": name, "data": 7})]
+        item = output({"type": f"data-{name}", "data": 7}, FINISH)
+        assert item == [message({"type": "data", "name": name, "data": 7})]
 
 
 # --- results -------------------------------------------------------------------------------------
