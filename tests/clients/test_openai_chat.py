@@ -74,46 +74,46 @@ def read_by_helper(frames: list[bytes], *tools: str) -> Any:
             return error.completion
 
 
-def check_completion(final: Any, told: ChatReader) -> None:
+def check_completion(final: Any, reader: ChatReader) -> None:
     [choice] = final.choices
     message = json.loads(choice.message.model_dump_json(warnings=False))
-    assert choice.finish_reason == told.finish_reason
-    assert message["content"] == told.said["content"]
-    assert (message["refusal"] or "") == told.said["refusal"]
-    assert message.get("reasoning_content", "") == told.said["reasoning_content"]
+    assert choice.finish_reason == reader.finish_reason
+    assert message["content"] == reader.texts["content"]
+    assert (message["refusal"] or "") == reader.texts["refusal"]
+    assert message.get("reasoning_content", "") == reader.texts["reasoning_content"]
     calls = [
         (one["id"], one["function"]["name"], one["function"]["arguments"])
         for one in message["tool_calls"] or ()
     ]
-    assert calls == [(one["id"], one["name"], one["arguments"]) for one in told.calls]
+    assert calls == [(one["id"], one["name"], one["arguments"]) for one in reader.calls]
     cited = [one["url_citation"] for one in message["annotations"] or ()]
-    assert cited == told.annotations
-    assert [one["image_url"]["url"] for one in message.get("images", ())] == told.images
+    assert cited == reader.annotations
+    assert [one["image_url"]["url"] for one in message.get("images", ())] == reader.images
     usage = final.usage.to_dict() if final.usage is not None else None
-    assert usage == told.usage
+    assert usage == reader.usage
 
 
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
 def test_the_stream_helper_ends_with_the_whole_message(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     frames = frames_of(events)
-    told = ChatReader().read(frames)
-    if told.error is not None:
+    reader = ChatReader().read(frames)
+    if reader.error is not None:
         with pytest.raises(APIError) as raised:
             read_by_helper(frames)
-        assert raised.value.message == told.error["message"]
-        assert raised.value.code == told.error["code"]
-    elif told.is_done:
-        check_completion(read_by_helper(frames), told)
+        assert raised.value.message == reader.error["message"]
+        assert raised.value.code == reader.error["code"]
+    elif reader.is_done:
+        check_completion(read_by_helper(frames), reader)
 
 
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
 def test_a_client_that_asks_after_the_end_gets_the_same_from_a_replay(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
-    told = joined(events, len(events))
+    reader = joined(events, len(events))
     _, frames = FORMAT.open(state_of(events))
-    if told.error is None and told.is_done:
-        check_completion(read_by_helper(frames), told)
+    if reader.error is None and reader.is_done:
+        check_completion(read_by_helper(frames), reader)
 
 
 def test_chunks_can_be_read_one_by_one() -> None:
@@ -122,8 +122,8 @@ def test_chunks_can_be_read_one_by_one() -> None:
         stream = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         chunks = list(stream)
     assert chunks[0].choices[0].delta.role == "assistant"
-    said = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
-    assert "".join(said) == ANSWER
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(pieces) == ANSWER
     assert chunks[-2].choices[0].finish_reason == "stop"
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
@@ -192,12 +192,12 @@ def test_a_run_of_the_real_server_is_followed_to_its_end(served: Served) -> None
         seen = [event.type for event in stream]
         final = stream.get_final_completion()
     shown = httpx.get(f"{served.url}/runs/{run_id}").json()
-    said = [
+    pieces = [
         "".join(block.get("text", "") for block in item["block_list"])
         for item in shown["output"]
         if item["type"] == "message"
     ]
-    assert final.choices[0].message.content == "\n\n".join(said)
+    assert final.choices[0].message.content == "\n\n".join(pieces)
     assert final.choices[0].finish_reason == "stop"
     assert seen.count("content.delta") > 2
 
@@ -221,17 +221,17 @@ def shown_text(frames: list[bytes]) -> str:
 def test_the_ai_sdk_reads_every_golden_trace() -> None:
     streams = [frames_of([event for event, _ in trace.events]) for trace in LOGGED]
     for trace, frames, found in zip(LOGGED, streams, read_by_ai_sdk(streams), strict=True):
-        told = ChatReader().read(frames)
-        if not told.is_done:
+        reader = ChatReader().read(frames)
+        if not reader.is_done:
             continue
         assert found["text"] == shown_text(frames), trace.name
-        assert found["sources"] == [one["url"] for one in told.annotations], trace.name
-        if told.error is not None:
-            assert told.error["message"] in str(found["errors"]), trace.name
+        assert found["sources"] == [one["url"] for one in reader.annotations], trace.name
+        if reader.error is not None:
+            assert reader.error["message"] in str(found["errors"]), trace.name
         else:
             assert found["errors"] == [], trace.name
-            refused = "content-filter" if told.said["refusal"] else None
-            reason = (told.finish_reason or "").replace("_", "-")
+            refused = "content-filter" if reader.texts["refusal"] else None
+            reason = (reader.finish_reason or "").replace("_", "-")
             assert found["finish"] == (refused or reason), trace.name
 
 

@@ -18,7 +18,7 @@ LOGS = [trace for trace in TRACES if is_log([event for event, _ in trace.events]
 
 def check_read_back(stream: bytes) -> None:
     """What the ingest reads is what a strict reader holds."""
-    told: ChatReader = read("openai-chat", stream)
+    reader: ChatReader = read("openai-chat", stream)
     view = read("json", converted(stream, "openai-chat", "json"))
     blocks = [
         block
@@ -32,23 +32,23 @@ def check_read_back(stream: bytes) -> None:
         if item["type"] == "reasoning"
         for part in item["summary"]
     ]
-    assert "".join(block.get("text", "") for block in blocks) == told.said["content"]
-    assert "".join(block.get("refusal", "") for block in blocks) == told.said["refusal"]
-    assert "".join(thoughts) == told.said["reasoning_content"]
+    assert "".join(block.get("text", "") for block in blocks) == reader.texts["content"]
+    assert "".join(block.get("refusal", "") for block in blocks) == reader.texts["refusal"]
+    assert "".join(thoughts) == reader.texts["reasoning_content"]
     images = [block["image_url"]["url"] for block in blocks if block["type"] == "image"]
-    assert images == told.images
+    assert images == reader.images
     assert [_call(item) for item in view["output"] if item["type"] == "tool_call"] == [
-        (one["id"], one["name"], one["arguments"]) for one in told.calls
+        (one["id"], one["name"], one["arguments"]) for one in reader.calls
     ]
-    if told.error is not None:
-        assert view["error"]["code"] == told.error["code"]
-    elif told.finish_reason in ("stop", "tool_calls"):
+    if reader.error is not None:
+        assert view["error"]["code"] == reader.error["code"]
+    elif reader.finish_reason in ("stop", "tool_calls"):
         assert view["status"] == "completed"
     else:
         assert view["status"] == "incomplete"
-    if told.usage is not None:
-        assert view["usage"]["input_tokens"] == told.usage["prompt_tokens"]
-        assert view["usage"]["output_tokens"] == told.usage["completion_tokens"]
+    if reader.usage is not None:
+        assert view["usage"]["input_tokens"] == reader.usage["prompt_tokens"]
+        assert view["usage"]["output_tokens"] == reader.usage["completion_tokens"]
 
 
 def _call(item: dict[str, Any]) -> tuple[str, str, str]:

@@ -50,7 +50,7 @@ def _responses(frames: list[bytes]) -> Held:
 def _chat(frames: list[bytes]) -> Held:
     reader = ChatReader().read(frames)
     assert reader.is_done
-    answer = [reader.said, reader.calls, reader.annotations, reader.images]
+    answer = [reader.texts, reader.calls, reader.annotations, reader.images]
     return Held(answer, reader.finish_reason or "error")
 
 

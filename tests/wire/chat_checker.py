@@ -26,7 +26,7 @@ class ChatReader:
     """Takes chunks one by one, and complains about the first one that does not fit."""
 
     def __init__(self) -> None:
-        self.said = dict.fromkeys(_TEXTS, "")
+        self.texts = dict.fromkeys(_TEXTS, "")
         self.calls: list[Json] = []
         self.annotations: list[Json] = []
         self.images: list[str] = []
@@ -97,7 +97,7 @@ class ChatReader:
         [(name, value)] = delta.items()
         if name in _TEXTS:
             assert value
-            self.said[name] += value
+            self.texts[name] += value
         elif name == "tool_calls":
             [entry] = value
             self._call(entry)
@@ -138,7 +138,7 @@ class ChatReader:
         assert entry["index"] == len(self.annotations)
         cited = entry["url_citation"]
         assert set(cited) == {"url", "title", "start_index", "end_index"}
-        assert 0 <= cited["start_index"] < cited["end_index"] <= len(self.said["content"])
+        assert 0 <= cited["start_index"] < cited["end_index"] <= len(self.texts["content"])
         self.annotations.append(cited)
 
 
@@ -172,21 +172,23 @@ def _check_types(chunk: Json) -> None:
 
 def expected(view: Json, events: list[Json]) -> dict[str, str]:
     """The texts of a run, from its public object; `events` only say which thinking came first."""
-    said: dict[str, list[tuple[Any, str]]] = {name: [] for name in _TEXTS}
+    by_speaker: dict[str, list[tuple[Any, str]]] = {name: [] for name in _TEXTS}
     for number, item in enumerate(view["output"]):
         if item["type"] == "message":
             for place, block in enumerate(item["block_list"]):
                 if block["type"] == "text":
-                    said["content"].append((number, block["text"]))
+                    by_speaker["content"].append((number, block["text"]))
                 elif block["type"] == "refusal":
-                    said["refusal"].append((number, block["refusal"]))
+                    by_speaker["refusal"].append((number, block["refusal"]))
                 elif block["type"] == "file":
                     name = block.get("name") or block.get("path") or "file"
-                    said["content"].append(((number, place), f"[{name}]({block['url']})"))
+                    by_speaker["content"].append(((number, place), f"[{name}]({block['url']})"))
         elif item["type"] == "reasoning":
             shown = _shown_thinking(view, item, events)
-            said["reasoning_content"] += [((number, p), one["text"]) for p, one in enumerate(shown)]
-    return {name: _paragraphs(pieces) for name, pieces in said.items()}
+            by_speaker["reasoning_content"] += [
+                ((number, p), one["text"]) for p, one in enumerate(shown)
+            ]
+    return {name: _paragraphs(pieces) for name, pieces in by_speaker.items()}
 
 
 def _shown_thinking(view: Json, item: Json, events: list[Json]) -> list[Json]:
@@ -202,9 +204,9 @@ def _shown_thinking(view: Json, item: Json, events: list[Json]) -> list[Json]:
 
 
 def _paragraphs(pieces: list[tuple[Any, str]]) -> str:
-    told = [(who, text) for who, text in pieces if text]
+    nonempty = [(who, text) for who, text in pieces if text]
     return "\n\n".join(
-        "".join(text for _, text in spoken) for _, spoken in groupby(told, key=lambda one: one[0])
+        "".join(text for _, text in group) for _, group in groupby(nonempty, key=lambda one: one[0])
     )
 
 

@@ -40,17 +40,17 @@ def check(events: Sequence[AnyEvent], reader: ChatReader) -> None:
     if state.root is None:
         return
     view = client_view(state)
-    told = [json.loads(msgspec.json.encode(event)) for event in events]
+    chunks = [json.loads(msgspec.json.encode(event)) for event in events]
     assert reader.is_done == (state.root.ended or reader.error is not None)
     if reader.error is not None and reader.error["code"] == "interrupted":
         return
-    texts = expected(view, told)
+    texts = expected(view, chunks)
     is_whole = view.get("status") == "completed" and reader.error is None
     if is_whole and "structured_output" in view and not (texts["content"] or texts["refusal"]):
         texts["content"] = json.dumps(view["structured_output"]["value"])
-        reader.said["content"] = json.dumps(json.loads(reader.said["content"]))
+        reader.texts["content"] = json.dumps(json.loads(reader.texts["content"]))
     if state.root.ended:
-        assert reader.said == texts
+        assert reader.texts == texts
         assert (reader.error is None) == (reader.finish_reason is not None)
     if is_whole:
         calls = waiting_calls(view)

@@ -123,9 +123,9 @@ def test_a_message_that_begins_while_another_speaks_waits_for_its_end() -> None:
     block(script, 1, 0, ev.TextDone, item=Text(text="Two…!"))
     script.done(second, 1).add(ev.TaskCompleted)
     reader = read(script)
-    assert reader.said["content"] == "One and a half, behind\n\nTwo…!"
-    told = deltas_of(frames_of(script.events))
-    assert [one["content"] for one in told] == [
+    assert reader.texts["content"] == "One and a half, behind\n\nTwo…!"
+    streamed = deltas_of(frames_of(script.events))
+    assert [one["content"] for one in streamed] == [
         "One",
         " and a half",
         ", behind",
@@ -133,7 +133,7 @@ def test_a_message_that_begins_while_another_speaks_waits_for_its_end() -> None:
         "!",
     ]
     for place in range(before, len(script.events)):
-        assert joined(script.events, place).said["content"] == reader.said["content"]
+        assert joined(script.events, place).texts["content"] == reader.texts["content"]
 
 
 def test_what_waits_is_sent_when_the_run_ends() -> None:
@@ -145,7 +145,7 @@ def test_what_waits_is_sent_when_the_run_ends() -> None:
     script.done(second, 1)
     cut = ev.TaskCancelled(task_id=RUN, sequence_number=len(script.events) + 1)
     reader = ChatReader().read(frames_of([*script.events, cut]))
-    assert reader.said["content"] == "One\n\nTwo"
+    assert reader.texts["content"] == "One\n\nTwo"
     assert (reader.finish_reason, reader.native_finish_reason) == ("length", "cancelled")
 
 
@@ -163,7 +163,7 @@ def test_citations_have_their_places_in_the_whole_content() -> None:
     last = UrlCitation(url="https://c.example", start_index=0, end_index=1)
     block(script, 1, 2, ev.TextDone, item=Text(text="e", annotations=[last]))
     reader = read(script.done(item, 1).add(ev.TaskCompleted))
-    content = reader.said["content"]
+    content = reader.texts["content"]
     assert content == "I look.\n\n🌍a bcde"
     places = [content[one["start_index"] : one["end_index"]] for one in reader.annotations]
     assert places == ["🌍a", "bc", "e"]
@@ -176,9 +176,10 @@ def test_citations_have_their_places_in_the_whole_content() -> None:
 
 def test_a_cited_block_is_named_by_the_tool_that_returned_it() -> None:
     reader = read(scripts.everything())
-    said = reader.said["content"]
+    content_text = reader.texts["content"]
     cited = [
-        (one["title"], said[one["start_index"] : one["end_index"]]) for one in reader.annotations
+        (one["title"], content_text[one["start_index"] : one["end_index"]])
+        for one in reader.annotations
     ]
     assert cited[0] == ("get_weather", "[^1]")
 
@@ -213,15 +214,15 @@ def test_a_run_that_ends_short_says_so(reason: str, finish_reason: str, native: 
     script = says(Script().begin(), 0, "Half").add(ev.TaskIncomplete, reason=reason)
     reader = read(script)
     assert (reader.finish_reason, reader.native_finish_reason) == (finish_reason, native)
-    assert reader.said["content"] == "Half"
+    assert reader.texts["content"] == "Half"
 
 
 def test_a_run_that_waits_sends_nothing_and_a_close_while_it_waits_is_a_cut() -> None:
     script = says(Script().begin(), 0, "May I?")
     asked = script.add(ev.TaskInputRequired, requests=[InputRequest(id="in_1", kind="input")])
-    told = as_recorded(asked.events)
+    streamed = as_recorded(asked.events)
     encoder = FORMAT.at(State())
-    frames = [frame for one in told for frame in encoder.encode(one)]
+    frames = [frame for one in streamed for frame in encoder.encode(one)]
     left = ChatReader().read([*frames, *encoder.close("The run waits for an answer.")])
     assert (left.finish_reason, left.native_finish_reason) == ("length", "input_required")
     asked.add(ev.TaskInputReceived, request_id="in_1", value=True)
@@ -253,7 +254,7 @@ def test_a_foreign_stream_without_a_beginning_gets_one() -> None:
     item = Message(id="m", role="assistant", block_list=[Text(text="Whole."), picture()])
     done = ev.OutputItemDone(task_id=RUN, output_index=0, item=item)
     reader = strange(lost, ev.TaskInProgress(task_id=RUN), done, ev.TaskCompleted(task_id=RUN))
-    assert reader.said["content"] == "Whole."
+    assert reader.texts["content"] == "Whole."
     assert len(reader.images) == 1
 
 
@@ -283,7 +284,7 @@ def test_an_end_that_contradicts_what_was_sent_is_an_error() -> None:
         message, block_list=[Text(text="Sunny day"), Text(text="!"), Text(text="?")]
     )
     done = ev.OutputItemDone(task_id=RUN, output_index=0, item=more)
-    assert strange(*begun, done, end).said["content"] == "Sunny day!?"
+    assert strange(*begun, done, end).texts["content"] == "Sunny day!?"
     called = ToolCall(id="c", call_id="c", name="sun", executor="client")
     where["item_id"] = "c"
     lied = strange(
@@ -307,7 +308,7 @@ def test_an_open_item_that_a_foreign_stream_supersedes_is_not_sent() -> None:
             item=Message(id="n", role="assistant", block_list=[Text(text="right")]),
         ),
     )
-    assert reader.said["content"] == "right"
+    assert reader.texts["content"] == "right"
 
 
 def test_what_was_taken_back_before_a_reader_came_may_be_named_again() -> None:
@@ -323,7 +324,7 @@ def test_events_of_other_tasks_and_unknown_ones_say_nothing() -> None:
     created = ev.TaskCreated(task_id="child", parent_task_id=RUN, call_id="c")
     gone = ev.TaskAttempt(task_id="nobody", attempt=2, reason="worker_lost", superseded=["m"])
     reader = strange(unknown, gone, ev.TaskInProgress(task_id=RUN), created, unknown)
-    assert reader.said["content"] == ""
+    assert reader.texts["content"] == ""
 
 
 # --- the object ----------------------------------------------------------------------------------
@@ -332,32 +333,32 @@ def test_events_of_other_tasks_and_unknown_ones_say_nothing() -> None:
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
 def test_the_object_has_what_the_chunks_of_a_replay_add_up_to(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
-    told, found = joined(events, len(events)), completion(state_of(events))
-    if told.error is not None:
-        assert found == {"error": told.error}
+    streamed, found = joined(events, len(events)), completion(state_of(events))
+    if streamed.error is not None:
+        assert found == {"error": streamed.error}
         return
     parsed = json.loads(ChatCompletion.construct(**found).model_dump_json(warnings=False))
     [choice] = found["choices"]
     message = choice["message"]
     assert parsed["object"] == found["object"] == "chat.completion"
-    assert choice["finish_reason"] == told.finish_reason
-    assert (message["content"] or "") == told.said["content"]
-    assert (message["refusal"] or "") == told.said["refusal"]
-    assert message.get("reasoning_content", "") == told.said["reasoning_content"]
+    assert choice["finish_reason"] == streamed.finish_reason
+    assert (message["content"] or "") == streamed.texts["content"]
+    assert (message["refusal"] or "") == streamed.texts["refusal"]
+    assert message.get("reasoning_content", "") == streamed.texts["reasoning_content"]
     calls = message.get("tool_calls", [])
-    assert [one["id"] for one in calls] == [one["id"] for one in told.calls]
-    for one, heard in zip(calls, told.calls, strict=True):
+    assert [one["id"] for one in calls] == [one["id"] for one in streamed.calls]
+    for one, heard in zip(calls, streamed.calls, strict=True):
         inner = one[one["type"]]
         assert inner.get("arguments", inner.get("input")) == heard["arguments"]
-    assert [one["url_citation"] for one in message.get("annotations", ())] == told.annotations
-    assert [one["image_url"]["url"] for one in message.get("images", ())] == told.images
-    assert found["usage"] == told.usage
+    assert [one["url_citation"] for one in message.get("annotations", ())] == streamed.annotations
+    assert [one["image_url"]["url"] for one in message.get("images", ())] == streamed.images
+    assert found["usage"] == streamed.usage
 
 
 def test_without_usage_no_chunk_is_without_a_choice() -> None:
     events = scripts.everything().events
     frames = [frame for each in encoded(WITHOUT_USAGE, events) for frame in each]
-    told = ChatReader().read(frames)
-    assert (told.is_done, told.usage) == (True, None)
+    streamed = ChatReader().read(frames)
+    assert (streamed.is_done, streamed.usage) == (True, None)
     replay = ChatReader().read(WITHOUT_USAGE.open(state_of(events))[1])
     assert (replay.is_done, replay.usage) == (True, None)
