@@ -25,11 +25,11 @@ ANSWER = ("It ", "is ", "sunny.")
 
 
 async def query(_self: Any, **_: Any) -> AsyncIterator[tuple[Any, bool]]:
-    said: list[str] = []
+    words: list[str] = []
     first = message("", "")
     for word in (*THOUGHT, *ANSWER):
-        said.append(word)
-        whole = message("".join(said[: len(THOUGHT)]), "".join(said[len(THOUGHT) :]))
+        words.append(word)
+        whole = message("".join(words[: len(THOUGHT)]), "".join(words[len(THOUGHT) :]))
         whole.id = first.id
         yield whole, False
     yield whole, True

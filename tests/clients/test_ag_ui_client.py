@@ -58,7 +58,7 @@ def talks(served: Served) -> Talks:
     return Talks(served)
 
 
-def said(talk: Json, role: str = "assistant") -> list[str]:
+def texts_of(talk: Json, role: str = "assistant") -> list[str]:
     found = [one for one in talk["messages"] if one["role"] == role]
     return [str(one["content"]) for one in found if one.get("content")]
 
@@ -82,9 +82,9 @@ def test_every_byte_is_legal_and_the_client_drops_no_event(talks: Talks, name: s
 
 def test_reasoning_tools_sub_agents_steps_and_the_answer_become_messages(talks: Talks) -> None:
     talk = talks["everything"]
-    assert "It is sunny in Paris" in said(talk)[-1]
-    assert "The weather in Paris decides this." in " ".join(said(talk, "reasoning"))
-    assert any("15C" in content for content in said(talk, "tool"))
+    assert "It is sunny in Paris" in texts_of(talk)[-1]
+    assert "The weather in Paris decides this." in " ".join(texts_of(talk, "reasoning"))
+    assert any("15C" in content for content in texts_of(talk, "tool"))
     [turn] = talk["turns"]
     assert turn["outcome"] == "success"
     assert {"STEP_STARTED", "SUBAGENT_STARTED", "ACTIVITY_SNAPSHOT"} <= set(kinds(turn))
@@ -100,7 +100,7 @@ def test_a_scripted_agent_with_its_own_tool(talks: Talks) -> None:
     [call] = talk["messages"][2]["toolCalls"]
     assert call["function"] == {"name": "get_weather", "arguments": '{"city":"Paris"}'}
     assert talk["messages"][3]["toolCallId"] == call["id"]
-    assert said(talk)[-1] == "It is clear.[^1]"
+    assert texts_of(talk)[-1] == "It is clear.[^1]"
     assert talk["turns"][0]["pending"] == []
 
 
@@ -114,7 +114,7 @@ def test_sub_agents_are_attributed(talks: Talks) -> None:
 
 def test_the_second_turn_knows_the_first_and_sends_it_back_once(talks: Talks) -> None:
     talk = talks["memory"]
-    first, second = said(talk)
+    first, second = texts_of(talk)
     assert first == "one"
     assert second.startswith("look_up() | one | None | ")
     assert second.endswith(" | one | two")
@@ -128,7 +128,7 @@ def test_the_client_runs_its_own_tool(talks: Talks) -> None:
     first, second = talk["turns"]
     assert len(first["pending"]) == 1
     assert second["pending"] == []
-    assert said(talk)[-1] == "A fine colour."
+    assert texts_of(talk)[-1] == "A fine colour."
     [call] = [call for one in talk["messages"] for call in one.get("toolCalls", ())]
     assert (call["id"], call["function"]["name"]) == (first["pending"][0], "pick")
 
@@ -137,8 +137,8 @@ def test_the_client_runs_its_own_tool(talks: Talks) -> None:
 def test_an_interrupt_is_answered_by_resume(talks: Talks, name: str, output: str) -> None:
     talk = talks[name]
     assert [turn["outcome"] for turn in talk["turns"]] == ["interrupt", "success"]
-    assert output in " ".join(said(talk, "tool")).lower()
-    assert said(talk)[-1] == "Done."
+    assert output in " ".join(texts_of(talk, "tool")).lower()
+    assert texts_of(talk)[-1] == "Done."
 
 
 def test_the_clients_state_reaches_the_agent_and_comes_back(talks: Talks) -> None:
@@ -155,7 +155,7 @@ def test_a_failure_is_an_error_without_its_secret_and_the_next_turn_may_follow(
     for turn in talk["turns"]:
         assert kinds(turn)[-1] == "RUN_ERROR"
         assert "hunter2" not in json.dumps(turn)
-    assert "Half an ans" in said(talk)[0]
+    assert "Half an ans" in texts_of(talk)[0]
 
 
 def test_a_cancelled_run_says_so(talks: Talks) -> None:
@@ -168,13 +168,13 @@ def test_a_cancelled_run_says_so(talks: Talks) -> None:
 @pytest.mark.parametrize("name", ["leave", "attach"])
 def test_a_client_that_comes_back_reads_the_whole_run(talks: Talks, name: str) -> None:
     talk = talks[name]
-    assert said(talk) == said(talks["everything"])
-    assert said(talk, "reasoning") == said(talks["everything"], "reasoning")
-    assert said(talk, "tool") == said(talks["everything"], "tool")
+    assert texts_of(talk) == texts_of(talks["everything"])
+    assert texts_of(talk, "reasoning") == texts_of(talks["everything"], "reasoning")
+    assert texts_of(talk, "tool") == texts_of(talks["everything"], "tool")
     assert talk["turns"][-1]["outcome"] == "success"
 
 
 def test_a_client_that_comes_back_to_a_run_that_waits_can_answer(talks: Talks) -> None:
     talk = talks["attach while it waits"]
     assert [turn["outcome"] for turn in talk["turns"]] == ["interrupt", "interrupt", "success"]
-    assert said(talk)[-1] == "Done."
+    assert texts_of(talk)[-1] == "Done."

@@ -47,12 +47,12 @@ each = pytest.mark.parametrize(("provider", "generate"), list(product(PROVIDERS,
 def test_text_reasoning_server_tools_and_usage(
     served: Served, talks: Talks, provider: str, generate: bool
 ) -> None:
-    for agent, said in (("assistant", "It is sunny in Paris"), ("weather", "It is clear.[^1]")):
+    for agent, expected in (("assistant", "It is sunny in Paris"), ("weather", "It is clear.[^1]")):
         talk = talks[provider, agent, generate]
         [answer] = talk["answers"]
         assert answer["errors"] == []
         assert "error" not in answer["parts"]
-        assert said in answer["text"]
+        assert expected in answer["text"]
         # Its provider for chat completions reads no reasoning.
         assert answer.get("reasoning") or provider == "openai-chat"
         assert answer["finish"] == "stop"
@@ -77,8 +77,8 @@ def test_every_turn_knows_the_turns_before(talks: Talks, provider: str, generate
     assert [answer["errors"] for answer in talk["answers"]] == [[], [], []]
     assert talk["executed"] == [{}]
     read = talk["answers"][-1]["text"]
-    for said in ("one", "pick", "the red one", "two"):
-        assert said in read
+    for expected in ("one", "pick", "the red one", "two"):
+        assert expected in read
     assert read.split(" | ")[-1] == "two"
 
 

@@ -67,8 +67,8 @@ def test_the_agent_reads_the_whole_conversation(client: OpenAI) -> None:
         {"role": "user", "content": "Who am I?"},
     ]
     found = client.chat.completions.create(model="recalls", messages=messages)
-    said = found.choices[0].message.content
-    assert said == "Be short. | I am Ada. | Hello Ada. | Who am I?"
+    answer_text = found.choices[0].message.content
+    assert answer_text == "Be short. | I am Ada. | Hello Ada. | Who am I?"
     assert found.choices[0].message.model_extra == {"reasoning_content": "Hm."}
 
 

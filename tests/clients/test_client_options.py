@@ -274,12 +274,12 @@ def test_ag_ui_sends_tools_and_context(reading: Served) -> None:
         answer = httpx.post(f"{reading.url}/ag-ui/{agent}", json=body, timeout=30).text
         return [json.loads(frame[6:]) for frame in answer.split("\n\n") if frame[:6] == "data: "]
 
-    def said(events: list[Json]) -> str:
+    def text_of(events: list[Json]) -> str:
         return "".join(one["delta"] for one in events if one["type"] == "TEXT_MESSAGE_CONTENT")
 
     context = [{"description": "The open page", "value": "orders"}, "wrong"]
-    assert "The open page: orders" in said(run("reader", "with_context", context=context))
-    assert "The open page" not in said(run("closed", "closed_context", context=context))
+    assert "The open page: orders" in text_of(run("reader", "with_context", context=context))
+    assert "The open page" not in text_of(run("closed", "closed_context", context=context))
     tool = {"name": "pick", "description": "", "parameters": PICK["parameters"]}
     events = run("reader", "with_tool", tools=[tool])
     assert "pick" in [one.get("toolCallName") for one in events]

@@ -43,12 +43,12 @@ def test_the_stream_says_the_same_as_the_object(client: Anthropic) -> None:
         seen = [event.type for event in stream]
         final = stream.get_final_message()
 
-    def said(message: Any) -> Any:
+    def content_of(message: Any) -> Any:
         names = ("text", "thinking", "name", "input")
         return [[getattr(block, name, None) for name in names] for block in message.content]
 
     assert seen.count("text") > 2
-    assert said(final) == said(whole)
+    assert content_of(final) == content_of(whole)
     assert (final.stop_reason, final.usage) == (whole.stop_reason, whole.usage)
 
 

@@ -70,7 +70,7 @@ eventSource.addEventListener('run.error', (e) => {
   console.log('Agent error:', JSON.parse(e.data));
 });"""
 
-TOLD: dict[str, Any] = {
+PRINTED: dict[str, Any] = {
     "run.started": ("Agent started:", lambda event: event),
     "step.start": ("Step started:", lambda event: event),
     "text.delta": ("Text delta:", lambda event: event["data"]["delta"]),
@@ -108,11 +108,11 @@ def test_the_page_hears_every_event_that_it_listens_for(
     served.kill()
     expected = []
     for event in sent:
-        if event["type"] in TOLD:
-            label, value = TOLD[event["type"]]
+        if event["type"] in PRINTED:
+            label, value = PRINTED[event["type"]]
             expected.append([label, value(event)])
         if event["type"] == "text.end":
             names = ("inputTokens", "outputTokens", "cost")
             expected.append(["Usage:", {name: event["data"][name] for name in names}])
     assert heard == expected
-    assert {label for label, _ in heard} == {"Usage:", *(label for label, _ in TOLD.values())}
+    assert {label for label, _ in heard} == {"Usage:", *(label for label, _ in PRINTED.values())}

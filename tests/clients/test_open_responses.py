@@ -93,7 +93,7 @@ def asked(served: Served, given: Any, **body: Any) -> Json:
     return found
 
 
-def said(response: Json) -> Json:
+def request_of(response: Json) -> Json:
     """What the model was asked, as it says."""
     texts = [item["content"][0]["text"] for item in response["output"] if "content" in item]
     found: Json = json.loads(texts[-1])
@@ -162,7 +162,7 @@ def opened(served: Served, **options: Any) -> Connection:
 
 def test_basic_response(served: Served) -> None:
     found = asked(served, [message("user", "Say hello in exactly 3 words.")])
-    assert said(found)["read"] == ["Say hello in exactly 3 words."]
+    assert request_of(found)["read"] == ["Say hello in exactly 3 words."]
 
 
 def test_assistant_phase(served: Served) -> None:
@@ -171,7 +171,7 @@ def test_assistant_phase(served: Served) -> None:
         message("assistant", "The number is four.", phase="final_answer"),
         message("user", "Repeat only the number."),
     ]
-    assert "The number is four." in str(said(asked(served, given))["read"])
+    assert "The number is four." in str(request_of(asked(served, given))["read"])
 
 
 def test_streaming_response(served: Served) -> None:
@@ -187,7 +187,7 @@ def test_streaming_response(served: Served) -> None:
 
 def test_system_prompt(served: Served) -> None:
     given = [message("system", "You are a pirate."), message("user", "Say hello.")]
-    assert said(asked(served, given))["read"] == ["You are a pirate.", "Say hello."]
+    assert request_of(asked(served, given))["read"] == ["You are a pirate.", "Say hello."]
 
 
 def test_tool_calling(served: Served) -> None:
@@ -200,7 +200,7 @@ def test_image_input(served: Served) -> None:
         {"type": "input_text", "text": "What do you see?"},
         {"type": "input_image", "image_url": PIXEL},
     ]
-    read = said(asked(served, [message("user", parts)]))["read"]
+    read = request_of(asked(served, [message("user", parts)]))["read"]
     assert [part["type"] for part in read[0]] == ["text", "image_url"]
 
 
@@ -210,7 +210,7 @@ def test_multi_turn(served: Served) -> None:
         message("assistant", "Hello Alice!"),
         message("user", "What is my name?"),
     ]
-    assert said(asked(served, given))["read"] == [one["content"] for one in given]
+    assert request_of(asked(served, given))["read"] == [one["content"] for one in given]
 
 
 def test_compact_response(served: Served) -> None:
@@ -222,7 +222,7 @@ def test_compact_response(served: Served) -> None:
     assert [item["type"] for item in found["output"]] == ["compaction"]
     assert found["usage"]["total_tokens"] > 0
     following = asked(served, [*found["output"], message("user", "When?")])
-    read = str(said(following)["read"])
+    read = str(request_of(following)["read"])
     assert read.index("We launch on Tuesday.") < read.index("When?")
 
 
@@ -236,7 +236,7 @@ def test_compact_missing_model(served: Served) -> None:
 
 def test_websocket_response(socket: Socket) -> None:
     found = socket.ask([message("user", "Count from 1 to 3.")])
-    assert said(found)["read"] == ["Count from 1 to 3."]
+    assert request_of(found)["read"] == ["Count from 1 to 3."]
 
 
 def test_websocket_sequential_responses(socket: Socket) -> None:
@@ -244,7 +244,7 @@ def test_websocket_sequential_responses(socket: Socket) -> None:
         socket.send(text, store=False)
     for text in ("first", "second"):
         found = socket.events()
-        assert said(found[-1]["response"])["read"] == [text]
+        assert request_of(found[-1]["response"])["read"] == [text]
 
 
 def test_websocket_continuation(socket: Socket) -> None:
@@ -252,7 +252,7 @@ def test_websocket_continuation(socket: Socket) -> None:
     second = socket.ask("Which?", store=False, previous_response_id=first["id"])
     assert second["previous_response_id"] == first["id"]
     third = socket.ask("Sure?", store=False, previous_response_id=second["id"])
-    read = said(third)["read"]
+    read = request_of(third)["read"]
     assert (read[0], read[2], read[4]) == ("The code word is cobalt.", "Which?", "Sure?")
     assert len(read) == 5
 
@@ -291,4 +291,4 @@ def test_websocket_compact_new_chain(served: Served, socket: Socket) -> None:
     compacted = post(served, {"model": "reader", "input": given}, "/compact")
     window = [*compacted["output"], message("user", "Continue from here.")]
     found = socket.ask(window, store=False, tools=[])
-    assert "The code word is slate." in str(said(found)["read"])
+    assert "The code word is slate." in str(request_of(found)["read"])

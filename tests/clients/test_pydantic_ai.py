@@ -109,13 +109,13 @@ async def test_the_second_turn_knows_the_first(models: Models, name: str, stream
     agent = Agent(models.of(name, "recalls"))
     first = await asked(agent, "one", streams=streams)
     second = await asked(agent, "two", streams=streams, message_history=first.messages)
-    *_, asked_first, said, now = second.output.split(" | ")
+    *_, asked_first, answered_first, now = second.output.split(" | ")
     if name == "anthropic-messages":
         assert second.output.startswith("look_up() | one | None | 15 C | ")
     else:
         assert asked_first == "one"
     # The Responses model writes thinking as text for a model that it does not know.
-    assert (said.removeprefix("<think>\nHm.\n</think>\n\n"), now) == ("one", "two")
+    assert (answered_first.removeprefix("<think>\nHm.\n</think>\n\n"), now) == ("one", "two")
 
 
 @pytest.mark.parametrize("streams", [False, True])

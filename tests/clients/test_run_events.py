@@ -40,7 +40,7 @@ def heard(pages: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     """What both pages heard, which is the same."""
     found = [page.communicate(timeout=DEADLINE) for page in pages]
     assert [page.returncode for page in pages] == [0, 0], found
-    one, other = (said for said, _ in found)
+    one, other = (output for output, _ in found)
     assert one == other
     return [json.loads(line) for line in one.splitlines()]
 

@@ -37,17 +37,17 @@ def test_a_response_in_progress_is_cancelled_and_deleted(client: OpenAI) -> None
 
 
 def test_the_input_is_listed_page_by_page(client: OpenAI) -> None:
-    said = [f"Number {n}." for n in range(5)]
+    inputs = [f"Number {n}." for n in range(5)]
     found = client.responses.create(
-        model="assistant", input=[{"role": "user", "content": text} for text in said]
+        model="assistant", input=[{"role": "user", "content": text} for text in inputs]
     )
 
     def texts(**query: object) -> list[str]:
         listing: Any = client.responses.input_items.list
         return [item.content[0].text for item in listing(found.id, **query)]
 
-    assert texts() == said[::-1]
-    assert texts(order="asc", limit=2) == said
+    assert texts() == inputs[::-1]
+    assert texts(order="asc", limit=2) == inputs
     assert len(client.responses.input_items.list(found.id, limit=2).data) == 2
     with pytest.raises(NotFoundError, match="There is no item msg_0"):
         texts(after="msg_0")

@@ -124,7 +124,7 @@ def test_a_changed_schema_makes_the_types_stale(tmp_path: Path) -> None:
     schema["$defs"]["Notice"]["properties"]["colour"] = {"type": "string", "default": ""}
     changed = tmp_path / "schema.json"
     changed.write_text(json.dumps(schema), "utf-8")
-    code, told = stale("--schema", str(changed))
+    code, output = stale("--schema", str(changed))
     assert code == 1
-    assert "events.ts is stale" in told
-    assert "shapes.ts is stale" in told
+    assert "events.ts is stale" in output
+    assert "shapes.ts is stale" in output

@@ -269,7 +269,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.kill()
 
 
-def told(answer: Json) -> Json:
+def comparable(answer: Json) -> Json:
     """An answer without what differs between two runs of one agent: its id, and when it began."""
     assert answer["status"] == "ready", answer["errors"]
     user, message = answer["messages"]
@@ -292,10 +292,10 @@ def test_cut_after_every_frame_of_the_real_server_chat_resumes_to_the_same_answe
     cuts = sample(range(1, frames + 1), CUTS)
     chats: list[Json] = [{"id": f"cut-{cut}", "cut": cut} for cut in cuts]
     answers = talk(real, chats, body=body)
-    expected = told(whole)
+    expected = comparable(whole)
     for chat, answer in zip(chats, answers, strict=True):
         assert answer["requests"] == ["POST", "GET"]
-        assert told(answer) == expected, chat
+        assert comparable(answer) == expected, chat
 
 
 def count_frames(api: str, body: Json) -> int:
@@ -307,9 +307,9 @@ def test_chat_resumes_a_run_of_the_real_server_that_still_works(real: str) -> No
     chats: list[Json] = [{"id": "slow"}]
     chats += [{"id": f"slow-{cut}", "cut": cut} for cut in range(1, 60, 7)]
     whole, *resumed = talk(real, chats, body={"agent": "slow"}, parallel=True)
-    expected = told(whole)
+    expected = comparable(whole)
     for chat, answer in zip(chats[1:], resumed, strict=True):
-        assert told(answer) == expected, chat
+        assert comparable(answer) == expected, chat
 
 
 @pytest.mark.parametrize("approved", [True, False])

@@ -30,12 +30,12 @@ def of_ui(view: Json) -> Json:
 
 def _task(items: list[Json]) -> Json:
     """The items of one task by kind."""
-    shown: Json = {"said": [], "thoughts": [], "calls": [], "results": []}
+    shown: Json = {"blocks": [], "thoughts": [], "calls": [], "results": []}
     calls = {one["call_id"]: one for one in items if one["type"] == "tool_call"}
     for item in items:
         if item["type"] == "message":
             blocks = [_block(one) for one in item["block_list"]]
-            shown["said"] += [one for one in blocks if one[:2] != ("image", "")]
+            shown["blocks"] += [one for one in blocks if one[:2] != ("image", "")]
         elif item["type"] == "reasoning":
             shown["thoughts"] += [one["text"] for one in item["summary"]] or [
                 one["text"] for one in item.get("reasoning_text", ())
@@ -123,8 +123,8 @@ def of_run(view: Json) -> Json:
             texts.append("".join(b.get("text", b.get("refusal", "")) for b in item["block_list"]))
         elif item["type"] == "tool_call":
             arguments = _value(item["arguments"]) if is_whole else None
-            told = isinstance(arguments, dict)
-            calls.append((item["name"], arguments if told else None))
+            is_object = isinstance(arguments, dict)
+            calls.append((item["name"], arguments if is_object else None))
         elif item["type"] == "tool_result":
             files = [
                 (one["url"], one["bucket"], one["path"])
@@ -161,7 +161,7 @@ def _summary(item: Json) -> str:
         if b["type"] == "data"
     ]
     last: dict[str, Json] = {one["task_id"]: one for one in blocks if "task_id" in one}
-    said = [
+    child_texts = [
         block["text"]
         for one in last.values()
         if one["type"] == "message"
@@ -169,5 +169,5 @@ def _summary(item: Json) -> str:
         if block["type"] == "text"
     ]
     # JSON has several ways to write a number.
-    text = "\n".join(texts or data or said).replace("e+21", "e21").replace("e-07", "e-7")
+    text = "\n".join(texts or data or child_texts).replace("e+21", "e21").replace("e-07", "e-7")
     return text if len(text) <= 500 else text[:499] + "…"

@@ -110,16 +110,16 @@ def _messages(stream: bytes) -> Any:
 
 
 def _run(stream: bytes) -> Any:
-    told = data_of(stream)
-    assert told[0]["type"] == "run.started"
-    ends = [one["type"] for one in told if one["type"] in ("run.finished", "run.error")]
+    run_events = data_of(stream)
+    assert run_events[0]["type"] == "run.started"
+    ends = [one["type"] for one in run_events if one["type"] in ("run.finished", "run.error")]
     assert len(ends) == 1
-    assert told[-1]["type"] == ends[0]
-    starts = [one["data"]["messageId"] for one in told if one["type"] == "text.start"]
-    ends = [one["data"]["messageId"] for one in told if one["type"] == "text.end"]
+    assert run_events[-1]["type"] == ends[0]
+    starts = [one["data"]["messageId"] for one in run_events if one["type"] == "text.start"]
+    ends = [one["data"]["messageId"] for one in run_events if one["type"] == "text.end"]
     assert sorted(starts) == sorted(ends)
     assert len(set(starts)) == len(starts)
-    return told
+    return run_events
 
 
 _READ: dict[str, Callable[[bytes], Any]] = {

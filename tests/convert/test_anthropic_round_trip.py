@@ -13,7 +13,7 @@ from tailrace.testing.wire_kit import is_log
 from tests.convert.streams import converted
 from tests.traces import TRACES, Trace
 
-TOLD = "anthropic-messages"
+FORMAT = "anthropic-messages"
 # What was told and taken back is an error in the stream, so there is no run to compare.
 TAKEN_BACK = ("recovered_attempt", "provider_retry")
 LOGGED = [
@@ -32,7 +32,7 @@ ENDS = {
 
 def there_and_back(trace: Trace) -> Any:
     source = b"\n".join(encode_event(event) for event, _ in trace.events)
-    return json.loads(converted(converted(source, "task", TOLD), TOLD, "json"))
+    return json.loads(converted(converted(source, "task", FORMAT), FORMAT, "json"))
 
 
 def blocks(view: Any, item_type: str, *kinds: str) -> list[Any]:
@@ -48,8 +48,8 @@ def blocks(view: Any, item_type: str, *kinds: str) -> list[Any]:
 def words(view: Any) -> list[str]:
     """What is said, without what came as a link."""
     found = blocks(view, "message", "text", "refusal")
-    said = [block.get("text") or block.get("refusal") or "" for block in found]
-    return [text for text in said if text and not LINK.fullmatch(text)]
+    texts = [block.get("text") or block.get("refusal") or "" for block in found]
+    return [text for text in texts if text and not LINK.fullmatch(text)]
 
 
 def thoughts(view: Any) -> list[str]:

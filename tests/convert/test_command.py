@@ -38,7 +38,7 @@ def converting(*arguments: str) -> Iterator[Forked]:
         process.close()
 
 
-def said(process: Forked, word: bytes) -> bytes:
+def read_until(process: Forked, word: bytes) -> bytes:
     """What the command writes up to a word, waited for with a deadline."""
     assert process.stdout is not None
     found = b""
@@ -52,7 +52,7 @@ def said(process: Forked, word: bytes) -> bytes:
     return found
 
 
-def tell(process: Forked, text: bytes) -> None:
+def send(process: Forked, text: bytes) -> None:
     assert process.stdin is not None
     process.stdin.write(text)
 
@@ -137,21 +137,21 @@ def test_a_cut_or_broken_stream_is_ended_and_exits_1(to: str) -> None:
 def test_frames_are_written_as_they_come() -> None:
     with converting("--from", "openai-chat", "--to", "openai-responses") as process:
         for word in (b"first", b"second"):
-            tell(process, as_sse([PIECE % word.decode()]))
-            said(process, word)
-        tell(process, b"data: [DONE]\n\n")
+            send(process, as_sse([PIECE % word.decode()]))
+            read_until(process, word)
+        send(process, b"data: [DONE]\n\n")
         # The end is known, so the command does not wait for the pipe to be closed.
-        assert b"response.completed" in said(process, b"response.completed")
+        assert b"response.completed" in read_until(process, b"response.completed")
         assert process.wait() == 0
 
 
 def test_ctrl_c_ends_the_target_and_the_command() -> None:
     with converting("--from", "openai-chat", "--to", "vercel-ui") as process:
-        tell(process, as_sse([PIECE % "Hi"]))
-        before = said(process, b'"Hi"')
+        send(process, as_sse([PIECE % "Hi"]))
+        before = read_until(process, b'"Hi"')
         waits(process)
         process.send_signal(signal.SIGINT)
-        after = said(process, b"[DONE]")
+        after = read_until(process, b"[DONE]")
         assert process.wait() == 130
         assert process.stderr is not None
         assert process.stderr.read() == b""
@@ -160,11 +160,11 @@ def test_ctrl_c_ends_the_target_and_the_command() -> None:
 
 def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
     with converting("--from", "openai-chat", "--to", "task") as process:
-        tell(process, as_sse([PIECE % "Hi"]))
-        said(process, b'"Hi"')
+        send(process, as_sse([PIECE % "Hi"]))
+        read_until(process, b'"Hi"')
         assert process.stdout is not None
         process.stdout.close()
-        tell(process, as_sse([PIECE % "there"]))
+        send(process, as_sse([PIECE % "there"]))
         assert process.wait() == 141
         assert process.stderr is not None
         assert process.stderr.read() == b""
@@ -181,8 +181,8 @@ def test_an_output_that_cannot_be_written_is_an_error() -> None:
     process.stdin.write(b"{}\n")
     process.stdin.close()
     assert process.wait() == 2
-    said = process.stderr.read()
-    assert said == b"tailrace: The output cannot be written (No space left on device).\n"
+    read_until = process.stderr.read()
+    assert read_until == b"tailrace: The output cannot be written (No space left on device).\n"
     process.close()
 
 

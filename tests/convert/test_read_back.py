@@ -39,13 +39,13 @@ UI_SAYS: Says = {
         "Nothing more to look up.",
     ],
     # A marker of a known number is a citation, also where its writer has made none of it.
-    ("defaults_spelt_out", "said"): [("text", "found [^1]", [CITED, URL, FILE], None)],
+    ("defaults_spelt_out", "blocks"): [("text", "found [^1]", [CITED, URL, FILE], None)],
 }
 LIVE_SAYS: Says = {
     # A result was told before it was superseded, and what was completed cannot be taken back.
     ("superseded_container", "results"): [("ask_for_help", "failed", LOST)],
     # What happens while the run waits is told when it goes on.
-    ("input_required", "said"): [],
+    ("input_required", "blocks"): [],
     ("input_required", "requests"): [("input", "Which size?"), ("input", "Which colour?")],
 }
 REPLAY_SAYS: Says = {
@@ -74,7 +74,7 @@ def last_response(frames: list[bytes]) -> bytes:
     return responses[-1].encode() if responses else b"".join(frames)
 
 
-def told_as_ui(trace: Trace, joined_after: int = 0) -> bytes:
+def ui_stream(trace: Trace, joined_after: int = 0) -> bytes:
     """What a client gets that joins after so many events."""
     encoder, frames = vercel_ui.FORMAT.open(state_of(trace, joined_after))
     for one in as_recorded([event for event, _ in trace.events[joined_after:]]):
@@ -82,11 +82,11 @@ def told_as_ui(trace: Trace, joined_after: int = 0) -> bytes:
     return last_response(frames)
 
 
-def compare(trace: Trace, source: bytes, says: Says, told_as: str = "vercel-ui") -> None:
-    essence_of = essence.of_run if told_as == "run" else essence.of_ui
-    shown = essence_of(json.loads(converted(source, told_as, "json")))
+def compare(trace: Trace, source: bytes, says: Says, source_format: str = "vercel-ui") -> None:
+    essence_of = essence.of_run if source_format == "run" else essence.of_ui
+    shown = essence_of(json.loads(converted(source, source_format, "json")))
     wanted = essence_of(client_view(state_of(trace)))
-    if trace.name == "usage_summed" and told_as == "vercel-ui":
+    if trace.name == "usage_summed" and source_format == "vercel-ui":
         wanted["usage"]["output_tokens"] += 7  # a message counts its sub-agents, too
     for name, value in wanted.items():
         assert shown[name] == says.get((trace.name, name), value), name
@@ -94,16 +94,16 @@ def compare(trace: Trace, source: bytes, says: Says, told_as: str = "vercel-ui")
 
 @every_log
 def test_a_ui_message_read_back_is_the_run(trace: Trace) -> None:
-    compare(trace, told_as_ui(trace), UI_SAYS | LIVE_SAYS)
+    compare(trace, ui_stream(trace), UI_SAYS | LIVE_SAYS)
 
 
 @every_log
 def test_a_ui_message_that_is_replayed_reads_back_as_the_run(trace: Trace) -> None:
     count = len(trace.events)
-    compare(trace, told_as_ui(trace, count), UI_SAYS | REPLAY_SAYS)
+    compare(trace, ui_stream(trace, count), UI_SAYS | REPLAY_SAYS)
     places = range(1, count) if trace.name not in SAYS_LESS_AT_FIRST else ()
     for joined_after in places:
-        compare(trace, told_as_ui(trace, joined_after), UI_SAYS | REPLAY_SAYS)
+        compare(trace, ui_stream(trace, joined_after), UI_SAYS | REPLAY_SAYS)
 
 
 # --- the run envelope ----------------------------------------------------------------------------
@@ -117,7 +117,7 @@ RUN_SAYS: Says = {
 }
 
 
-def told_as_run(trace: Trace) -> bytes:
+def run_stream(trace: Trace) -> bytes:
     encoder = run.FORMAT.at(State())
     frames = [encoder.encode(one) for one in as_recorded([event for event, _ in trace.events])]
     return run.FORMAT.preamble() + b"".join(frame for one in frames for frame in one)
@@ -125,7 +125,7 @@ def told_as_run(trace: Trace) -> bytes:
 
 @every_log
 def test_a_run_read_back_is_the_run(trace: Trace) -> None:
-    compare(trace, told_as_run(trace), RUN_SAYS, "run")
+    compare(trace, run_stream(trace), RUN_SAYS, "run")
 
 
 @every_log
@@ -141,10 +141,12 @@ def test_a_run_that_comes_again_after_a_gap_is_written_once(trace: Trace) -> Non
         frames += opened
         for one in as_recorded([event for event, _ in trace.events[count:]]):
             frames += encoder.encode(one)
-        told = data_of(converted(b"".join(frames), "run", "run"))
-        starts = [one["data"]["messageId"] for one in told if one["type"] == "text.start"]
+        converted_again = data_of(converted(b"".join(frames), "run", "run"))
+        starts = [
+            one["data"]["messageId"] for one in converted_again if one["type"] == "text.start"
+        ]
         assert len(starts) == len(set(starts))
-        once = json.loads(converted(told_as_run(trace), "run", "json"))
+        once = json.loads(converted(run_stream(trace), "run", "json"))
         twice = json.loads(converted(b"".join(frames), "run", "json"))
         if trace.name not in RETOLD_OTHERWISE:
             assert texts_and_calls(twice) == texts_and_calls(once)
@@ -164,7 +166,7 @@ def texts_and_calls(view: Json) -> Json:
 
 @every_log
 def test_a_ui_message_converted_to_itself_is_the_same_message(trace: Trace) -> None:
-    source = told_as_ui(trace)
+    source = ui_stream(trace)
     again = converted(source, "vercel-ui", "vercel-ui")
     before, after = UiReader(), UiReader()
     first, second = shown_parts(before, source), shown_parts(after, again)
@@ -205,7 +207,7 @@ def shown_part(part: Json) -> Json:
 
 
 def test_the_ai_sdk_reads_a_converted_message_as_it_reads_the_message() -> None:
-    sources = [as_first(told_as_ui(trace)) for trace in LOGS]
+    sources = [as_first(ui_stream(trace)) for trace in LOGS]
     again = [converted(source, "vercel-ui", "vercel-ui") for source in sources]
     runs = json.dumps([[one.decode()] for one in [*sources, *again]])
     read = json.loads(run_node(["vercel_read.mjs"], stdin=runs, timeout=120))
@@ -221,13 +223,15 @@ HELLO = next(trace for trace in LOGS if trace.name == "hello")
 
 
 def test_a_stream_may_be_json_lines() -> None:
-    for from_, source in (("vercel-ui", told_as_ui(HELLO)), ("run", told_as_run(HELLO))):
-        told = [line[6:] for line in source.split(b"\n") if line.startswith(b"data: ")]
-        assert converted(b"\n".join(told), from_, "jsonl") == converted(source, from_, "jsonl")
+    for from_, source in (("vercel-ui", ui_stream(HELLO)), ("run", run_stream(HELLO))):
+        converted_again = [line[6:] for line in source.split(b"\n") if line.startswith(b"data: ")]
+        assert converted(b"\n".join(converted_again), from_, "jsonl") == converted(
+            source, from_, "jsonl"
+        )
 
 
 def test_a_run_keeps_its_id_and_a_run_without_an_id_gets_the_given_id() -> None:
-    for from_, source in (("vercel-ui", told_as_ui(HELLO)), ("run", told_as_run(HELLO))):
+    for from_, source in (("vercel-ui", ui_stream(HELLO)), ("run", run_stream(HELLO))):
         named = json.loads(converted(source, from_, "json", run_id="run_9"))
         assert named["task_id"] == client_view(state_of(HELLO))["task_id"]
         nameless = json.loads(converted(b"data: {}\n\n", from_, "json", run_id="run_9"))
@@ -246,10 +250,10 @@ def test_done_completes_a_message_that_says_nothing_of_its_end() -> None:
 
 
 def test_of_a_threads_stream_one_run_is_read() -> None:
-    second = told_as_run(HELLO).replace(b'"runId":"', b'"runId":"other_')
+    second = run_stream(HELLO).replace(b'"runId":"', b'"runId":"other_')
     for from_, source in (
-        ("run", told_as_run(HELLO) + second),
-        ("vercel-ui", told_as_ui(HELLO).replace(b"data: [DONE]\n\n", b"") * 2),
+        ("run", run_stream(HELLO) + second),
+        ("vercel-ui", ui_stream(HELLO).replace(b"data: [DONE]\n\n", b"") * 2),
     ):
         if from_ == "vercel-ui":
             head, _, tail = source.rpartition(b'"task_id":"')

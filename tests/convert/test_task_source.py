@@ -104,8 +104,8 @@ def test_any_stream_of_our_events_shows_the_object_that_its_fold_shows(trace: Tr
     again = converted(as_jsonl(trace), "task", "jsonl")
     numbers = [json.loads(line)["sequence_number"] for line in again.splitlines()]
     assert numbers == sorted(set(numbers))
-    told = json.loads(converted(again, "task", "json"))
-    assert without_numbers(told) == without_numbers(shown)
+    converted_view = json.loads(converted(again, "task", "json"))
+    assert without_numbers(converted_view) == without_numbers(shown)
 
 
 def without_numbers(view: dict[str, Any]) -> dict[str, Any]:

@@ -39,13 +39,13 @@ def converted(source: bytes, from_: str, to: str) -> bytes:
     return transcoder.feed(source) + transcoder.end()
 
 
-def told(source: bytes, to: str) -> list[dict[str, Any]]:
+def events_in(source: bytes, to: str) -> list[dict[str, Any]]:
     frames = Parser().feed(converted(source, "task", to))
     return [json.loads(frame.data) for frame in frames if frame.data != "[DONE]"]
 
 
 def test_code_goes_out_as_a_code_interpreter_call_whose_deltas_are_its_code() -> None:
-    events = told(ran(), "openai-responses")
+    events = events_in(ran(), "openai-responses")
     deltas = [one["delta"] for one in events if one["type"].endswith("call_code.delta")]
     assert "".join(deltas) == CODE
     (item,) = events[-1]["response"]["output"]
@@ -63,7 +63,9 @@ def test_code_goes_out_as_a_code_interpreter_call_whose_deltas_are_its_code() ->
 
 def test_code_that_failed_says_why_in_its_outputs() -> None:
     error = ErrorInfo(code="x", message="It broke.")
-    (item,) = told(ran(status="failed", error=error), "openai-responses")[-1]["response"]["output"]
+    (item,) = events_in(ran(status="failed", error=error), "openai-responses")[-1]["response"][
+        "output"
+    ]
     assert item["status"] == "failed"
     assert item["outputs"][-1] == {"type": "logs", "logs": "It broke."}
 
@@ -77,6 +79,6 @@ def test_a_code_interpreter_call_reads_back_as_one_call() -> None:
 
 
 def test_code_is_not_an_input_error_to_the_ai_sdk() -> None:
-    kinds = [one["type"] for one in told(ran(), "vercel-ui")]
+    kinds = [one["type"] for one in events_in(ran(), "vercel-ui")]
     assert "tool-input-error" not in kinds
     assert "tool-input-available" in kinds

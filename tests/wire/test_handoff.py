@@ -93,7 +93,7 @@ def test_each_response_of_a_run_names_the_agents_of_its_own_part() -> None:
     """A response ends where its run asks for approvals; a handoff may be before and after it."""
     run = "run_1"
     call = ToolCall(id="fc_1", call_id="call_1", name="pay", arguments="{}")
-    said = Message(id="msg_1", role="assistant", block_list=[Text(text="Paid.")])
+    message = Message(id="msg_1", role="assistant", block_list=[Text(text="Paid.")])
     asked = InputRequest(id="req_1", kind="approval", call_id="call_1")
     events = [
         ev.TaskCreated(task_id=run, sequence_number=1, agent="triage"),
@@ -104,8 +104,8 @@ def test_each_response_of_a_run_names_the_agents_of_its_own_part() -> None:
         ev.TaskInputRequired(task_id=run, sequence_number=6, requests=[asked]),
         ev.TaskInputReceived(task_id=run, sequence_number=7, request_id="req_1", approved=True),
         ev.TaskInProgress(task_id=run, sequence_number=8),
-        ev.OutputItemAdded(task_id=run, sequence_number=9, output_index=1, item=said),
-        ev.OutputItemDone(task_id=run, sequence_number=10, output_index=1, item=said),
+        ev.OutputItemAdded(task_id=run, sequence_number=9, output_index=1, item=message),
+        ev.OutputItemDone(task_id=run, sequence_number=10, output_index=1, item=message),
         ev.AgentSwitched(task_id=run, sequence_number=11, agent="refunds"),
         ev.TaskCompleted(task_id=run, sequence_number=12),
     ]

@@ -228,9 +228,9 @@ def test_the_input_is_shown_as_items_with_ids() -> None:
         {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
         {"type": "function_call_output", "call_id": "c", "output": "15 C"},
     ]
-    told_items = input_items(Script(input=items).state)
+    listed = input_items(Script(input=items).state)
     message = {"type": "message", "status": "completed"}
-    assert told_items == [
+    assert listed == [
         {
             **message,
             "id": "msg_run_7_in0",

@@ -57,17 +57,17 @@ def envelopes(frames: list[Frame]) -> list[dict[str, Any]]:
     return found
 
 
-def told(events: list[AnyEvent]) -> list[dict[str, Any]]:
+def envelopes_of(events: list[AnyEvent]) -> list[dict[str, Any]]:
     return envelopes([frame for each in encoded(FORMAT, events) for frame in each])
 
 
 def types(events: list[AnyEvent]) -> list[str]:
-    return [one["type"] for one in told(events)]
+    return [one["type"] for one in envelopes_of(events)]
 
 
 def only(events: list[AnyEvent], kind: str) -> dict[str, Any]:
     """The data of the one event of a type."""
-    (found,) = [one["data"] for one in told(events) if one["type"] == kind]
+    (found,) = [one["data"] for one in envelopes_of(events) if one["type"] == kind]
     return dict(found)
 
 
@@ -179,7 +179,7 @@ def test_the_order_holds_in_every_trace(trace: Trace) -> None:
         if root is not None:
             check_order(opened, ended=root.ended)
     assert root is not None
-    check_order(told(events), ended=root.ended)
+    check_order(envelopes_of(events), ended=root.ended)
 
 
 @given(run=legal_runs(max_events=60))
@@ -189,7 +189,7 @@ def test_the_order_holds_in_random_runs(run: Run) -> None:
     for event in events:
         state.absorb(event)
     assert state.root is not None
-    check_order(told(events), ended=state.root.ended)
+    check_order(envelopes_of(events), ended=state.root.ended)
 
 
 @pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
@@ -305,7 +305,7 @@ def test_an_answer_without_structure_is_its_text_and_nothing_is_made_up() -> Non
     }
     used = ("model", "inputTokens", "outputTokens", "cost", "latencyMs")
     assert [found[name] for name in used] == [None] * 5
-    assert [(one["threadId"], one["runId"]) for one in told(events)] == [("t", "r")] * 5
+    assert [(one["threadId"], one["runId"]) for one in envelopes_of(events)] == [("t", "r")] * 5
 
 
 @pytest.mark.parametrize("value", ["text", None, ["list"], {"status": "great", "answer": 5}])
@@ -372,7 +372,7 @@ def test_a_text_that_was_cut_says_so(
     events = log(*message(0, "Half an ans", status="incomplete"), end)
     output = only(events, "text.end")["workerAgentOutput"]
     assert (output["status"], output["error"], output["answer"]) == (status, error, "Half an ans")
-    assert told(events)[-1]["data"] == last
+    assert envelopes_of(events)[-1]["data"] == last
 
 
 def test_a_text_of_a_lost_attempt_is_sent_as_failed_and_another_text_follows() -> None:
@@ -383,7 +383,9 @@ def test_a_text_of_a_lost_attempt_is_sent_as_failed_and_another_text_follows() -
         ev.TaskCompleted(task_id="r"),
     )
     outputs = [
-        one["data"]["workerAgentOutput"] for one in told(events) if one["type"] == "text.end"
+        one["data"]["workerAgentOutput"]
+        for one in envelopes_of(events)
+        if one["type"] == "text.end"
     ]
     assert [(one["status"], one["answer"]) for one in outputs] == [
         ("failed", "Half"),
@@ -454,7 +456,7 @@ def test_a_childs_text_never_mixes_into_the_runs(trace: Trace) -> None:
         state.absorb(event)
     assert state.root is not None
     own = {node.id for node in state.root.items.values()}
-    found = told(events_of(trace))
+    found = envelopes_of(events_of(trace))
     assert {one["data"]["messageId"] for one in found if "messageId" in one["data"]} <= own
 
 
@@ -475,7 +477,7 @@ def test_a_refusal_is_text_too() -> None:
         ev.RefusalDelta(**place, delta="can't."),
         ev.RefusalDone(**place, item=Refusal(refusal="I can't.")),
     )
-    deltas = [one["data"]["delta"] for one in told(events) if one["type"] == "text.delta"]
+    deltas = [one["data"]["delta"] for one in envelopes_of(events) if one["type"] == "text.delta"]
     assert deltas == ["I ", "can't."]
 
 

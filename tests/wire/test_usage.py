@@ -21,7 +21,7 @@ from tests.wire.openai_scripts import RUN, Script
 Json = dict[str, Any]
 
 
-def told(name: str, events: list[ev.AnyEvent]) -> list[Json]:
+def frames_of(name: str, events: list[ev.AnyEvent]) -> list[Json]:
     frames = b"".join(frame for each in encoded(FORMATS[name], events) for frame in each)
     return [json.loads(one.data) for one in Parser().feed(frames) if one.data != "[DONE]"]
 
@@ -49,7 +49,7 @@ TELLING = ["run", "openai-responses", "openai-chat", "anthropic-messages", "verc
 @pytest.mark.parametrize("name", TELLING)
 def test_a_run_used_what_its_sub_agents_used_too(name: str) -> None:
     (trace,) = (trace for trace in TRACES if trace.name == "usage_summed")
-    frames = told(name, [event for event, _ in trace.events])
+    frames = frames_of(name, [event for event, _ in trace.events])
     assert tokens(name, frames) == (1501, 57)  # 7 of them are the sub-agent's
     if name in ("run", "vercel-ui"):
         assert "0.3000" in json.dumps(frames) or "0.3," in json.dumps(frames)
@@ -72,7 +72,7 @@ def silent(end: type[ev.Event], **fields: Any) -> list[ev.AnyEvent]:
 
 @pytest.mark.parametrize("name", TELLING)
 def test_usage_is_sent_where_there_is_no_text(name: str) -> None:
-    assert tokens(name, told(name, silent(ev.TaskCompleted))) == (13, 2)
+    assert tokens(name, frames_of(name, silent(ev.TaskCompleted))) == (13, 2)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_usage_is_sent_where_there_is_no_text(name: str) -> None:
 def test_a_run_says_how_it_ended_and_what_it_used(end: Any, data: Json) -> None:
     usage = {"model": "m", "inputTokens": 13, "outputTokens": 2, "cost": 0.75, "latencyMs": None}
     events = silent(end[0], **end[1])
-    assert told("run", events)[-1]["data"] == {**data, **usage}
+    assert frames_of("run", events)[-1]["data"] == {**data, **usage}
     state = State()
     for event in events:
         state.absorb(event)
@@ -100,17 +100,17 @@ def test_a_run_says_how_it_ended_and_what_it_used(end: Any, data: Json) -> None:
 def test_a_response_has_the_providers_service_tier() -> None:
     script = Script(options={"service_tier": "auto"}).begin()
     script.call(0, "ask", "{}")
-    before = told("openai-responses", script.events)
+    before = frames_of("openai-responses", script.events)
     script.add(ev.TaskUsage, usage=Usage(model="m", service_tier="priority")).add(ev.TaskCompleted)
     assert before[0]["response"]["service_tier"] == "auto"
-    last = told("openai-responses", script.events)[-1]["response"]
+    last = frames_of("openai-responses", script.events)[-1]["response"]
     assert last["service_tier"] == "priority"
 
 
 def test_a_run_without_usage_has_none() -> None:
     script = Script().begin()
     assert usage_of_run(script.state) is None
-    assert told("run", script.add(ev.TaskCompleted).events)[-1]["data"] == {}
+    assert frames_of("run", script.add(ev.TaskCompleted).events)[-1]["data"] == {}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_tools_hints_on_how_to_show_its_result_are_sent(hints: Any, shown: Any
     script.result(1, 0, Data(data=[1, 2]), Data(data=hints, name="ui_hints"))
     (output,) = (
         one["data"]["toolAgentOutput"]
-        for one in told("run", script.events)
+        for one in frames_of("run", script.events)
         if one["type"] == "tool.result"
     )
     assert output["ui_hints"] == shown
@@ -136,5 +136,5 @@ def test_the_checker_does_not_take_usage_for_thinking() -> None:
         {"type": "task.usage", "task_id": "r", "item_id": "i"},
         {"type": "task.reasoning_text.delta", "task_id": "r", "item_id": "i"},
     ]
-    said = expected({"task_id": "r", "output": [thought | texts]}, events)
-    assert said["reasoning_content"] == "At length."
+    expected_usage = expected({"task_id": "r", "output": [thought | texts]}, events)
+    assert expected_usage["reasoning_content"] == "At length."
