@@ -60,10 +60,10 @@ class Chain:
 class _Provider:
     """What one provider puts beside the items of one run."""
 
-    def __init__(self, api: Api, name: str, *, tells_response: bool, sealed: bool) -> None:
+    def __init__(self, api: Api, name: str, *, sends_response: bool, sealed: bool) -> None:
         self.api = api
         self.name = name
-        self.tells_response = tells_response
+        self.sends_response = sends_response
         self.sealed = sealed
         self.responses: dict[tuple[str, int], list[int]] = {}
         self.place: dict[tuple[str, int], int] = {}
@@ -87,7 +87,7 @@ class _Provider:
     def private(self, task_id: str, index: int, item: Any, status: str) -> ev.Private:
         provider: Json = {"api": self.api}
         key = "message_id" if self.api == "anthropic_messages" else "response_id"
-        if self.tells_response:
+        if self.sends_response:
             number = self.place[task_id, index]
             provider[key] = f"resp_{self.name}_{list(self.current).index(task_id)}_{number}"
         more: Json = {}
@@ -134,7 +134,7 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
                 if (task_id, item.call_id) not in by_provider:
                     fresh.add(task_id)
             else:
-                cut = provider.tells_response and cuts()
+                cut = provider.sends_response and cuts()
                 provider.begin(task_id, index, anew=task_id in fresh or cut)
                 fresh.discard(task_id)
                 if isinstance(item, ToolCall):
@@ -295,7 +295,7 @@ def chains(draw: Any, max_runs: int = 4, max_events: int = 40) -> Chain:
         provider = _Provider(
             draw(st.sampled_from(APIS)),
             f"r{number}",
-            tells_response=draw(st.booleans()),
+            sends_response=draw(st.booleans()),
             sealed=draw(st.booleans()),
         )
         created = {"input": draw(INPUTS), "model": draw(st.sampled_from((None, "a", "b")))}
@@ -357,7 +357,7 @@ class _Player:
         self.program = "call_nobody"
         self.asked: list[str] = []
         self.sealed: bool = draw(st.sampled_from((True, True, False)))
-        self.tells_response: bool = draw(st.sampled_from((True, True, False)))
+        self.sends_response: bool = draw(st.sampled_from((True, True, False)))
         model = draw(st.sampled_from((None, "a", "b")))
         self.book = Notebook(f"run_{number}", input=draw(TURNS), model=model)
         self.answers = 0
@@ -383,7 +383,7 @@ class _Player:
         end = len(kinds) if how == "whole" else self.draw(st.integers(0, len(kinds) - 1))
         calls = [self.item(kinds[at], names[at]) for at in range(end)]
         broken: list[str] = []
-        if how != "whole" and (not self.tells_response or self.flag(True, False)):
+        if how != "whole" and (not self.sends_response or self.flag(True, False)):
             broken = [self.broken(kinds[end], names[end])]
         if how == "whole":
             facts = {"api": self.api, "response_id": f"resp_{self.number}_{self.answers}"}
@@ -416,7 +416,7 @@ class _Player:
         facts: Json = {"api": self.api, "id": name}
         if self.host is not None:
             facts["host"] = self.host
-        if self.tells_response:
+        if self.sends_response:
             facts["response_id"] = f"resp_{self.number}_{self.answers}"
         return ev.Private(provider=facts | more.pop("provider", {}), **more)
 
@@ -586,8 +586,8 @@ class _Player:
             ours = ("fc", "pfc", *TYPED)
             places = [at for at, kind in enumerate(kinds) if kind in ours]
             calls = [{"id": f"call_{names[at]}"} for at in places]
-            said = "Thinking" if places and kinds.index("rs") < places[0] else ""
-            self.issued.chat_message({"reasoning_content": said, "tool_calls": calls})
+            reasoning = "Thinking" if places and kinds.index("rs") < places[0] else ""
+            self.issued.chat_message({"reasoning_content": reasoning, "tool_calls": calls})
 
 
 TURNS = st.sampled_from(("What now?", "And then?", "Go on.", None))

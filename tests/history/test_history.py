@@ -436,11 +436,15 @@ def test_a_picture_that_the_provider_made_is_still_seen_when_its_call_cannot_go_
     result.finish()
     run.say("msg_1", "Here it is.")
     items = sent([run, Run("Make it blue.", 2, api)], api)
-    told = json.dumps(items)
-    assert "ig_1" not in told
-    assert "Returned by draw:" in told
-    assert "iVBORw0KGgo=" in told
-    assert told.index("Draw a cat.") < told.index("iVBORw0KGgo=") < told.index("Make it blue.")
+    sent_text = json.dumps(items)
+    assert "ig_1" not in sent_text
+    assert "Returned by draw:" in sent_text
+    assert "iVBORw0KGgo=" in sent_text
+    assert (
+        sent_text.index("Draw a cat.")
+        < sent_text.index("iVBORw0KGgo=")
+        < sent_text.index("Make it blue.")
+    )
     assert "Returned" not in json.dumps(sent([run], api))  # while it is the current turn
     if api == OPENAI:
         assert raw in sent([run], api)

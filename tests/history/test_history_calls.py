@@ -31,7 +31,7 @@ def typed(run: Run, kind: str, **more: Any) -> tuple[str, dict[str, Any]]:
     return run.call(f"{kind}_1", '{"do":1}', kind=kind, tool=kind, raw=raw), raw
 
 
-def told(run: Run, **more: Any) -> list[Any]:
+def sent_besides(run: Run, **more: Any) -> list[Any]:
     """What is sent besides the question, in the turn that asks for it."""
     return sent([run], **more)[1:]
 
@@ -68,7 +68,7 @@ def test_a_result_goes_back_in_the_form_of_its_call(kind: str, given: Any, outpu
     run.result(call, given)
     name = f"{raw['type']}_output"
     expected = {"type": name, "call_id": call, **output}
-    assert told(run)[1:] == [raw, expected]
+    assert sent_besides(run)[1:] == [raw, expected]
     run.emit(ev.TaskUsage(task_id="run_1", usage=Usage()), run.private())
     made = history([run.state], OPENAI, "stored")
     assert (made.previous_response_id, made.items) == ("resp_1_1", [expected])
@@ -92,7 +92,7 @@ def test_what_failed_or_was_interrupted_is_sent_in_the_form_of_its_call() -> Non
         call, _ = typed(run, kind)
         if kind != "shell":
             ResultWriter(run, call).fail(ErrorInfo(code="x", message="No."))
-    outputs = {one["type"]: one for one in told(run) if one["type"].endswith("_output")}
+    outputs = {one["type"]: one for one in sent_besides(run) if one["type"].endswith("_output")}
     [shell] = outputs["shell_call_output"]["output"]
     assert shell["stderr"] == "The call was interrupted: it has no result."
     assert shell["outcome"] == {"type": "exit", "exit_code": 1}
@@ -123,7 +123,7 @@ def test_a_tool_or_a_client_may_answer_in_the_providers_own_form() -> None:
         call, raw = typed(run, kind, **more)
         run.result(call, raw=output)
         named = {"call_id": call} | ({"id": call} if kind == "local_shell" else {})
-        assert told(run) == [raw, {**output, **named}]
+        assert sent_besides(run) == [raw, {**output, **named}]
         asked = Run()
         typed(asked, kind, **more)
         ids = {"id": call} if kind == "local_shell" else {"call_id": call}
@@ -149,15 +149,17 @@ def test_an_invalid_form_is_ignored(kind: str, form: Any) -> None:
     call, _ = typed(run, kind, pending_safety_checks=[{"id": "sc_1"}, 7])
     output = {"type": f"{CALLS[kind]['type']}_output", **form}
     run.result(call, TextPart(text="in words"), raw=output)
-    assert "in words" in json.dumps(told(run))
-    assert output not in [{k: v for k, v in one.items() if k != "call_id"} for one in told(run)]
+    assert "in words" in json.dumps(sent_besides(run))
+    assert output not in [
+        {k: v for k, v in one.items() if k != "call_id"} for one in sent_besides(run)
+    ]
 
 
 def test_no_safety_check_is_acknowledged() -> None:
     run = Run()
     call, _ = typed(run, "computer", pending_safety_checks=[{"id": "sc_1"}])
     run.result(call, SCREEN)
-    assert kinds(told(run)) == ["function_call", "function_call_output"]
+    assert kinds(sent_besides(run)) == ["function_call", "function_call_output"]
 
 
 def test_a_call_without_its_item_or_behind_dropped_reasoning_is_sent_as_a_functions() -> None:
@@ -171,7 +173,7 @@ def test_a_call_without_its_item_or_behind_dropped_reasoning_is_sent_as_a_functi
     call, _ = typed(behind, "shell")
     behind.result(call, TextPart(text="x"))
     for run in (bare, other, behind):
-        items = told(run, mode="encrypted", store=False)
+        items = sent_besides(run, mode="encrypted", store=False)
         assert kinds(items) == ["function_call", "function_call_output"]
     hosted = Run()
     typed(hosted, "shell")
@@ -190,15 +192,15 @@ def asking(run: Run, name: str = "mcpr_1") -> dict[str, Any]:
     return raw
 
 
-def answer(run: Run, request_id: str, call_id: str | None, **said: Any) -> None:
+def answer(run: Run, request_id: str, call_id: str | None, **reply: Any) -> None:
     request = InputRequest(id=request_id, kind="approval", call_id=call_id)
     run.emit(ev.TaskInputRequired(task_id=run.task_id, requests=[request]))
-    run.emit(ev.TaskInputReceived(task_id=run.task_id, request_id=request_id, **said))
+    run.emit(ev.TaskInputReceived(task_id=run.task_id, request_id=request_id, **reply))
 
 
 def response(approve: bool, reason: str | None = None, name: str = "mcpr_1") -> dict[str, Any]:
-    said = {"type": "mcp_approval_response", "approval_request_id": name, "approve": approve}
-    return {**said, "reason": reason} if reason else said
+    reply = {"type": "mcp_approval_response", "approval_request_id": name, "approve": approve}
+    return {**reply, "reason": reason} if reason else reply
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def response(approve: bool, reason: str | None = None, name: str = "mcpr_1") -> 
     [("mcpr_1", "call_mcpr_1"), ("ours", "call_mcpr_1"), ("mcpr_1", None)],
 )
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("reply", "expected"),
     [
         ({"approved": True}, response(True)),
         ({"approved": False, "reason": "Not today."}, response(False, "Not today.")),
@@ -214,17 +216,17 @@ def response(approve: bool, reason: str | None = None, name: str = "mcpr_1") -> 
     ],
 )
 def test_an_answer_goes_back_with_the_request(
-    request_id: str, call_id: str | None, said: Any, expected: Any
+    request_id: str, call_id: str | None, reply: Any, expected: Any
 ) -> None:
     run = Run()
     raw = asking(run)
-    answer(run, request_id, call_id, **said)
+    answer(run, request_id, call_id, **reply)
     for state in (run.state, restore(save(run.state, private=True))):
         assert history([state], OPENAI).items[1:] == [raw, expected]
     run.answer = 2
     ran = {"type": "mcp_call", "id": "mcp_1", **ASKS, "approval_request_id": "mcpr_1"}
     run.result(run.call("mcp_1", "{}", kind="mcp", executor="provider", raw=ran))
-    assert told(run) == [raw, expected, ran]
+    assert sent_besides(run) == [raw, expected, ran]
 
 
 def test_a_request_without_an_answer_is_denied() -> None:
@@ -295,7 +297,7 @@ def test_where_no_item_names_its_response_an_answer_still_follows_its_request() 
     writer = MessageWriter(run)
     writer.text("Bought.")
     writer.finish(private=ev.Private(provider={"api": OPENAI, "id": "msg_1"}))
-    items = told(run)
+    items = sent_besides(run)
     assert items[:2] == raws
     assert kinds(items[2:]) == ["mcp_approval_response"] * 2 + ["message"]
 
@@ -317,7 +319,7 @@ def program_run() -> tuple[Run, list[dict[str, Any]]]:
 
 def test_a_program_goes_back_while_its_calls_are_answered_and_with_its_output() -> None:
     run, [program, caller] = program_run()
-    items = told(run)
+    items = sent_besides(run)
     assert kinds(items) == ["reasoning", "program", "function_call", "function_call_output"]
     assert items[1] == program
     assert items[2]["caller"] == items[3]["caller"] == caller
@@ -325,7 +327,14 @@ def test_a_program_goes_back_while_its_calls_are_answered_and_with_its_output() 
     output = {"type": "program_output", "id": "cmo_1", "call_id": "call_p", "result": "42"}
     kept(run, output)
     run.say("msg_1", "42.")
-    assert [one.get("id") for one in told(run)] == ["rs_1", "cm_1", "fc_1", None, "cmo_1", "msg_1"]
+    assert [one.get("id") for one in sent_besides(run)] == [
+        "rs_1",
+        "cm_1",
+        "fc_1",
+        None,
+        "cmo_1",
+        "msg_1",
+    ]
     later = sent([run, Run("And?", 2)])
     assert kinds(later)[1:4] == ["function_call", "function_call_output", "message"]
     assert "caller" not in json.dumps(later)
@@ -354,7 +363,7 @@ def test_a_pair_that_reasoning_tears_apart_goes_and_takes_its_reasoning_along() 
     run.think("rs_2")  # not sealed: without a store it cannot go back
     kept(run, {"type": "program_output", "id": "cmo_1", "call_id": "call_p", "result": "42"})
     run.say("msg_1", "42.")
-    assert kinds(told(run, mode="encrypted", store=False)) == ["message"]
+    assert kinds(sent_besides(run, mode="encrypted", store=False)) == ["message"]
 
 
 def test_items_without_a_name_go_back_within_the_turn_and_where_all_ids_stay() -> None:
@@ -396,15 +405,15 @@ def test_what_one_host_sealed_or_named_is_sent_to_no_other(
 ) -> None:
     run = at_host("api.openai.com")
     made = history([run.state, Run("And?", 2).state], OPENAI, "encrypted", host=host)
-    said = json.dumps(made.items)
-    assert ("rs_1" in said, "gAAA" in said, 'msg_1"' in said) == (is_theirs,) * 3
-    assert "Hello." in said
+    reply = json.dumps(made.items)
+    assert ("rs_1" in reply, "gAAA" in reply, 'msg_1"' in reply) == (is_theirs,) * 3
+    assert "Hello." in reply
     assert bool(made.notes) != is_theirs
     stored = history([run.state, Run("And?", 2).state], OPENAI, "stored", host=host)
     assert (stored.previous_response_id == "resp_1_1") == is_theirs
     thinking = at_host("api.openai.com", ANTHROPIC)
-    said = json.dumps(sent([thinking, Run("And?", 2)], ANTHROPIC, "encrypted", host=host))
-    assert ("EqMB" in said) == is_theirs
+    reply = json.dumps(sent([thinking, Run("And?", 2)], ANTHROPIC, "encrypted", host=host))
+    assert ("EqMB" in reply) == is_theirs
 
 
 def test_the_model_that_was_asked_counts_more_than_the_one_of_the_run() -> None:

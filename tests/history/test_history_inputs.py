@@ -15,7 +15,7 @@ from tailrace.ingest.base import Notebook
 from tests.history.conversations import APIS, PICTURE
 
 
-def said(text: str, role: str = "user") -> Speech:
+def speech(text: str, role: str = "user") -> Speech:
     return Speech(role, [TextPart(text=text)])
 
 
@@ -28,26 +28,26 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
     [
         (None, []),
         ([], []),
-        ("Hi", [said("Hi")]),
-        (7, [said("7")]),
-        ({"question": "why"}, [said('{"question":"why"}')]),
-        (["Hi", None, [1]], [said("Hi"), Speech("user", []), said("[1]")]),
-        ([{"type": "text", "text": "Hi"}], [said("Hi")]),
-        ({"type": "input_text", "text": "Hi"}, [said("Hi")]),
-        ({"role": "user", "content": "Hi"}, [said("Hi")]),
-        ({"role": "critic", "content": "Hi"}, [said("Hi")]),
+        ("Hi", [speech("Hi")]),
+        (7, [speech("7")]),
+        ({"question": "why"}, [speech('{"question":"why"}')]),
+        (["Hi", None, [1]], [speech("Hi"), Speech("user", []), speech("[1]")]),
+        ([{"type": "text", "text": "Hi"}], [speech("Hi")]),
+        ({"type": "input_text", "text": "Hi"}, [speech("Hi")]),
+        ({"role": "user", "content": "Hi"}, [speech("Hi")]),
+        ({"role": "critic", "content": "Hi"}, [speech("Hi")]),
         ({"role": "user", "content": None}, []),
-        ({"type": "message", "role": "developer", "content": "Hi"}, [said("Hi", "developer")]),
+        ({"type": "message", "role": "developer", "content": "Hi"}, [speech("Hi", "developer")]),
         (
             [{"role": "assistant", "content": [{"type": "output_text", "text": "Yes"}]}],
-            [said("Yes", "assistant")],
+            [speech("Yes", "assistant")],
         ),
         (
             [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]}],
             [Speech("assistant", [Refusal(refusal="No")])],
         ),
-        ([{"type": "reasoning", "id": "rs_1", "summary": []}, "Hi"], [said("Hi")]),
-        ([{"type": "item_reference", "id": "msg_1"}, "Hi"], [Named(), said("Hi")]),
+        ([{"type": "reasoning", "id": "rs_1", "summary": []}, "Hi"], [speech("Hi")]),
+        ([{"type": "item_reference", "id": "msg_1"}, "Hi"], [Named(), speech("Hi")]),
         # what tools of the client gave
         (
             [{"type": "function_call_output", "call_id": "c", "output": "15C"}],
@@ -67,7 +67,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                     {"type": "text", "text": "Hi"},
                 ],
             },
-            [ClientOutput("c", [TextPart(text="x")], True), said("Hi")],
+            [ClientOutput("c", [TextPart(text="x")], True), speech("Hi")],
         ),
         # calls that the client tells of
         (
@@ -101,7 +101,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                     {"type": "text", "text": "One moment."},
                 ],
             },
-            [said("One moment.", "assistant"), Use("c", "f", '{"a":1}')],
+            [speech("One moment.", "assistant"), Use("c", "f", '{"a":1}')],
         ),
         # what useChat sends
         (
@@ -185,12 +185,12 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 ],
             },
             [
-                said("Wait.", "assistant"),
+                speech("Wait.", "assistant"),
                 Use("a", "f", '{"n":1}'),
                 ClientOutput("a", [TextPart(text="15 C")]),
                 Use("b", "f", "{}"),
                 ClientOutput("b", [], True),
-                said("Done.", "assistant"),
+                speech("Done.", "assistant"),
             ],
         ),
         (
@@ -212,7 +212,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 },
                 {"role": "user", "parts": [{"type": "text", "text": "And now?"}]},
             ],
-            [said("Hi"), said("Hello.", "assistant"), said("And now?")],
+            [speech("Hi"), speech("Hello.", "assistant"), speech("And now?")],
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_an_input_is_read_as_what_it_means(value: Any, expected: list[Given]) ->
 def test_a_part_is_read_from_any_client(part: Any, expected: Any) -> None:
     assert list(read_input([part, {"type": "text", "text": "x"}])) in (
         [Speech("user", [expected, TextPart(text="x")])],
-        [Speech("user", [expected]), said("x")],
+        [Speech("user", [expected]), speech("x")],
     )
 
 
@@ -318,8 +318,8 @@ def test_messages_sent_with_results_follow_them() -> None:
         return [call, output]
 
     answer = {"role": "assistant", "content": "It is 2C."}
-    told = ["Where?", *called(1), *called(2), answer, {"role": "user", "content": "And?"}]
-    book = Notebook("r", input=told)
+    conversation = ["Where?", *called(1), *called(2), answer, {"role": "user", "content": "And?"}]
+    book = Notebook("r", input=conversation)
     items: Any = history([book.state], "openai_responses").items
     assert [one.get("call_id", one.get("role")) for one in items] == [
         *("user", "c1", "c1", "c2", "c2", "assistant", "user")

@@ -234,8 +234,8 @@ def test_objects_of_the_sdks_become_what_the_sdks_would_send() -> None:
     ]
     messages = [u(HI), {"role": "assistant", "content": blocks}, u(got("1"))]
     assert anthropic(messages) == [u(HI), a(THOUGHT, use("1")), u(got("1"))]
-    message = ChatCompletionMessage.model_validate(said("1"))
-    assert chat([user(), message, answer("1")]) == [user(), said("1"), answer("1")]
+    message = ChatCompletionMessage.model_validate(assistant("1"))
+    assert chat([user(), message, answer("1")]) == [user(), assistant("1"), answer("1")]
 
 
 def test_a_string_is_a_message_and_nonsense_is_an_error() -> None:
@@ -524,7 +524,7 @@ def test_the_user_begins_and_ends_there_too() -> None:
         assert anthropic([{"role": "system", "content": content}, u(HI)]) == [u(HI)]
 
 
-def said(*calls: str, content: Any = None) -> dict[str, Any]:
+def assistant(*calls: str, content: Any = None) -> dict[str, Any]:
     made = [
         {"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}}
         for one in calls
@@ -542,23 +542,25 @@ def chat(items: Any) -> list[Any]:
 
 
 def test_chat_messages_are_paired() -> None:
-    valid = [user(), said("1", "2"), answer("2"), answer("1"), said(content="Yes")]
+    valid = [user(), assistant("1", "2"), answer("2"), answer("1"), assistant(content="Yes")]
     assert chat(valid) == valid
     closed = {"role": "tool", "tool_call_id": "1", "content": f"Error: {INTERRUPTED}"}
-    assert chat([user(), said("1"), user()]) == [user(), said("1"), closed, user()]
+    assert chat([user(), assistant("1"), user()]) == [user(), assistant("1"), closed, user()]
     assert chat([user(), answer("9")]) == [user()]
-    moved = chat([user(), said("1"), user(), answer("1"), answer("1")])
-    assert moved == [user(), said("1"), answer("1"), user()]
-    twice = chat([user(), said("1"), answer("1"), said("1", content="x")])
-    assert twice == [user(), said("1"), answer("1"), said(content="x")]
+    moved = chat([user(), assistant("1"), user(), answer("1"), answer("1")])
+    assert moved == [user(), assistant("1"), answer("1"), user()]
+    twice = chat([user(), assistant("1"), answer("1"), assistant("1", content="x")])
+    assert twice == [user(), assistant("1"), answer("1"), assistant(content="x")]
     empty = {"role": "assistant", "content": "x", "tool_calls": []}
-    assert chat([empty, 7, said(), {"role": "user", "content": None}]) == [said(content="x")]
+    assert chat([empty, 7, assistant(), {"role": "user", "content": None}]) == [
+        assistant(content="x")
+    ]
     odd = {
         "role": "assistant",
         "content": "x",
-        "tool_calls": [7, {"id": ""}, *said("1")["tool_calls"]],
+        "tool_calls": [7, {"id": ""}, *assistant("1")["tool_calls"]],
     }
-    assert chat([odd, answer("1")]) == [said("1", content="x"), answer("1")]
+    assert chat([odd, answer("1")]) == [assistant("1", content="x"), answer("1")]
     refused = {"role": "assistant", "content": None, "refusal": "No."}
     assert chat([refused]) == [refused]
     assert chat([]) == [{"role": "user", "content": "(no message)"}]
@@ -569,9 +571,17 @@ def test_chat_messages_say_what_their_role_may_say() -> None:
     foreign = {"type": "input_image", "image_url": PICTURE}
     words = {"type": "text", "text": "Hi"}
     pdf = {"type": "file", "file": {"file_id": "f"}}
-    told = ["Hi", {"type": "input_text", "text": "Hi"}, picture, foreign, pdf, 7, {"type": "x"}]
-    told.append({"type": "image_url"})
-    assert chat([{"role": "user", "content": told}])[0]["content"] == [
+    mixed_content = [
+        "Hi",
+        {"type": "input_text", "text": "Hi"},
+        picture,
+        foreign,
+        pdf,
+        7,
+        {"type": "x"},
+    ]
+    mixed_content.append({"type": "image_url"})
+    assert chat([{"role": "user", "content": mixed_content}])[0]["content"] == [
         *(words, words, picture, picture, pdf)
     ]
     video = {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}}
@@ -583,31 +593,31 @@ def test_chat_messages_say_what_their_role_may_say() -> None:
     spoken = {"role": "assistant", "content": [no, picture, {"type": "refusal"}]}
     assert chat([spoken])[0]["content"] == [no]
     assert chat([{"role": "user", "content": {"a": 1}}]) == [user('{"a":1}')]
-    assert chat([{**user(), "tool_calls": said("1")["tool_calls"]}]) == [user()]
+    assert chat([{**user(), "tool_calls": assistant("1")["tool_calls"]}]) == [user()]
     long = "c" * 41
-    odd = said(long)
+    odd = assistant(long)
     odd["tool_calls"][0]["function"] = {"name": "a.b", "arguments": {"x": 1}}
     mended = chat([user(), odd, {**answer(long), "content": [picture, words]}])
     [call] = mended[1]["tool_calls"]
     assert call["function"] == {"name": "a_b", "arguments": '{"x":1}'}
     assert call["id"] == mended[2]["tool_call_id"] != long
     assert mended[2]["content"] == [words]
-    bare = said("1", "2")
+    bare = assistant("1", "2")
     bare["tool_calls"][0]["function"] = {}
     bare["tool_calls"][1]["function"] = {"name": "f"}
-    assert chat([bare, answer("2")]) == [said("2"), answer("2")]
+    assert chat([bare, answer("2")]) == [assistant("2"), answer("2")]
     del bare["content"]
     assert chat([bare, answer("2"), {"role": "tool", "content": "x"}])[1:] == [answer("2")]
-    custom = said("1")
+    custom = assistant("1")
     custom["tool_calls"] = [{"id": "1", "type": "custom", "custom": {"name": "f", "input": "x"}}]
     assert chat([custom, answer("1")]) == [custom, answer("1")]
-    thought = {**said(content="Yes"), "reasoning_content": "Hm"}
+    thought = {**assistant(content="Yes"), "reasoning_content": "Hm"}
     assert chat([thought]) == [thought]
-    assert sanitize([thought], "openai_chat", reasoning="drop") == [said(content="Yes")]
+    assert sanitize([thought], "openai_chat", reasoning="drop") == [assistant(content="Yes")]
     hm = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
-    assert chat([said(content=[hm, words])]) == [said(content=[hm, words])]
-    mended = sanitize([said(content=[hm, words])], "openai_chat", reasoning="drop")
-    assert mended == [said(content=[words])]
+    assert chat([assistant(content=[hm, words])]) == [assistant(content=[hm, words])]
+    mended = sanitize([assistant(content=[hm, words])], "openai_chat", reasoning="drop")
+    assert mended == [assistant(content=[words])]
 
 
 BLOCKS = st.sampled_from(
@@ -646,7 +656,7 @@ def test_whatever_the_messages_anthropic_accepts_them_mended(messages: list[Any]
 
 
 CHAT = st.sampled_from(
-    (user(), said("1"), said("1", "2"), said(content="x"), answer("1"), answer("2"))
+    (user(), assistant("1"), assistant("1", "2"), assistant(content="x"), answer("1"), answer("2"))
 )
 
 
@@ -661,7 +671,7 @@ def test_whatever_the_messages_a_chat_server_accepts_them_mended(messages: list[
 def test_mending_takes_time_in_proportion() -> None:
     def seconds(count: int) -> float:
         items = [one for n in range(count) for one in (user(), rs(n), fc(n), out(n))]
-        chats = [one for n in range(count) for one in (user(), said(str(n)), answer(str(n)))]
+        chats = [one for n in range(count) for one in (user(), assistant(str(n)), answer(str(n)))]
         start = time.thread_time()
         sanitize(items)
         chat(chats)
@@ -672,10 +682,10 @@ def test_mending_takes_time_in_proportion() -> None:
 
 def test_a_result_of_anothers_tool_is_not_a_result() -> None:
     buy = {"type": "mcp_tool_use", "id": "m", "name": "buy", "input": {}}
-    said = {"type": "text", "text": "Hi"}
+    assistant = {"type": "text", "text": "Hi"}
     for kind, stays in (("mcp_tool_result", True), ("web_search_tool_result", False)):
         result = {"type": kind, "tool_use_id": "m", "content": []}
-        given = [user(), {"role": "assistant", "content": [buy, result, said]}, user()]
+        given = [user(), {"role": "assistant", "content": [buy, result, assistant]}, user()]
         mended = sanitize(given, "anthropic_messages")
         assert (buy in mended[1]["content"]) == stays
 
@@ -683,8 +693,8 @@ def test_a_result_of_anothers_tool_is_not_a_result() -> None:
 def test_only_the_message_of_an_error_is_kept() -> None:
     use = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     picture = {"type": "image", "source": {"type": "url", "url": "https://a.example/a.png"}}
-    said = {"type": "text", "text": "No."}
-    for content in ([picture, said], [said], "No."):
+    assistant = {"type": "text", "text": "No."}
+    for content in ([picture, assistant], [assistant], "No."):
         result = {"type": "tool_result", "tool_use_id": "t", "is_error": True, "content": content}
         given = [
             user(),
@@ -692,7 +702,7 @@ def test_only_the_message_of_an_error_is_kept() -> None:
             {"role": "user", "content": [result]},
         ]
         [mended] = sanitize(given, "anthropic_messages")[2]["content"]
-        assert mended["content"] == (content if content == "No." else [said])
+        assert mended["content"] == (content if content == "No." else [assistant])
 
 
 def test_a_result_that_names_no_call_is_left_out() -> None:

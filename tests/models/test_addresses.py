@@ -76,8 +76,8 @@ async def test_a_password_in_an_address_is_sent_and_never_shown(
     api: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    said = msgspec.json.encode({"error": {"message": f"Not with {SECRET}, me."}})
-    async with answering(said) as (place, heads):
+    error_body = msgspec.json.encode({"error": {"message": f"Not with {SECRET}, me."}})
+    async with answering(error_body) as (place, heads):
         outcome = await outcome_at(api, f"http://me:{SECRET}@{place}/v1")
     assert b"authorization: basic " + b64encode(f"me:{SECRET}".encode()).lower() in heads[0]
     assert outcome.error is not None
@@ -119,7 +119,7 @@ async def test_a_key_that_was_copied_badly_is_mended_or_refused_without_being_sh
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         ({"error": {"message": "No such model."}}, "No such model."),
         ({"error": "No such model."}, "No such model."),
@@ -135,7 +135,7 @@ async def test_a_key_that_was_copied_badly_is_mended_or_refused_without_being_sh
 )
 @pytest.mark.parametrize("status", [400, 403])
 async def test_what_a_provider_says_is_passed_on_in_whatever_shape(
-    body: Any, said: str, status: int
+    body: Any, expected: str, status: int
 ) -> None:
     is_text = isinstance(body, str)
     raw = body.encode() if is_text else msgspec.json.encode(body)
@@ -146,7 +146,7 @@ async def test_what_a_provider_says_is_passed_on_in_whatever_shape(
     assert outcome.error is not None
     assert outcome.error.code == ("request_refused" if status == 400 else "key_refused")
     assert outcome.error.message.startswith(f"HTTP {status}: ")
-    assert said in outcome.error.message
+    assert expected in outcome.error.message
 
 
 @pytest.mark.parametrize("field", ["code", "type"])

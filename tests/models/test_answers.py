@@ -53,15 +53,15 @@ async def test_an_advisor_is_paid_by_its_own_price_and_time_counts_once() -> Non
         asked = Request(input=[{"role": "user", "content": "?"}])
         await call_model(model, asked, book, patience=HASTY)
         await model.close()
-    told = [event.usage for event, _ in book.take() if isinstance(event, ev.TaskUsage)]
-    assert [(one.model, one.cost) for one in told] == [
+    usages = [event.usage for event, _ in book.take() if isinstance(event, ev.TaskUsage)]
+    assert [(one.model, one.cost) for one in usages] == [
         ("wise", 200_000),
         ("fast", 60_000),
         ("fast", 4_000),
     ]
-    assert [one.latency_ms == 0 for one in told] == [True, True, False]
+    assert [one.latency_ms == 0 for one in usages] == [True, True, False]
     total = client_view(book.state)["usage"]
-    assert (total["cost"], total["latency_ms"]) == (264_000, told[-1].latency_ms)
+    assert (total["cost"], total["latency_ms"]) == (264_000, usages[-1].latency_ms)
 
 
 async def test_an_answer_without_finish_reason_is_asked_for_once() -> None:
@@ -104,11 +104,11 @@ async def test_an_answer_by_a_schema_is_emitted_as_a_value_once(api: str) -> Non
         await model.close()
 
 
-@pytest.mark.parametrize("said", ["It is sunny.", '{"city":', "", '{"n":1e999}', '{"a":"\\u0000"}'])
-async def test_words_that_are_not_json_are_not_structured_output(said: str) -> None:
+@pytest.mark.parametrize("text", ["It is sunny.", '{"city":', "", '{"n":1e999}', '{"a":"\\u0000"}'])
+async def test_words_that_are_not_json_are_not_structured_output(text: str) -> None:
     book = Notebook()
     asked = Request(input=[], output=OutputSchema(schema={}))
-    script = [say(said)] if said else [think("Hm.")]
+    script = [say(text)] if text else [think("Hm.")]
     outcome = await call_model(Scripted(script), asked, book, patience=HASTY)
     assert outcome.status == "completed"
     assert outputs(book) == []

@@ -305,11 +305,11 @@ async def test_a_key_is_in_no_log_no_error_and_no_event(
     written = book.take()
     kept = [encode_event(event) for event, _ in written]
     hidden = [msgspec.json.encode(private) for _, private in written]
-    told = msgspec.json.encode([outcome, whole_object(book.state)])
+    visible = msgspec.json.encode([outcome, whole_object(book.state)])
     for record in caplog.records:
         assert SECRET not in record.getMessage()
         assert SECRET not in repr(record.args)
-    assert SECRET.encode() not in b"".join([*kept, *hidden, told])
+    assert SECRET.encode() not in b"".join([*kept, *hidden, visible])
     if what == "refused key":
         assert outcome.error is not None
         assert outcome.error.code == "key_refused"

@@ -35,12 +35,12 @@ async def test_a_conversation_moves_to_another_host_of_the_same_api(api: str, mo
     async with Simulator(weather_talk) as first, Simulator(weather_talk) as second:
         models = [model_at(provider, api) for provider in (first, second)]
         talk = Talk(models[0], request)
-        said = [await talk.ask("One?")]
+        answers = [await talk.ask("One?")]
         talk.model = models[1]
-        said.append(await talk.ask("Two?"))
+        answers.append(await talk.ask("Two?"))
         for model in models:
             await model.close()
-    assert said == ["It is sunny, answer 1."] * 2
+    assert answers == ["It is sunny, answer 1."] * 2
     assert first.refusals == second.refusals == []
     root = talk.chain[0].root
     assert root is not None
@@ -90,8 +90,8 @@ async def test_a_sub_agent_has_its_own_notes_and_retries_add_none() -> None:
     book = Notebook(input="Hi?")
     await call_model(model, Request(chain=[book.state]), book, patience=HASTY)
     assert notes(book.node) == ["Something is missing."]
-    told = [event for event, _ in book.take() if isinstance(event, ev.Notice)]
-    assert [one.level for one in told] == ["info", "warning"]
+    emitted = [event for event, _ in book.take() if isinstance(event, ev.Notice)]
+    assert [one.level for one in emitted] == ["info", "warning"]
     other = Notebook("run_2", input="Hi?")
     await call_model(model, Request(chain=[book.state, other.state]), other, patience=HASTY)
     assert notes(other.node) == []

@@ -36,10 +36,10 @@ async def test_a_recording_says_the_same_again_without_a_network(api: str, tmp_p
     async with Simulator(weather_talk) as provider:
         model = record(model_at(provider, api), path)
         talk = Talk(model, Request())
-        said = [await talk.ask(f"Question {number}?") for number in range(2)]
+        answers = [await talk.ask(f"Question {number}?") for number in range(2)]
         await model.close()
     again = Talk(open_model(f"replay:{path}"), Request())
-    assert [await again.ask(f"Question {number}?") for number in range(2)] == said
+    assert [await again.ask(f"Question {number}?") for number in range(2)] == answers
     assert b"Question" not in path.read_bytes()
     assert b"sk-anything" not in path.read_bytes()
     with pytest.raises(NoRecording, match="has only 4 answers"):
@@ -100,12 +100,12 @@ async def test_calls_at_once_share_a_file_and_do_not_mix(tmp_path: Path) -> None
     calls = [msgspec.json.decode(line)["call"] for line in path.read_bytes().splitlines()]
     assert calls != sorted(calls)  # they were made at once
     again = replay(path)
-    said = []
+    answers = []
     for _ in range(3):
         book = Notebook()
         await call_model(again, Request(input=[]), book, patience=HASTY)
-        said += texts(book)
-    assert said == ["0 0 0", "1 1 1", "2 2 2"]
+        answers += texts(book)
+    assert answers == ["0 0 0", "1 1 1", "2 2 2"]
 
 
 @pytest.mark.parametrize(

@@ -235,8 +235,8 @@ CLAUDES = (
 @pytest.mark.parametrize("effort", get_args(Effort))
 @pytest.mark.parametrize("model", CLAUDES)
 def test_no_claude_refuses_an_effort(model: str, effort: Any, choice: Any) -> None:
-    said = [{"role": "user", "content": "Hi?"}]
-    request = Request(input=said, tools=[WEATHER], tool_choice=choice, effort=effort)
+    sent = [{"role": "user", "content": "Hi?"}]
+    request = Request(input=sent, tools=[WEATHER], tool_choice=choice, effort=effort)
     body = anthropic_model.request_body(model, request)
     assert [*messages_errors(body)] == []
 
@@ -321,10 +321,10 @@ async def test_a_picture_in_and_every_field_are_accepted(api: str) -> None:
         talk = Talk(model, Request(**{**fields, "options": {}}))
         picture = {"type": "input_image", "image_url": PICTURE}
         words = {"type": "input_text", "text": "What is it?"}
-        said = await talk.ask([{"role": "user", "content": [words, picture]}])
+        sent = await talk.ask([{"role": "user", "content": [words, picture]}])
         await model.close()
     assert provider.refusals == []
-    assert said == "A picture."
+    assert sent == "A picture."
     assert PICTURE.partition(",")[2] in str(provider.requests[0])
 
 
@@ -363,8 +363,8 @@ async def test_the_openai_sdk_reads_the_simulators_chat_completions() -> None:
         calls = whole.choices[0].message.tool_calls
         assert calls
         stream = await client.chat.completions.create(model="m", messages=messages, stream=True)
-        said = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices]
-        assert "".join(filter(None, said)) == "Let me see."
+        sent = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices]
+        assert "".join(filter(None, sent)) == "Let me see."
         made: Any = {"role": "assistant", "tool_calls": [calls[0].model_dump()]}
         with pytest.raises(openai.BadRequestError, match="reasoning_content"):
             await client.chat.completions.create(model="m", messages=[*messages, made])

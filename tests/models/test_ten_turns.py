@@ -27,10 +27,10 @@ async def test_ten_turns_go_by_without_a_single_refusal(
             tools=[WEATHER], history=mode, store=store, effort="low", instructions="Be brief."
         )
         talk = Talk(model, request)
-        said = [await talk.ask(f"Question {number}?") for number in range(10)]
+        answers = [await talk.ask(f"Question {number}?") for number in range(10)]
         await model.close()
     assert provider.refusals == []
-    assert said == [f"It is sunny, answer {2 * n + 1}." for n in range(10)]
+    assert answers == [f"It is sunny, answer {2 * n + 1}." for n in range(10)]
     assert len(provider.requests) == 20
     assert [outcome.status for outcome in talk.outcomes] == ["completed"] * 20
     last = provider.requests[-1]

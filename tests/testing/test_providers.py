@@ -787,14 +787,14 @@ def test_reasoning_content_is_wanted_back_in_each_turn_that_had_calls() -> None:
     missing = "Missing `reasoning_content` field in the assistant message at message index"
     empty = "thinking is enabled but reasoning_content is missing in assistant tool call message at"
     thought = {**TOOLS, "reasoning_content": "Hm"}
-    said = {"role": "assistant", "content": "Wait."}
+    assistant = {"role": "assistant", "content": "Wait."}
     assert refused(USER, TOOLS, ANSWER) == f"{missing} 1."
     assert refused(USER, TOOLS, ANSWER, USER) == f"{missing} 1."
     assert refused(USER, {**TOOLS, "reasoning_content": ""}, ANSWER) == f"{empty} index 1"
-    assert refused(USER, said, thought, ANSWER) == f"{missing} 1."
-    assert refused(USER, {**said, "reasoning_content": ""}, thought, ANSWER) is None
-    assert refused(USER, thought, ANSWER, said, USER) is None
-    assert refused(USER, said, USER, thought, ANSWER) is None
+    assert refused(USER, assistant, thought, ANSWER) == f"{missing} 1."
+    assert refused(USER, {**assistant, "reasoning_content": ""}, thought, ANSWER) is None
+    assert refused(USER, thought, ANSWER, assistant, USER) is None
+    assert refused(USER, assistant, USER, thought, ANSWER) is None
 
 
 def test_a_server_takes_back_the_parts_that_it_sent_and_another_does_not() -> None:
@@ -818,15 +818,15 @@ def test_mistral_wants_answers_between_results_and_users_and_ids_of_nine_letters
 
     called = {**TOOLS, "tool_calls": [{**TOOLS["tool_calls"][0], "id": "call00001"}]}
     result = {**ANSWER, "tool_call_id": "call00001"}
-    said = {"role": "assistant", "content": "15C."}
+    assistant = {"role": "assistant", "content": "15C."}
     assert refused(USER, called, result) is None
-    assert refused(USER, called, result, said, USER) is None
+    assert refused(USER, called, result, assistant, USER) is None
     assert refused(USER, called, result, USER) == "Unexpected role 'user' after role 'tool'"
     assert refused(USER, result) == "Unexpected role 'tool' after role 'user'"
     assert refused(USER, TOOLS, ANSWER) == (
         "Tool call id was 1 but must be a-z, A-Z, 0-9, with a length of 9."
     )
-    assert refused(USER, said) == (
+    assert refused(USER, assistant) == (
         "Expected last role User or Tool (or Assistant with prefix True) for serving but got "
         "assistant"
     )

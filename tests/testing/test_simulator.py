@@ -348,7 +348,7 @@ HI: Any = [{"role": "user", "content": "Hi"}]
 @pytest.mark.parametrize("api", APIS)
 async def test_a_recording_is_the_same_whether_it_is_streamed_or_not(api: str) -> None:
     for path in recordings(FOLDERS[api])[:6]:
-        said = []
+        replies = []
         async with Simulator(RecordedAnswer.read(path)) as provider:
             for streamed in (True, False):
                 model = model_at(provider, api)
@@ -356,10 +356,10 @@ async def test_a_recording_is_the_same_whether_it_is_streamed_or_not(api: str) -
                 request = Request(input=HI, options={"stream": streamed})
                 await call_model(model, request, book, patience=HASTY)
                 items = whole_object(book.state)["output"]
-                said.append([(item["type"], item.get("block_list")) for item in items])
+                replies.append([(item["type"], item.get("block_list")) for item in items])
                 await model.close()
         assert provider.refusals == []
-        assert said[0] == said[1], path.name
+        assert replies[0] == replies[1], path.name
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -370,12 +370,12 @@ async def test_what_was_recorded_is_known_in_the_next_turn(api: str, tmp_path: P
     async with Simulator(weather_talk) as provider:
         model = record(model_at(provider, api), path)
         talk = Talk(model, request)
-        said = [await talk.ask("One?"), await talk.ask("Two?")]
+        replies = [await talk.ask("One?"), await talk.ask("Two?")]
         await model.close()
     async with Simulator(*recorded_calls(path)) as provider:
         model = model_at(provider, api)
         talk = Talk(model, request)
-        assert [await talk.ask("One?"), await talk.ask("Two?")] == said
+        assert [await talk.ask("One?"), await talk.ask("Two?")] == replies
         await model.close()
     assert provider.refusals == []
     assert len(provider.requests) == 4
@@ -468,6 +468,6 @@ async def test_the_openai_package_from_npm_reads_the_simulator() -> None:
 async def test_the_anthropic_package_from_npm_reads_the_simulator() -> None:
     [answer] = await read_by_npm("anthropic_sdk.mjs", root=True)
     assert answer["seen"][-1] == "message_stop"
-    thought, said, called = answer["final"]["content"]
-    assert (thought["thinking"], said["text"]) == ("Hm.", "Let me see.")
+    thought, replies, called = answer["final"]["content"]
+    assert (thought["thinking"], replies["text"]) == ("Hm.", "Let me see.")
     assert (called["name"], called["input"]) == ("get_weather", {"city": "Paris"})
