@@ -111,12 +111,12 @@ async def by_hand(depth: int, count: int) -> int:
     seen: list[str] = []
 
     async def agent(level: int) -> str:
-        said: list[str] = []
+        pieces: list[str] = []
         result = await agent(level - 1) if level > 1 else await look_up("rivers")
         async for delta in deltas(count, depth, level):
             seen.append(delta)
-            said.append(delta)
-        return "".join(said) + result[:0]
+            pieces.append(delta)
+        return "".join(pieces) + result[:0]
 
     await agent(depth)
     return len(seen)
@@ -132,23 +132,23 @@ class Talker:
     name: Final = "talker"
 
     def __init__(self, count: int, depth: int, level: int) -> None:
-        self._told = (count, depth, level)
+        self._sizes = (count, depth, level)
 
     async def stream(self, request: Request) -> AsyncIterator[list[str]]:
         """One turn."""
         items = history(request.chain, "openai_chat", task_id=request.task_id).items
-        count, depth, level = self._told
+        count, depth, level = self._sizes
         yield ['{"type":"response.created","response":{"id":"resp_1","output":[]}}']
         if not has_result([item["role"] for item in items]):
             for line in _call(level):
                 yield [line]
             return
-        said: list[str] = []
+        pieces: list[str] = []
         yield [_ADDED, _PART]
         async for delta in deltas(count, depth, level):
-            said.append(delta)
+            pieces.append(delta)
             yield [_DELTA % delta]
-        for line in _said("".join(said)):
+        for line in _message_done("".join(pieces)):
             yield [line]
 
     def cost(self, usage: Usage) -> float | None:  # noqa: ARG002
@@ -171,7 +171,7 @@ _PART = (
 _DELTA = '{"type":"response.output_text.delta",' + _PLACE + ',"delta":"%s"}'
 
 
-def _said(text: str) -> list[str]:
+def _message_done(text: str) -> list[str]:
     part = {"type": "output_text", "text": text, "annotations": []}
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
     return _ended({**item, "content": [part]})

@@ -27,7 +27,7 @@ class Agents(Model):
     """Calls the tool, then says its deltas, as openai-agents reads them."""
 
     def __init__(self, count: int, depth: int, level: int) -> None:
-        self._told = (count, depth, level)
+        self._sizes = (count, depth, level)
 
     async def get_response(self, *_: Any, **__: Any) -> ModelResponse:
         """Every run here streams."""
@@ -41,7 +41,7 @@ class Agents(Model):
         **__: Any,
     ) -> AsyncIterator[TResponseStreamEvent]:
         """One turn."""
-        level = self._told[2]
+        level = self._sizes[2]
         if isinstance(input, str) or all(
             one.get("type") != "function_call_output" for one in input
         ):
@@ -55,9 +55,9 @@ class Agents(Model):
             )
             yield _completed(call)
             return
-        said: list[str] = []
-        async for delta in deltas(*self._told):
-            said.append(delta)
+        pieces: list[str] = []
+        async for delta in deltas(*self._sizes):
+            pieces.append(delta)
             # Not `construct`, as the SDK does: it takes longer than all the rest of the way.
             yield ResponseTextDeltaEvent(
                 type="response.output_text.delta",
@@ -66,9 +66,9 @@ class Agents(Model):
                 content_index=0,
                 delta=delta,
                 logprobs=[],
-                sequence_number=len(said),
+                sequence_number=len(pieces),
             )
-        part = ResponseOutputText(type="output_text", text="".join(said), annotations=[])
+        part = ResponseOutputText(type="output_text", text="".join(pieces), annotations=[])
         yield _completed(
             ResponseOutputMessage(
                 id="msg_1", type="message", role="assistant", status="completed", content=[part]

@@ -26,13 +26,13 @@ def _measured(pace: Pace) -> Times:
     ) as node:
         assert node.stdout is not None
         assert node.stderr is not None
-        said: list[str] = []
+        errors: list[str] = []
         for line in node.stderr:
-            said.append(line)
+            errors.append(line)
             progress(line.rstrip())
         output = node.stdout.read()
     if node.returncode != 0:
-        raise RuntimeError("".join(said[-20:]))
+        raise RuntimeError("".join(errors[-20:]))
     times: dict[str, dict[str, list[float]]] = json.loads(output)
     return {int(size): by_name for size, by_name in times.items()}
 

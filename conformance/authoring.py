@@ -25,7 +25,7 @@ from tests.core.naive_rules import NaiveRules
 
 Json = Any
 Dict = dict[str, Any]
-Teller = Callable[["Trace"], None]
+WriteStory = Callable[["Trace"], None]
 
 PNG = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAA..."
 """The picture of the first document: its bytes are cut there, too."""
@@ -91,34 +91,34 @@ def digest(view: Json) -> str:
 class Story:
     """A trace: its function, and whether a writer may send it."""
 
-    tell: Teller
+    write: WriteStory
     legal: bool
     numbered: bool
 
     @property
     def about(self) -> str:
         """The purpose of the trace, in one line."""
-        assert self.tell.__doc__ is not None
-        return self.tell.__doc__.splitlines()[0]
+        assert self.write.__doc__ is not None
+        return self.write.__doc__.splitlines()[0]
 
     def trace(self) -> Trace:
         """The trace, after the story's assertions."""
         trace = Trace(numbered=self.numbered)
-        self.tell(trace)
+        self.write(trace)
         illegal = trace.illegal()
-        assert bool(illegal) != self.legal, f"{self.tell.__name__}: {illegal}"
+        assert bool(illegal) != self.legal, f"{self.write.__name__}: {illegal}"
         return trace
 
 
 STORIES: dict[str, Story] = {}
 
 
-def story(*, legal: bool = True, numbered: bool = True) -> Callable[[Teller], Teller]:
+def story(*, legal: bool = True, numbered: bool = True) -> Callable[[WriteStory], WriteStory]:
     """Register a function as the story of the trace that has its name."""
 
-    def register(tell: Teller) -> Teller:
-        STORIES[tell.__name__] = Story(tell, legal, numbered)
-        return tell
+    def register(write: WriteStory) -> WriteStory:
+        STORIES[write.__name__] = Story(write, legal, numbered)
+        return write
 
     return register
 

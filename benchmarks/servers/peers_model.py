@@ -31,9 +31,9 @@ class Talker(Model):
 
     async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[TResponseStreamEvent]:
         """The deltas of one message."""
-        said: list[str] = []
+        pieces: list[str] = []
         async for delta in model(self._count, self._rate):
-            said.append(delta)
+            pieces.append(delta)
             # Not `construct`, as the SDK does: it takes longer than all the rest of the way.
             yield ResponseTextDeltaEvent(
                 type="response.output_text.delta",
@@ -42,10 +42,12 @@ class Talker(Model):
                 content_index=0,
                 delta=delta,
                 logprobs=[],
-                sequence_number=len(said),
+                sequence_number=len(pieces),
             )
         yield ResponseCompletedEvent(
-            type="response.completed", response=_response("".join(said)), sequence_number=len(said)
+            type="response.completed",
+            response=_response("".join(pieces)),
+            sequence_number=len(pieces),
         )
 
 

@@ -389,7 +389,7 @@ def silent_tasks(trace: Trace) -> None:
     assert "I was too early." not in str(nowhere)
     message = {"type": "message", "id": "msg_0", "role": "assistant"}
 
-    def said(words: str) -> Dict:
+    def message_of(words: str) -> Dict:
         return {**message, "block_list": [{"type": "text", "text": words}]}
 
     waiting = {"type": "tool_result", "status": "in_progress"}
@@ -402,13 +402,13 @@ def silent_tasks(trace: Trace) -> None:
                 "id": "fco_0",
                 "call_id": "call_1",
                 "block_list": [
-                    {**said("I was expected."), "task_id": "call_1"},
+                    {**message_of("I was expected."), "task_id": "call_1"},
                     {
                         **waiting,
                         "id": "fco_1",
                         "call_id": "call_2",
                         "task_id": "call_1",
-                        "block_list": [{**said("I belong to call_1."), "task_id": "call_2"}],
+                        "block_list": [{**message_of("I belong to call_1."), "task_id": "call_2"}],
                     },
                 ],
             },
@@ -418,8 +418,8 @@ def silent_tasks(trace: Trace) -> None:
                 "id": "fco_2",
                 "call_id": "call_3",
                 "block_list": [
-                    {**said("I was too early."), "task_id": "early"},
-                    {**said("I am late."), "task_id": "late"},
+                    {**message_of("I was too early."), "task_id": "early"},
+                    {**message_of("I am late."), "task_id": "late"},
                 ],
             },
             {**waiting, "id": "fco_3", "call_id": "call_3", "block_list": []},
