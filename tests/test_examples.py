@@ -77,26 +77,26 @@ async def test_the_router_shows_the_whole_envelope_in_the_run_format(
     async with running("router", tmp_path, monkeypatch) as app:
         run = await app.start("assistant", "Book a table for two.", thread="t1")
         frames = b"".join([frame async for frame in run.events("run")]).decode()
-    told = [json.loads(line) for line in re.findall(r"^data: (.*)$", frames, re.MULTILINE)]
-    assert [one["type"] for one in told if one["type"] != "text.delta"] == [
+    streamed = [json.loads(line) for line in re.findall(r"^data: (.*)$", frames, re.MULTILINE)]
+    assert [one["type"] for one in streamed if one["type"] != "text.delta"] == [
         *("run.started", "step.start", "step.finish", "step.start"),
         *("tool.start", "tool.args", "tool.end", "tool.result"),
         *("text.start", "text.end", "step.finish", "run.finished"),
     ]
-    steps = [one["data"]["stepName"] for one in told if one["type"] == "step.start"]
+    steps = [one["data"]["stepName"] for one in streamed if one["type"] == "step.start"]
     assert steps == ["router", "worker"]
-    [end] = [one["data"] for one in told if one["type"] == "text.end"]
+    [end] = [one["data"] for one in streamed if one["type"] == "text.end"]
     worker = end["workerAgentOutput"]
     assert (end["stage"], worker["status"], worker["answer"]) == (
         *("worker", "success", "Your table is booked."),
     )
     assert worker["result_type"] == "execution_report"
     assert worker["ui_hints"] == {"ui_mode": "booking", "ui_state": {"id": 42}, "actions": []}
-    [result] = [one["data"] for one in told if one["type"] == "tool.result"]
+    [result] = [one["data"] for one in streamed if one["type"] == "tool.result"]
     output = result["toolAgentOutput"]
     assert output["ui_hints"] == {"ui_mode": "card"}
     assert output["attachments"][0]["path"] == "42.pdf"
-    assert {one["threadId"] for one in told} == {"t1"}
+    assert {one["threadId"] for one in streamed} == {"t1"}
 
 
 async def test_the_other_worker_answers_small_talk(
@@ -130,6 +130,6 @@ async def test_an_agent_can_be_followed_in_every_format(
     async with running("research", tmp_path, monkeypatch) as app:
         run = await app.start("editor", "What is France like?")
         frames: list[Any] = [frame async for frame in run.events(wire)]
-    told = b"".join(frames).decode()
-    assert "Loire" in told
-    assert '"error":{' not in told.replace(" ", "")
+    streamed = b"".join(frames).decode()
+    assert "Loire" in streamed
+    assert '"error":{' not in streamed.replace(" ", "")

@@ -425,8 +425,8 @@ async def test_a_process_that_starts_while_redis_is_away_connects_later(
     assert (getattr(early, "outages", 0), getattr(later, "outages", 0)) == (1, 0)
     await early.close()
     await later.close()
-    said = [one.getMessage() for one in caplog.records if one.name == "tailrace"]
-    assert [text.partition(" (")[0] for text in said] == [
+    logged = [one.getMessage() for one in caplog.records if one.name == "tailrace"]
+    assert [text.partition(" (")[0] for text in logged] == [
         f"Redis at redis://127.0.0.1:{redis.port} is away",
         f"Redis at redis://127.0.0.1:{redis.port} is back.",
     ]

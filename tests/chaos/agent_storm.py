@@ -45,10 +45,10 @@ async def approved(stage: Stage, run: Watched, request_id: str) -> bool:
     for port in stage.ports:
         with suppress(*DEAD, ValueError):
             body = {"request_id": request_id, "approved": True}
-            status, said = await post(port, f"/runs/{run.story.run_id}/input", body)
+            status, reply = await post(port, f"/runs/{run.story.run_id}/input", body)
             statuses.append(status)
             if status not in (200, 202, 400, 423, 503):
-                stage.findings.append(f"an approval was answered {status}: {said}")
+                stage.findings.append(f"an approval was answered {status}: {reply}")
     return any(status in (200, 202) for status in statuses)
 
 
@@ -90,9 +90,9 @@ async def check_log(stage: Stage, story: Story) -> int:
         "too_many_attempts"
     ):
         stage.findings.append(f"{where}: it ended with {last}")
-    said = [event["item"] for event in events if event["type"] == "task.output_item.done"]
-    if last["type"] == "task.completed" and said[-1]["block_list"][0].get("text") != ANSWER:
-        stage.findings.append(f"{where}: its last item is {said[-1]}")
+    items = [event["item"] for event in events if event["type"] == "task.output_item.done"]
+    if last["type"] == "task.completed" and items[-1]["block_list"][0].get("text") != ANSWER:
+        stage.findings.append(f"{where}: its last item is {items[-1]}")
     return sum(event["type"] == "task.attempt" for event in events)
 
 

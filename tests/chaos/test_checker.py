@@ -33,7 +33,7 @@ def events() -> list[dict[str, Any]]:
     root = {"task_id": RUN}
     child = {"task_id": "call_2"}
 
-    def said(task: dict[str, str], item: str, step: int, status: str | None) -> Any:
+    def message(task: dict[str, str], item: str, step: int, status: str | None) -> Any:
         place = {**task, "item_id": item, "output_index": 0, "block_index": 0}
         words = [f"{step}.0/2 ", f"{step}.1/2 "]
         yield {"type": "task.output_item.added", **task, "item": {"type": "message", "id": item}}
@@ -61,15 +61,15 @@ def events() -> list[dict[str, Any]]:
     story: list[dict[str, Any]] = [
         {"type": "task.created", **root, "input": {"steps": 3}},
         {"type": "task.in_progress", **root},
-        *said(root, "msg_1", 0, "incomplete"),
+        *message(root, "msg_1", 0, "incomplete"),
         {"type": "task.attempt", **root, "attempt": 2, "superseded": ["msg_1"]},
-        *said(root, "msg_2", 0, None),
+        *message(root, "msg_2", 0, None),
         *called("fc_1", "call_1", 1),
         {"type": "task.tool_call.started", **root, "item_id": "fc_1"},
         *result("fco_1", "call_1"),
         *called("fc_2", "call_2", 2),
         {"type": "task.created", **child, "parent_task_id": RUN},
-        *said(child, "msg_3", 2, None),
+        *message(child, "msg_3", 2, None),
         {"type": "task.completed", **child},
         *result("fco_2", "call_2"),
         {"type": "task.completed", **root},
@@ -77,7 +77,7 @@ def events() -> list[dict[str, Any]]:
     return [{**event, "sequence_number": number} for number, event in enumerate(story, 1)]
 
 
-def told(script: list[dict[str, Any]] | None = None) -> Story:
+def story_of(script: list[dict[str, Any]] | None = None) -> Story:
     """The run's rows, and what four subscribers saw who came at different times."""
     lines = [json.dumps(event).encode() for event in script or events()]
     again = next((n for n, line in enumerate(lines) if b"task.attempt" in line), 3)
@@ -94,7 +94,7 @@ def told(script: list[dict[str, Any]] | None = None) -> Story:
 
 
 def test_it_finds_nothing_where_all_is_well() -> None:
-    assert check(told()) == []
+    assert check(story_of()) == []
 
 
 def _shown(change: Callable[[list[Shown]], None]) -> Callable[[Story], None]:
@@ -212,7 +212,7 @@ INPUTS: list[tuple[Callable[[Story], None], str]] = [
 def test_it_sees_a_fault_in_what_was_shown_or_stored(
     plant: Callable[[Story], None], finding: str
 ) -> None:
-    story = told()
+    story = story_of()
     plant(story)
     found = check(story)
     assert any(finding in one for one in found), found
@@ -308,7 +308,7 @@ def test_the_checker_finds_a_wrong_log(
     script = events()
     plant(script)
     numbered = [{**event, "sequence_number": number} for number, event in enumerate(script, 1)]
-    found = check(told(numbered))
+    found = check(story_of(numbered))
     assert any(finding in one for one in found), found
 
 
@@ -328,17 +328,17 @@ def test_it_sees_a_view_that_no_events_make() -> None:
 def test_it_sees_an_event_with_a_wrong_number() -> None:
     script = events()
     script[4]["sequence_number"] = 4
-    assert "I3: event 5 says it is 4" in check(told(script))
+    assert "I3: event 5 says it is 4" in check(story_of(script))
 
 
 def test_it_sees_a_cancel_that_ended_nothing() -> None:
-    story = told(events()[:-1])
+    story = story_of(events()[:-1])
     story.cancelled = True
     assert any("a cancel was answered" in one for one in check(story))
 
 
 def test_it_sees_a_stored_frame_with_a_wrong_id() -> None:
-    story = told()
+    story = story_of()
     (first, *_), _ = events_in(story.rows[0])
     for place, found in ((b"1-1", []), (b"1-2", ["holds frames with wrong ids"])):
         story.rows[0] = replace(story.rows[0], public=b"id: %b\ndata: %b\n\n" % (place, first))
@@ -346,7 +346,7 @@ def test_it_sees_a_stored_frame_with_a_wrong_id() -> None:
 
 
 def test_the_digest_knows_bytes_and_epochs_but_not_rows() -> None:
-    rows = told().rows
+    rows = story_of().rows
     log, _ = unpack(rows)
     single = [Row(n, n, one.epoch, one.data) for n, one in enumerate(log, 1)]
     assert digest(rows) == digest(single)

@@ -233,13 +233,15 @@ def test_the_demo_serves_on_and_ends_cleanly_at_a_signal() -> None:
 def test_a_key_chooses_a_model_only_if_its_package_is_there() -> None:
     from tailrace.cli.demo import model_of_key
 
-    said: list[str] = []
-    assert model_of_key({}, said.append) == "scripted"
-    assert model_of_key({"OPENAI_API_KEY": "k"}, said.append, lambda _: True) == "openai:gpt-5-mini"
-    assert "--model scripted" in said[-1]
-    missing = model_of_key({"ANTHROPIC_API_KEY": "k"}, said.append, lambda _: False)
+    printed: list[str] = []
+    assert model_of_key({}, printed.append) == "scripted"
+    assert (
+        model_of_key({"OPENAI_API_KEY": "k"}, printed.append, lambda _: True) == "openai:gpt-5-mini"
+    )
+    assert "--model scripted" in printed[-1]
+    missing = model_of_key({"ANTHROPIC_API_KEY": "k"}, printed.append, lambda _: False)
     assert missing == "scripted"
-    assert "pip install 'tailrace[anthropic]'" in said[-1]
+    assert "pip install 'tailrace[anthropic]'" in printed[-1]
 
 
 def test_an_unknown_model_is_one_sentence() -> None:

@@ -354,11 +354,11 @@ async def test_an_answer_that_is_cut_again_and_again_fails(tmp_path: Path) -> No
 
 
 async def test_instructions_may_be_a_function_and_dependencies_reach_tools(tmp_path: Path) -> None:
-    told: list[str | None] = []
+    prompts: list[str | None] = []
 
     class Listening(Scripted):
         def stream(self, request: Any) -> Any:
-            told.append(request.instructions)
+            prompts.append(request.instructions)
             return super().stream(request)
 
     @tool
@@ -377,11 +377,11 @@ async def test_instructions_may_be_a_function_and_dependencies_reach_tools(tmp_p
         deps={"user": "Ada"},
     )
     result = await answer(tmp_path, agent)
-    assert told[0] == "You help Ada."
+    assert prompts[0] == "You help Ada."
     assert result.items[1]["block_list"][0]["text"] == "Ada"
     # The first result can be cited, so the second call explains how.
-    assert told[1] is not None
-    assert "[^" in told[1]
+    assert prompts[1] is not None
+    assert "[^" in prompts[1]
 
 
 async def test_a_tool_knows_who_asks_also_in_a_sub_agent(tmp_path: Path) -> None:
@@ -404,20 +404,20 @@ async def test_a_tool_knows_who_asks_also_in_a_sub_agent(tmp_path: Path) -> None
     assert known == [("ann", {"plan": "pro"})] * 3
 
 
-@pytest.mark.parametrize(("citations", "said"), [("Cite!", "Cite!"), (False, None)])
+@pytest.mark.parametrize(("citations", "expected"), [("Cite!", "Cite!"), (False, None)])
 async def test_the_sentence_on_citations_can_be_changed_or_disabled(
-    tmp_path: Path, citations: Any, said: str | None
+    tmp_path: Path, citations: Any, expected: str | None
 ) -> None:
-    told: list[str | None] = []
+    prompts: list[str | None] = []
 
     class Listening(Scripted):
         def stream(self, request: Any) -> Any:
-            told.append(request.instructions)
+            prompts.append(request.instructions)
             return super().stream(request)
 
     model = Listening([call("get_weather", city="P")], [say("Done.")])
     await answer(tmp_path, Agent("a", model=model, tools=[get_weather], citations=citations))
-    assert told == [None, said]
+    assert prompts == [None, expected]
 
 
 class Forecast(msgspec.Struct):

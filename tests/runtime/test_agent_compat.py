@@ -121,7 +121,7 @@ def wants(number: int, name: str, arguments: str) -> Json:
     }
 
 
-def said(number: int) -> Json:
+def message(number: int) -> Json:
     content = [{"type": "output_text", "text": ANSWER, "annotations": []}]
     facts = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
     return {**facts, "content": content}
@@ -132,7 +132,7 @@ def weather() -> Agent:
     model = Raw(
         "openai_responses",
         response(1, thought(1, "get_weather"), asks),
-        response(2, said(2)),
+        response(2, message(2)),
     )
     return Agent("WeatherAgent", model=model, tools=[get_weather])
 
@@ -145,7 +145,7 @@ def subagent() -> Agent:
     model = Raw(
         "openai_responses",
         response(3, thought(3, "ask_for_help"), wants(3, "ask_for_help", arguments)),
-        response(4, said(4)),
+        response(4, message(4)),
     )
     return Agent("main", model=model, tools=[ask_for_help(weather())])
 

@@ -256,8 +256,8 @@ async def continued(
                 failures.append(f"behind event {len(cuts[run.id])} {last}: {error!r}")
         assert not failures, "\n".join([f"{len(failures)} of {len(cuts)}", *failures[:10]])
         nexts = [await app.start("a", NEXT, previous_run=run_id) for run_id in cuts]
-        said = await asyncio.gather(*(run.result() for run in nexts))
-    assert {result.status for result in said} == {"completed"}
+        answers = await asyncio.gather(*(run.result() for run in nexts))
+    assert {result.status for result in answers} == {"completed"}
     return logs
 
 
@@ -300,11 +300,11 @@ def check_cancelled(before: Log, after: Log, ran: list[str], result: Result) -> 
     assert (result.status, result.reason) == ("cancelled", "The user left.")
     assert all(task.ended for task in state.tasks.values())
     assert ran == []
-    said: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for event in decoded(before):
         if isinstance(event, ev.TextDelta) and event.task_id == result.object["task_id"]:
-            said[event.item_id] = said.get(event.item_id, "") + event.delta
-    for ident, text in said.items():  # the partial answer is kept
+            answers[event.item_id] = answers.get(event.item_id, "") + event.delta
+    for ident, text in answers.items():  # the partial answer is kept
         [item] = [item for item in result.items if item["id"] == ident]
         assert item["block_list"][0]["text"] == text
     assert bool(result.usage.input_tokens) == any(

@@ -57,8 +57,8 @@ async def ended(runs: Runs, run_id: str) -> TaskNode:
 async def finished(runs: Runs, run_id: str) -> Json:
     """A run's facts and the words of its answer, once it is completed."""
     root = await ended(runs, run_id)
-    said = [part.text for node in root.output() for part in node.parts.values()]  # type: ignore[union-attr]
-    return {**root.facts, "said": json.loads(said[-1])}
+    replies = [part.text for node in root.output() for part in node.parts.values()]  # type: ignore[union-attr]
+    return {**root.facts, "replies": json.loads(replies[-1])}
 
 
 async def respond(client: httpx.AsyncClient, text: Any, previous: Json | None = None) -> Json:
@@ -99,8 +99,8 @@ async def test_a_run_continues_the_named_run_else_the_newest_of_its_thread() -> 
             assert answer.status_code == 201, answer.text
             made.append(answer.json()["run_id"])
             await finished(runs, made[-1])
-        said = [(await finished(runs, run_id))["said"] for run_id in made]
-        assert said == [
+        replies = [(await finished(runs, run_id))["replies"] for run_id in made]
+        assert replies == [
             ["one"],
             ["one", "two"],
             ["one", "three"],
@@ -111,7 +111,7 @@ async def test_a_run_continues_the_named_run_else_the_newest_of_its_thread() -> 
         body = {"agent": "agent", "input": "six", "previous_run_id": made[1]}
         answer = await client.post("/runs", json=body)
         last = await finished(runs, answer.json()["run_id"])
-        assert (last["thread_id"], last["said"]) == ("t", ["one", "two", "six"])
+        assert (last["thread_id"], last["replies"]) == ("t", ["one", "two", "six"])
 
 
 async def test_a_previous_run_that_is_unknown_or_of_another_owner_is_not_found() -> None:
@@ -139,7 +139,7 @@ async def test_a_chain_ends_at_a_run_that_was_deleted() -> None:
         await finished(runs, made[-1])
         await runs.store.delete(made[0])
         last = await finished(runs, await runs.start("agent", "four", thread_id="t"))
-        assert last["said"] == ["two", "three", "four"]
+        assert last["replies"] == ["two", "three", "four"]
 
 
 async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() -> None:
@@ -150,7 +150,7 @@ async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() ->
         assert (await client.post("/api/chat", json=body)).status_code == 200
         first = await runs.latest("t")
         assert first is not None
-        assert (await finished(runs, first.run_id))["said"] == [[one, two]]
+        assert (await finished(runs, first.run_id))["replies"] == [[one, two]]
         ids = (first.run_id, "elsewhere")
         known, foreign = ({"role": "assistant", "id": i, "parts": []} for i in ids)
         body["messages"] = [one, known, two, foreign, one]
@@ -158,7 +158,7 @@ async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() ->
         second = await runs.latest("t")
         assert second is not None
         assert second.previous_run_id == first.run_id
-        assert (await finished(runs, second.run_id))["said"][-1] == [two, foreign, one]
+        assert (await finished(runs, second.run_id))["replies"][-1] == [two, foreign, one]
 
 
 # --- items by their ids --------------------------------------------------------------------------
@@ -179,17 +179,17 @@ async def test_an_item_that_the_input_names_is_stored_with_the_run() -> None:
     async with serving(reads) as (runs, client):
         first = await respond(client, "one")
         item = first["output"][0]
-        told = item["content"][0]["text"]
+        reply = item["content"][0]["text"]
         given = [{"role": "user", "content": "one"}, named(item["id"])]
         given.append({"role": "user", "content": "two"})
         second = await respond(client, given)
         root = (await runs.state(second["id"].removeprefix("resp_"))).root
         assert root is not None
         assert root.facts["input"] == [given[0], item, given[2]]
-        assert json.loads(second["output"][0]["content"][0]["text"]) == ["one", told, "two"]
+        assert json.loads(second["output"][0]["content"][0]["text"]) == ["one", reply, "two"]
         # In a response that continues the other, the item is there already.
         third = await respond(client, given[1:], first)
-        assert json.loads(third["output"][0]["content"][0]["text"]) == ["one", told, "two"]
+        assert json.loads(third["output"][0]["content"][0]["text"]) == ["one", reply, "two"]
 
 
 async def test_an_item_that_is_not_stored_or_of_another_owner_is_not_found() -> None:
@@ -260,7 +260,7 @@ async def looks_and_reads(task: Task) -> None:
 async def forked(runs: Runs, previous: str, at: int, **options: Any) -> tuple[str, Any]:
     options = {"previous_run_id": previous, "previous_seq": at, **options}
     run_id = await runs.start("agent", "two", **options)
-    return run_id, (await finished(runs, run_id))["said"]
+    return run_id, (await finished(runs, run_id))["replies"]
 
 
 async def test_a_fork_remembers_a_run_as_if_it_had_been_cancelled_after_an_event() -> None:
@@ -272,7 +272,7 @@ async def test_a_fork_remembers_a_run_as_if_it_had_been_cancelled_after_an_event
         remembered = [(await forked(runs, first, seq))[1] for seq in range(1, len(events) + 1)]
         second, _ = await forked(runs, first, 1)
         third = await runs.start("agent", "three", previous_run_id=second)
-        chained = (await finished(runs, third))["said"]
+        chained = (await finished(runs, third))["replies"]
     [result] = [
         event.sequence_number
         for event in events
@@ -281,9 +281,9 @@ async def test_a_fork_remembers_a_run_as_if_it_had_been_cancelled_after_an_event
     texts = [str(one) for one in remembered]
     assert all("one" in text and "two" in text for text in texts)
     assert [("15 C" in text) for text in texts] == [n >= result for n in range(1, len(texts) + 1)]
-    said = seqs["task.text.delta"]  # the text counts from here on, if not yet complete
+    replies = seqs["task.text.delta"]  # the text counts from here on, if not yet complete
     assert [(text == texts[-1]) for text in texts[result - 1 :]] == [
-        n >= said for n in range(result, len(texts) + 1)
+        n >= replies for n in range(result, len(texts) + 1)
     ]
     assert "one" in str(chained), "a run that continues a fork remembers what the fork does"
     assert "15 C" not in str(chained[0])
@@ -314,11 +314,11 @@ async def test_a_fork_of_events_that_are_gone_is_refused_and_an_older_fork_forge
     async with serving() as (runs, client):
         first = await runs.start("agent", "one")
         await ended(runs, first)
-        second, said = await forked(runs, first, 2)
-        assert said == ["one", "two"]
+        second, replies = await forked(runs, first, 2)
+        assert replies == ["one", "two"]
         await runs.store.trim(first, save(await whole_state(runs.store, first), private=True))
         third = await runs.start("agent", "three", previous_run_id=second)
-        assert (await finished(runs, third))["said"] == ["two", "three"]
+        assert (await finished(runs, third))["replies"] == ["two", "three"]
         body = {"agent": "agent", "input": "?", "previous_run_id": first, "previous_seq": 2}
         answer = await client.post("/runs", json=body)
         assert (answer.status_code, answer.json()["error"]["param"]) == (404, "previous_seq")

@@ -64,11 +64,11 @@ async def find_invoice(number: int) -> str:
 
 
 async def test_the_model_hands_the_conversation_over_by_a_tool(tmp_path: Path) -> None:
-    told = Heard([say("?")], [call("find_invoice", number=7)], [say("It is 5 euros.[^1]")])
+    billing_model = Heard([say("?")], [call("find_invoice", number=7)], [say("It is 5 euros.[^1]")])
     asked = Heard([call("transfer_to_billing", reason="An invoice.")])
     billing = Agent(
         "billing",
-        model=told,
+        model=billing_model,
         instructions="You do invoices.",
         tools=[find_invoice],
         description="Knows invoices.",
@@ -89,8 +89,10 @@ async def test_the_model_hands_the_conversation_over_by_a_tool(tmp_path: Path) -
 async def test_the_other_agents_model_instructions_and_tools_are_used_on_the_same_history(
     tmp_path: Path,
 ) -> None:
-    told = Heard([say("Which one?")])
-    billing = Agent("billing", model=told, instructions="You do invoices.", tools=[find_invoice])
+    billing_model = Heard([say("Which one?")])
+    billing = Agent(
+        "billing", model=billing_model, instructions="You do invoices.", tools=[find_invoice]
+    )
     triage = Agent(
         "triage",
         model=Scripted([say("One moment."), call("transfer_to_billing")]),
@@ -98,11 +100,11 @@ async def test_the_other_agents_model_instructions_and_tools_are_used_on_the_sam
         handoffs=[billing],
     )
     result, _ = await answer(tmp_path, triage)
-    [request] = told.requests
+    [request] = billing_model.requests
     assert request.instructions == "You do invoices."
     assert [one.name for one in request.tools if isinstance(one, ToolSpec)] == ["find_invoice"]
-    asked, said, took = history(request.chain[:1], "openai_chat").items[:3]
-    assert (asked["content"], said["content"]) == ("My invoice is wrong.", "One moment.")
+    asked, answered, took = history(request.chain[:1], "openai_chat").items[:3]
+    assert (asked["content"], answered["content"]) == ("My invoice is wrong.", "One moment.")
     assert took["content"] == "billing takes over."
     assert result.text == "Which one?"
 

@@ -120,10 +120,10 @@ async def parked_again(worker: Worker, run_ids: list[str], letter: int) -> None:
 async def outcome(runs: Runs, run_id: str) -> tuple[str, int]:
     assert await runs.reader.ended(run_id, 120)
     shown: dict[str, Any] = client_view(await runs.state(run_id))
-    said = shown.get("error", {}).get("code") or shown.get("reason")
-    if not said:
-        said = shown["output"][-1]["block_list"][0]["text"]
-    return said, (await runs.info(run_id)).attempts
+    ending = shown.get("error", {}).get("code") or shown.get("reason")
+    if not ending:
+        ending = shown["output"][-1]["block_list"][0]["text"]
+    return ending, (await runs.info(run_id)).attempts
 
 
 async def test_runs_that_wait_for_people_hold_no_slot(tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ async def test_an_agent_that_stops_waiting_has_its_lease_again(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("agent", "said"),
+    ("agent", "ending"),
     [("again", ("Paris", 2)), ("asking", ("interrupted", 2)), ("both", ("Paris, by train", 2))],
 )
 async def test_when_the_worker_of_a_parked_run_is_lost_the_answer_wakes_it_elsewhere(
-    tmp_path: Path, agent: str, said: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, agent: str, ending: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.worker.FIRST_GO_SECONDS", LEASE)
     lost = Runs(
@@ -248,7 +248,7 @@ async def test_when_the_worker_of_a_parked_run_is_lost_the_answer_wakes_it_elsew
         await asyncio.sleep(2 * LEASE)
         assert (await runs.info(run_id)).attempts == 1  # it waits for people, not for a worker
         await runs.send(run_id, ANSWER)
-        assert await outcome(runs, run_id) == said
+        assert await outcome(runs, run_id) == ending
     await lost.close()
 
 

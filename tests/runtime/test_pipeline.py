@@ -233,14 +233,14 @@ async def test_a_run_in_many_small_batches_is_reported(
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.pipeline.CRUMBS", 4)
     emitter = writer(Pipeline(log, LocalBus()))
-    told: list[str] = []
-    emitter.crumbled = told.append
+    runs: list[str] = []
+    emitter.crumbled = runs.append
     emitter.emit(TaskInProgress(task_id=RUN))
     for _ in range(9):
         await emitter.drain()
         emitter.emit(Notice(task_id=RUN, message="slow"))
     await emitter.drain()
-    assert told == [RUN, RUN]
+    assert runs == [RUN, RUN]
 
 
 async def test_an_illegal_event_is_refused_and_leaves_no_trace(log: SqliteLog) -> None:

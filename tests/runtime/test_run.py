@@ -31,10 +31,10 @@ async def greet(task: Task) -> str:
 
 async def recall(task: Task) -> None:
     sent = await task.history()
-    said = [item["content"] for item in sent.items if item.get("role") == "user"]
-    task.say(f"I heard {len(said)} questions.")
+    questions = [item["content"] for item in sent.items if item.get("role") == "user"]
+    task.say(f"I heard {len(questions)} questions.")
     task.usage(model="m", input_tokens=3)
-    task.output({"count": len(said)}, name="Count")
+    task.output({"count": len(questions)}, name="Count")
 
 
 async def ask(task: Task) -> str:

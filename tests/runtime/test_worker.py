@@ -190,7 +190,7 @@ async def process(
         await runs.close()
 
 
-async def said(runs: Runs, run_id: str) -> None:
+async def has_written(runs: Runs, run_id: str) -> None:
     """Wait until the run's agent has written something durable."""
     async for batch in runs.follow(run_id):
         if batch and batch[-1].event.sequence_number > 2:
@@ -232,7 +232,7 @@ async def test_an_agent_that_blocks_the_event_loop_costs_no_other_run_and_is_nam
     agents: dict[str, AgentFunction] = {"patient": patient, "blocking": blocking}
     async with process(SqliteLog(database), agents) as runs:
         waiting = await runs.start("patient", "?")
-        await said(runs, waiting)
+        await has_written(runs, waiting)
         culprit = await runs.start("blocking", "?")
         for run_id in (waiting, culprit):
             assert await ended(runs, run_id) == ("completed", 1)
@@ -327,7 +327,7 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
     first, second = stores
     async with process(first, {"a": agent}, "first") as runs:
         run_id = await runs.start("a", "?")
-        await said(runs, run_id)
+        await has_written(runs, run_id)
         async with process(second, {"a": agent}, "second") as others:
             await until(lambda: any(name == "claim" for name, _ in second.calls))
             for store in stores:

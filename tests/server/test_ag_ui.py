@@ -106,8 +106,8 @@ async def test_a_request_that_is_sent_again_is_the_same_run(client: httpx.AsyncC
 async def test_the_next_message_continues_the_conversation(client: httpx.AsyncClient) -> None:
     first = await run(client, "parrot", runId="r1", messages=[user("One")])
     [start] = [event for event in first if event["type"] == "TEXT_MESSAGE_START"]
-    said = {"id": start["messageId"], "role": "assistant", "content": texts(first)}
-    messages = [user("One"), said, user("Two", "u2")]
+    assistant_message = {"id": start["messageId"], "role": "assistant", "content": texts(first)}
+    messages = [user("One"), assistant_message, user("Two", "u2")]
     assert texts(await run(client, "parrot", runId="r2", messages=messages)) == "2: Two"
 
 
@@ -261,13 +261,13 @@ async def test_a_tool_of_the_client_is_announced_and_its_output_continues(
     [start] = [event for event in events if event["type"] == "TOOL_CALL_START"]
     assert start["toolCallId"] == pending
     function = {"name": "pick_colour", "arguments": "{}"}
-    said = {
+    assistant_message = {
         "id": "a1",
         "role": "assistant",
         "toolCalls": [{"id": pending, "type": "function", "function": function}],
     }
     result = {"id": "t1", "role": "tool", "toolCallId": pending, "content": "red"}
-    messages = [user("Hat?"), said, result]
+    messages = [user("Hat?"), assistant_message, result]
     after = await run(client, "picker", runId="r2", messages=messages, tools=tools)
     assert texts(after) == "A fine colour."
 

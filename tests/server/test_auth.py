@@ -314,11 +314,11 @@ async def test_no_run_continues_or_quotes_the_run_of_another() -> None:
         ]
         answer = await bob.post("/api/chat", json={"id": "c", "messages": chat})
         assert answer.status_code == 200
-        said = [
+        conversation = [
             {"id": item, "role": "assistant", "content": "Sunny."},
             {"id": "m", "role": "user", "content": "And now?"},
         ]
-        body = {"threadId": "d", "runId": "his", "messages": said}
+        body = {"threadId": "d", "runId": "his", "messages": conversation}
         assert (await bob.post("/ag-ui/assistant", json=body)).status_code == 200
         for thread in ("c", "d"):
             latest = await app.runs.of("bob").latest(thread)

@@ -66,7 +66,7 @@ class Followed:
         events = f"{url}/runs/{run_id}/events"
         self._clients = {name: Follower(http, f"{events}?format={name}") for name in FORMATS}
 
-    async def said(self, text: bytes) -> None:
+    async def received(self, text: bytes) -> None:
         """Wait until each client has read this."""
         for client in self._clients.values():
             await until(partial(client.has, text))
@@ -87,7 +87,7 @@ async def test_a_run_that_completes_fails_or_is_cancelled(processes: Processes) 
         assert await (await follow(http, url, "assistant")).ends() == COMPLETED
         assert await (await follow(http, url, "broken")).ends() == FAILED
         endless = await follow(http, url, "endless")
-        await endless.said(b"tick")
+        await endless.received(b"tick")
         await http.post(f"{url}/runs/{endless.run_id}/cancel")
         assert await endless.ends() == CANCELLED
 
@@ -97,8 +97,8 @@ async def test_a_run_whose_worker_is_killed(processes: Processes) -> None:
     async with open_client() as http, asyncio.timeout(SECONDS):
         url = processes.reads.url
         runs = [await follow(http, url, agent) for agent in ("endless", "begins_again")]
-        await runs[0].said(b"tick")
-        await runs[1].said(b"Half an ans")
+        await runs[0].received(b"tick")
+        await runs[1].received(b"Half an ans")
         await asyncio.to_thread(processes.works.restart)
         assert await runs[0].ends() == FAILED
         assert await runs[1].ends() == AGAIN
@@ -114,7 +114,7 @@ async def test_a_server_that_stops(processes: Processes) -> None:
         while len((await http.get(f"{url}/threads")).json()["threads"]) == known:
             pass  # the request has not arrived yet
         run = await follow(http, url, "endless")
-        await run.said(b"tick")
+        await run.received(b"tick")
         assert await asyncio.to_thread(processes.reads.kill, signal.SIGTERM) == 0
         assert await run.ends() == STOPS
         refused = await waiting

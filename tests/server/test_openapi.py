@@ -70,13 +70,13 @@ class Cut:
                 begun.set()
 
         async def until_begun() -> Message:
-            told = asyncio.ensure_future(receive())
+            received = asyncio.ensure_future(receive())
             cut = asyncio.ensure_future(begun.wait())
-            await asyncio.wait((told, cut), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((received, cut), return_when=asyncio.FIRST_COMPLETED)
             cut.cancel()
-            if told.done():
-                return told.result()
-            told.cancel()
+            if received.done():
+                return received.result()
+            received.cancel()
             return {"type": "http.disconnect"}
 
         await self._app(scope, until_begun, watched)

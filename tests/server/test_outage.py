@@ -238,9 +238,9 @@ async def test_callers_that_leave_during_faults_leave_nothing_behind(
 def test_a_full_disk_is_not_ready_and_503_until_there_is_space(tmp_path: Path) -> None:
     done = forked.run("-m", "tests.server.full_disk", tmp_path / "log.db")
     assert done.stdout.split() == ["503", "1", "503", "200", "200", "201"], done.stderr
-    said = [text for text in done.stderr.splitlines() if text.startswith("The store is")]
-    assert len(said) == 2, done.stderr
-    assert "The disk is full" in said[0] or "The disk failed" in said[0]
+    warnings = [text for text in done.stderr.splitlines() if text.startswith("The store is")]
+    assert len(warnings) == 2, done.stderr
+    assert "The disk is full" in warnings[0] or "The disk failed" in warnings[0]
 
 
 async def test_takeovers_are_logged(

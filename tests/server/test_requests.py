@@ -205,12 +205,12 @@ def test_a_mistyped_run_id_is_not_found(served: Served) -> None:
 def test_a_stream_that_waits_for_a_thread_s_first_run_says_so(served: Served) -> None:
     for path in ("/runs/later/events", "/threads/later/events", "/runs/later/events?format=task"):
         with httpx.stream("GET", served.url + path) as stream:
-            said = b""
+            received = b""
             for piece in stream.iter_raw():
-                said += piece
-                if b"\n: " in said:
+                received += piece
+                if b"\n: " in received:
                     break
-        assert b": thread later has no runs; waiting for the next\n\n" in said
+        assert b": thread later has no runs; waiting for the next\n\n" in received
 
 
 def test_a_head_request_for_a_stream_is_answered_at_once(served: Served) -> None:

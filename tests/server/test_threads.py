@@ -98,7 +98,7 @@ def log_of(served: Served, run_id: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(served: Served) -> tuple[str, list[str], list[SseEvent]]:
+def followed(served: Served) -> tuple[str, list[str], list[SseEvent]]:
     """A thread of three runs: its id, its runs, and all that its stream says."""
     runs = [run_in(served, "three", agent) for agent in ("assistant", "broken", "assistant")]
     logs = [log_of(served, run_id) for run_id in runs]
@@ -109,9 +109,9 @@ def told(served: Served) -> tuple[str, list[str], list[SseEvent]]:
 
 
 def test_a_threads_stream_is_its_runs_one_after_another(
-    served: Served, told: tuple[str, list[str], list[SseEvent]]
+    served: Served, followed: tuple[str, list[str], list[SseEvent]]
 ) -> None:
-    _, runs, frames = told
+    _, runs, frames = followed
     logs = [log_of(served, run_id) for run_id in runs]
     assert [(frame.id, frame.data) for frame in frames] == [
         (f"{ordinal}:{first_epoch(run_id) + (seq > 1)}-{seq}", line)
@@ -121,9 +121,9 @@ def test_a_threads_stream_is_its_runs_one_after_another(
 
 
 def test_cut_after_every_event_it_goes_on_right_there(
-    served: Served, told: tuple[str, list[str], list[SseEvent]]
+    served: Served, followed: tuple[str, list[str], list[SseEvent]]
 ) -> None:
-    thread_id, _, frames = told
+    thread_id, _, frames = followed
     url = f"{served.url}/runs/{thread_id}/events"
     for n, frame in enumerate(frames[:-1], 1):
         with listening(url, frame.id, format="task") as listener:
@@ -174,9 +174,9 @@ def test_a_server_that_is_killed_between_runs_costs_a_client_nothing(tmp_path: P
     ],
 )
 def test_an_invalid_cursor_of_a_thread_is_refused_and_never_a_replay(
-    served: Served, told: tuple[str, list[str], list[SseEvent]], cursor: str
+    served: Served, followed: tuple[str, list[str], list[SseEvent]], cursor: str
 ) -> None:
-    for path in (f"/threads/{told[0]}/events", f"/runs/{told[0]}/events"):
+    for path in (f"/threads/{followed[0]}/events", f"/runs/{followed[0]}/events"):
         answer = httpx.get(served.url + path, params={"after": cursor, "format": "task"})
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == "invalid_cursor"
@@ -184,9 +184,9 @@ def test_an_invalid_cursor_of_a_thread_is_refused_and_never_a_replay(
 
 @pytest.mark.parametrize("cursor", ["3:1-{end}", "{end}:1-1", "4:1-1"])
 def test_a_cursor_beyond_the_end_gets_a_gap_and_the_state(
-    served: Served, told: tuple[str, list[str], list[SseEvent]], cursor: str
+    served: Served, followed: tuple[str, list[str], list[SseEvent]], cursor: str
 ) -> None:
-    thread_id, runs, frames = told
+    thread_id, runs, frames = followed
     url = f"{served.url}/threads/{thread_id}/events"
     with listening(url, cursor.format(end=2**53 - 1), format="task") as listener:
         found = listener.wait(2)
@@ -209,9 +209,9 @@ def test_a_cursor_into_a_thread_without_runs_gets_a_gap(served: Served) -> None:
 
 
 def test_a_snapshot_stands_for_each_run_when_asked_for(
-    served: Served, told: tuple[str, list[str], list[SseEvent]]
+    served: Served, followed: tuple[str, list[str], list[SseEvent]]
 ) -> None:
-    thread_id, runs, frames = told
+    thread_id, runs, frames = followed
     url = f"{served.url}/threads/{thread_id}/events"
     with listening(url, format="task", snapshot="true") as listener:
         found = listener.wait(3)
@@ -311,8 +311,8 @@ async def test_a_deleted_run_is_a_gap(app: Tailrace, cursor: str | None) -> None
     for run_id in runs[:2]:
         await app.runs.store.delete(run_id)
     gap, first, *_ = await frames_of(app, cursor, 3)
-    said = json.loads(gap.data)
-    assert (gap.id, said["type"], said["reason"]) == ("3:0", "task.gap", "deleted")
+    notice = json.loads(gap.data)
+    assert (gap.id, notice["type"], notice["reason"]) == ("3:0", "task.gap", "deleted")
     assert first.id == f"3:{first_epoch(runs[2])}-1"
     again, *_ = await frames_of(app, gap.id, 1)
     assert again == first

@@ -477,19 +477,19 @@ async def test_a_killed_writer_leaves_a_dense_log_with_all_that_was_acknowledged
     path: Path,
 ) -> None:
     chance = random.Random(3)
-    told = 1
+    reported = 1
     for _ in range(8):
         with writer(path, "r", 100_000) as process:
             assert process.stdout is not None
             for _ in range(chance.randrange(1, 40)):
-                told = int(await asyncio.to_thread(process.stdout.readline))
+                reported = int(await asyncio.to_thread(process.stdout.readline))
             await asyncio.sleep(chance.random() * 0.01)
             process.kill()
-            told = int(([str(told), *process.stdout.read().split()])[-1])
+            reported = int(([str(reported), *process.stdout.read().split()])[-1])
         store = await SqliteLog.open(path)
         found = await numbers(store, "r")
         assert found == list(range(1, len(found) + 1))
-        assert len(found) >= told
+        assert len(found) >= reported
         assert (len(found) - 1) % 3 == 0  # whole batches
         assert len(await store.read_private("r")) == len(found) - 1
         info = await store.info("r")

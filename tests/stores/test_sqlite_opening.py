@@ -152,10 +152,10 @@ async def check_migrated(store: SqliteLog) -> None:
     assert await store.expired(full_for=1e6, snapshot_for=1e12) == (["first"], [])
 
 
-@pytest.mark.parametrize("said", [0, 1])
-async def test_a_file_of_the_first_version_becomes_todays(path: Path, said: int) -> None:
+@pytest.mark.parametrize("user_version", [0, 1])
+async def test_a_file_of_the_first_version_becomes_todays(path: Path, user_version: int) -> None:
     version_1(path)
-    execute(path, f"pragma user_version = {said}")
+    execute(path, f"pragma user_version = {user_version}")
     store = await SqliteLog.open(path)
     await check_migrated(store)
     await store.close()
