@@ -6,7 +6,7 @@ import copy
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +46,29 @@ def lines(path: Path) -> list[str]:
     return [line.removeprefix("data: ") for line in found if line.startswith("data: {")]
 
 
-def ingested(make: Make, events: list[str]) -> tuple[Notebook, Outcome]:
-    """A whole stream in a task that has ended; the strict fold has checked every event."""
-    book = Notebook()
+def ingested(
+    make: Make, events: Sequence[Any], run_id: str | None = None
+) -> tuple[Notebook, Outcome]:
+    """A whole stream in a task that has ended; the strict fold has checked every event.
+
+    An event is its JSON, or the object.
+    """
+    book = Notebook(run_id) if run_id else Notebook()
     ingest = make(book)
     for event in events:
-        ingest.feed(event)
+        ingest.feed(event if isinstance(event, str) else json.dumps(event))
     outcome = ingest.end()
+    assert ingest.end() == outcome
     assert not any(node.is_open for node in book.node.items.values())
     book.conclude(outcome)
     return book, outcome
+
+
+def view_of(book: Notebook) -> dict[str, Any]:
+    """The task's object as clients see it; what was written is read back on the way."""
+    view = client_view(book.state)
+    check_readable(book)
+    return view
 
 
 def shown(book: Notebook) -> dict[str, Any]:
@@ -67,11 +80,10 @@ def items(book: Notebook) -> list[dict[str, Any]]:
     """The items that clients are shown, without ids and what is always so; what was written is
     read back on the way."""
     found = []
-    for item in client_view(book.state)["output"]:
+    for item in view_of(book)["output"]:
         item.pop("id")
         item.pop("role", None)
         found.append(item)
-    check_readable(book)
     return found
 
 

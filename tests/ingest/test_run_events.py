@@ -11,17 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.core.errors import MalformedEvent
-from tailrace.core.view import client_view
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.ingest.run_events import RunEvents, run_facts
 from tests.ingest.streams import (
     check_breaks_nothing,
     check_readable,
     golden,
+    ingested,
     items,
     lines,
     raw_types,
     recordings,
+    view_of,
 )
 
 Json = dict[str, Any]
@@ -34,20 +35,11 @@ def event(kind: str, run_id: str = "r", **data: Any) -> Json:
 
 
 def ended(*events: Any) -> tuple[Notebook, Outcome]:
-    book = Notebook()
-    ingest = RunEvents(book)
-    for one in events:
-        ingest.feed(one if isinstance(one, str) else json.dumps(one))
-    outcome = ingest.end()
-    book.conclude(outcome)
-    return book, outcome
+    return ingested(RunEvents, events)
 
 
 def view(*events: Any) -> Json:
-    book, _ = ended(*events)
-    shown = client_view(book.state)
-    check_readable(book)
-    return shown
+    return view_of(ended(*events)[0])
 
 
 def output(*events: Any) -> list[Json]:

@@ -21,10 +21,12 @@ from tests.ingest.streams import (
     check_breaks_nothing,
     check_readable,
     golden,
+    ingested,
     items,
     lines,
     raw_types,
     recordings,
+    view_of,
 )
 from tests.node import run_node
 
@@ -36,21 +38,11 @@ FINISH: Json = {"type": "finish", "finishReason": "stop"}
 
 def ended(*chunks: Any, run_id: str = "run_1") -> tuple[Notebook, Outcome]:
     """A run that the chunks make, which the strict fold and the codec have checked."""
-    book = Notebook(run_id)
-    ingest = VercelUi(book, lambda _name: "client")
-    for chunk in chunks:
-        ingest.feed(chunk if isinstance(chunk, str) else json.dumps(chunk))
-    outcome = ingest.end()
-    assert ingest.end() is outcome
-    book.conclude(outcome)
-    return book, outcome
+    return ingested(lambda book: VercelUi(book, lambda _name: "client"), chunks, run_id)
 
 
 def view(*chunks: Any) -> Json:
-    book, _ = ended(*chunks)
-    shown = client_view(book.state)
-    check_readable(book)
-    return shown
+    return view_of(ended(*chunks)[0])
 
 
 def output(*chunks: Any) -> list[Json]:
