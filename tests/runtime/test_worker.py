@@ -22,9 +22,12 @@ from tailrace.app import Tailrace
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError, StorageBusy, StorageError
 from tailrace.core.fold import State
+from tailrace.core.state import TaskNode
 from tailrace.core.view import client_view
+from tailrace.models import Scripted, call, say
 from tailrace.ports import Batch, Claim
 from tailrace.runtime import crash_points, tail, wakeups
+from tailrace.runtime.agent import Agent
 from tailrace.runtime.agent_functions import AgentFunction, restartable
 from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.runs import Runs
@@ -495,5 +498,30 @@ async def test_the_state_of_an_ended_run_is_freed_without_the_garbage_collector(
             await (await app.start("speaks", "?")).result()
             async with asyncio.timeout(30):
                 await until(lambda: writers[0]() is None)
+        finally:
+            gc.enable()
+
+
+async def test_an_agents_state_with_sub_agents_is_freed_without_the_garbage_collector() -> None:
+    """Neither the cycle of a task and its parent nor a timer of a model call keeps it."""
+    below = Agent("below", model=Scripted([say("Below.")]))
+    above = Agent(
+        "above",
+        model=Scripted([call("below", prompt="?")], [say("Above.")]),
+        tools=[below.as_tool()],
+    )
+    app = Tailrace([above], "sqlite://:memory:")
+
+    def count() -> int:
+        return sum(type(found) is TaskNode for found in gc.get_objects())
+
+    async with app.running():
+        gc.collect()
+        gc.disable()
+        try:
+            before = count()
+            await (await app.start("above", "?")).result()
+            async with asyncio.timeout(30):
+                await until(lambda: count() <= before)
         finally:
             gc.enable()

@@ -58,6 +58,11 @@ class State:
         # Code points that fit into any part, so that most deltas need no check of their part.
         self._spare: int | None = None
 
+    def __del__(self) -> None:
+        """Free the tasks at once: a task and its parent are a cycle."""
+        for task in self.tasks.values():
+            task.parent = None
+
     def apply(self, event: ev.AnyEvent, private: ev.Private | None = None) -> None:
         """Fold the next event of our own log, or raise `IllegalEvent` and change nothing."""
         cls = type(event)

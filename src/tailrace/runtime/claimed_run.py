@@ -41,6 +41,7 @@ class ClaimedRun:
         self._is_from_outside = is_from_outside
         self.last_letter = 0
         self._task: Task | None = None
+        self._thread = ""
         self._agent: asyncio.Task[None] | None = None
         self._gave_up = asyncio.get_running_loop().create_future()
         self._end: Callable[[Task], None] | None = None
@@ -48,14 +49,12 @@ class ClaimedRun:
         self._lost = False
 
     def __str__(self) -> str:
-        thread = self._task.thread_id if self._task is not None else ""
-        where = f", thread {thread}" if thread else ""
+        where = f", thread {self._thread}" if self._thread else ""
         return f"run {self.claim.run_id} (agent {self.claim.agent}{where})"
 
     def log_fields(self) -> dict[str, str]:
         """The run for logs that programs read."""
-        thread = self._task.thread_id if self._task is not None else ""
-        found = {"run": self.claim.run_id, "agent": self.claim.agent, "thread": thread}
+        found = {"run": self.claim.run_id, "agent": self.claim.agent, "thread": self._thread}
         return {name: value for name, value in found.items() if value}
 
     @property
@@ -101,6 +100,7 @@ class ClaimedRun:
     def begin(self, task: Task) -> None:
         """Set the writer. A claim that was lost meanwhile writes nothing."""
         self._task = task
+        self._thread = task.thread_id
         if self._lost:
             self.lose()
 
@@ -203,12 +203,13 @@ class ClaimedRun:
             self.task.emitter.fail(SeqConflict("The run was left to another worker."))
 
     def leave(self) -> None:
-        """Drop the agent's task, whose context refers to this run.
+        """Drop the agent and the writer with its state: contexts refer to this run for longer.
 
-        In such a cycle the state would stay in memory until the garbage collector looks at it,
-        and the collector counts objects: few large texts do not wake it.
+        The context of the agent's task makes a cycle, which waits for the garbage collector. The
+        collector counts objects: few large texts do not wake it. A timer has a context too, and
+        asyncio keeps a cancelled timer until it is due: that of a model call for minutes.
         """
-        self._agent = None
+        self._agent = self._task = None
 
 
 def _look_at(agent: asyncio.Task[None]) -> None:
