@@ -178,6 +178,13 @@ mailer = Agent(
     model=Scripted([call("send_mail", to="ada")], [say("Done.")]),
     tools=[send_mail],
 )
+secretary = Agent(
+    "secretary",
+    model=Scripted(
+        [call("send_mail", to="ada"), call("get_weather", city="Paris")], [say("Both are done.")]
+    ),
+    tools=[send_mail, get_weather],
+)
 billing = Agent("billing", model=Scripted([think("Hm."), say("You get 5 euros back.")]))
 triage = Agent("triage", model=Scripted([call("transfer_to_billing")]), handoffs=[billing])
 guide = Agent("guide", model=Scripted([call("locate")], [say("You are there.")]), tools=[locate])
@@ -208,6 +215,7 @@ agents: dict[str, AgentFunction] = {
     "editor": editor,
     "weather": weather,
     "mailer": mailer,
+    "secretary": secretary,
     "guide": guide,
     "picker": picker,
     "triage": triage,

@@ -331,6 +331,15 @@ def test_chat_answers_an_approval_and_goes_on_with_its_message(real: str, approv
     assert "Done." in again
 
 
+def test_chat_sends_an_approval_after_the_tool_that_ran_beside_it(real: str) -> None:
+    chat = {"id": "secretary", "approve": True}
+    (answer,) = talk(real, [chat], body={"agent": "secretary"})
+    asked = [part["state"] for part in answer["messagesAfterSend"][1]["parts"][1:]]
+    assert asked == ["approval-requested", "output-available"]
+    assert (answer["status"], answer["requests"]) == ("ready", ["POST", "POST"])
+    assert answer["messages"][1]["parts"][-1]["text"] == "Both are done."
+
+
 def test_chat_carries_out_a_tool_of_the_agent_and_goes_on_with_its_message(real: str) -> None:
     (answer,) = talk(real, [{"id": "guide"}], body={"agent": "guide"})
     assert (answer["status"], answer["errors"]) == ("ready", [])

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tailrace import Agent, Tailrace, Task, tool
+from tailrace import Agent, Context, Tailrace, Task, tool
 from tailrace.core.items import ToolResult
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.runs import Runs
@@ -33,6 +33,12 @@ async def sees(task: Task) -> str:
     """Says what else than text a model would get."""
     [read] = (await task.history()).items
     return " ".join(str(part) for part in read["content"] if part["type"] != "input_text")
+
+
+@tool(idempotent=True)
+async def ask_city(ctx: Context) -> str:
+    """Asks where the journey goes."""
+    return str((await ctx.task.ask("Which city?")).value)
 
 
 async def parrot(task: Task) -> str:
@@ -60,7 +66,17 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     picker = Agent(
         "picker", model=Scripted([call("pick_colour", of="hats")], [say("A fine colour.")])
     )
-    app = Tailrace([weather, mailer, postman, picker, parrot, sees], tmp_path / "x.db")
+    traveller = Agent(
+        "traveller", model=Scripted([call("ask_city")], [say("Bon voyage.")]), tools=[ask_city]
+    )
+    agency = Agent(
+        "agency",
+        model=Scripted([call("traveller", prompt="Go.")], [say("Booked.")]),
+        tools=[traveller.as_tool()],
+    )
+    app = Tailrace(
+        [weather, mailer, postman, picker, traveller, agency, parrot, sees], tmp_path / "x.db"
+    )
     async with app.running():
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
@@ -132,6 +148,19 @@ async def test_an_interrupt_is_answered_by_the_next_request(
     [result] = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
     assert output in result["content"].lower()
     assert texts(events) == "Done."
+
+
+@pytest.mark.parametrize(("agent", "answer"), [("traveller", "Bon voyage."), ("agency", "Booked.")])
+async def test_a_question_of_a_tool_is_an_interrupt_also_in_a_sub_agent(
+    client: httpx.AsyncClient, agent: str, answer: str
+) -> None:
+    async with asyncio.timeout(120):  # without an interrupt, the stream would not end
+        paused = await run(client, agent, runId="r1", messages=[user("Go")])
+    [interrupt] = paused[-1]["outcome"]["interrupts"]
+    assert interrupt["message"] == "Which city?"
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": "Paris"}
+    events = await run(client, agent, runId="r2", resume=[entry])
+    assert texts(events).endswith(answer)
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,32 @@ def test_a_client_that_returns_after_an_answer_gets_the_next_response() -> None:
     assert chunks_of(FORMAT.reopen(story.state)[1]) == next_response
 
 
+def test_a_response_asks_for_approvals_when_no_other_tool_runs() -> None:
+    story = Story()
+    story.call("{}", call_id="pay")
+    story.call("{}", call_id="other")
+    story.add(ev.ToolCallStarted(task_id=RUN, item_id="fc_other", output_index=1))
+    asked = ev.TaskInputRequired(task_id=RUN, requests=[request("a", call_id="pay")])
+    assert after(story, asked) == []
+    before = len(story.events)
+    story.result("other")
+    paused = chunks_of([one for some in encoded(FORMAT, story.events)[before:] for one in some])
+    shown = [kind for kind in kinds(paused) if not kind.startswith("data-")]
+    assert shown[:2] == ["tool-output-available", "tool-approval-request"]
+    assert shown[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("call_id", [None, "other"])
+def test_a_tool_that_asks_does_not_keep_its_response_open(call_id: str | None) -> None:
+    story = Story()
+    story.call("{}", call_id="other")
+    story.add(ev.ToolCallStarted(task_id=RUN, item_id="fc_other", output_index=0))
+    asked = [request("a", "input", call_id=call_id)]
+    paused = after(story, ev.TaskInputRequired(task_id=RUN, requests=asked))
+    assert kinds(paused)[0] == "data-request"
+    assert "finish" in kinds(paused)
+
+
 def test_a_sub_agent_asks_through_the_call_that_it_answers() -> None:
     story = Story()
     begun_child(story)

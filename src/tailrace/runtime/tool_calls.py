@@ -87,9 +87,17 @@ async def settle(loop: Loop, calls: list[PendingCall]) -> int:
         except _Mistake as mistake:
             mistakes += 1
             write_error(loop.task, call, mistake.error)
-    loop.announce([plan.request for plan in plans if plan.request is not None])
-    await _in_parallel([_answer(loop, plan) for plan in plans])
+    # Tools that need no person start first, so that readers of the requests know that they run.
+    works = [_answer(loop, plan) for plan in plans if plan.request is None]
+    if requests := [plan.request for plan in plans if plan.request is not None]:
+        works.append(_announce(loop, requests))
+        works += [_answer(loop, plan) for plan in plans if plan.request is not None]
+    await _in_parallel(works)
     return mistakes
+
+
+async def _announce(loop: Loop, requests: list[InputRequest]) -> None:
+    loop.announce(requests)
 
 
 def _check_first(plans: list[_Plan]) -> None:

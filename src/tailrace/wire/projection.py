@@ -195,12 +195,22 @@ def is_paused(state: State) -> bool:
             above.add((task.parent.task_id, task.call_id))
             task = task.parent
     return not any(
-        node.started and _has_no_result(task, call_id) and (task.task_id, call_id) not in above
+        node.started
+        and _has_no_result(task, call_id)
+        and (task.task_id, call_id) not in above
+        and not _may_ask(task, call_id)
         for task in state.tasks.values()
         if not task.ended
         for call_id, node in task.calls.items()
         if not node.superseded
     )
+
+
+def _may_ask(task: TaskNode, call_id: str) -> bool:
+    """Whether the tool of a call may be what waits: a question of a tool need not name its call."""
+    if any(child.call_id == call_id for child in task.children):
+        return False  # a sub-agent answers the call, and asks in its own task
+    return any(request.call_id in (None, call_id) for request in task.requests)
 
 
 def _has_no_result(task: TaskNode, call_id: str) -> bool:

@@ -21,8 +21,8 @@ Three decisions keep the stream correct:
 * A client's call is announced when the run completes or asks for its result, and not earlier: then
   it cannot be superseded any more, so no tool runs twice or in vain.
 * A run that waits for people ends its response: the SDK sends an approval only when no response is
-  open. The answer begins the next response, with the same message id. A sub-agent's approval is
-  asked at the call that the sub-agent answers.
+  open and all other calls have an output. The answer begins the next response, with the same
+  message id. A sub-agent's approval is asked at the call that the sub-agent answers.
 """
 
 from __future__ import annotations

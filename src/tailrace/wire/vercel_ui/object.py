@@ -63,9 +63,16 @@ class UiMessage:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the response has ended, while the run or its sub-agents wait for people."""
+        """Whether the response has ended, while the run or its sub-agents wait for people.
+
+        The page sends its approvals only if every other call of the message has an output, so a
+        response with a running tool goes on. The output of a client's call needs no other.
+        """
         root = self.state.root
-        return root is not None and (root.status == "input_required" or is_paused(self.state))
+        if root is None or root.status != "input_required":
+            return is_paused(self.state)
+        asks_client = any(waiting_call(root, request) for request in root.requests)
+        return asks_client or is_paused(self.state)
 
     @property
     def asked(self) -> set[str]:
