@@ -314,7 +314,7 @@ def test_the_checker_finds_a_wrong_log(
 
 def test_it_sees_a_view_that_no_events_make() -> None:
     words = [["0.0/2 "], ["0.0/2 0.1/2 "]]
-    story = told()
+    story = story_of()
     story.views = [View(words[0], 0, 5), View([], 0), View(words[1], 9), View(words[1], 32)]
     assert check(story) == []
     story.views = [View(words[0], 0, 4), View(words[0], 12), View(["0.1/2 "], 0)]
