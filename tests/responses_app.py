@@ -76,6 +76,13 @@ class Payer(Scripted):
         return Scripted(answer, name=self.name).stream(request)
 
 
+careful = Agent(
+    "careful",
+    model=Scripted([call("pay", euros=7)], [say("It is paid.")]),
+    tools=[pay],
+)
+
+
 async def hello(task: Task) -> str:
     return json.dumps(task.options)
 
@@ -114,6 +121,19 @@ agents: dict[str, AgentFunction] = {
     ),
     "tooled": Agent("tooled", model=Reader(), tools=[look_up]),
     "payer": Agent("payer", model=Payer(), tools=[pay]),
+    "careful": careful,
+    "pair": Agent(
+        "pair",
+        model=Scripted(
+            [call("pay", euros=1), call("look_up", location="Rome")], [say("Both are done.")]
+        ),
+        tools=[look_up, pay],
+    ),
+    "boss": Agent(
+        "boss",
+        model=Scripted([call("careful", prompt="Pay.")], [say("My agent has paid.")]),
+        tools=[careful.as_tool()],
+    ),
     "failing": Agent("failing", model=Scripted([fail("bad_request", "No.")])),
     "hello": hello,
     "endless": endless,

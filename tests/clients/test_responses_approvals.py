@@ -43,6 +43,76 @@ def finished(events: list[Any]) -> Any:
     return events[-1].response
 
 
+def helped(client: OpenAI, model: str, given: Any = "pay", **options: Any) -> tuple[Any, list[Any]]:
+    """What the stream helper, which is strict about items without an end, makes of a response."""
+    with client.responses.stream(model=model, input=given, **options) as stream:
+        events = list(stream)
+        return stream.get_final_response(), events
+
+
+def check_stored(client: OpenAI, *responses: Any) -> None:
+    """The stored responses, and their replays, are what the helper made of their streams."""
+    for response in responses:
+        with client.responses.stream(response_id=response.id) as stream:
+            assert stream.get_final_response() == response
+        stored = client.responses.retrieve(response.id).model_dump()
+        made = response.model_dump()
+        for content in (part for item in made["output"] for part in item.get("content") or ()):
+            content.pop("parsed")
+        assert stored == made
+
+
+def test_the_stream_helper_gets_the_request_for_a_call_and_then_the_call(client: OpenAI) -> None:
+    first, events = helped(client, "payer")
+    assert kinds(first) == ["message", "mcp_approval_request"]
+    added = [event for event in events if event.type == "response.output_item.added"]
+    assert [(one.output_index, one.item.id) for one in added] == list(
+        enumerate(item.id for item in first.output)
+    )
+    second, events = helped(client, "payer", answers(first), previous_response_id=first.id)
+    assert kinds(second) == ["mcp_call", "message", "mcp_approval_request"]
+    begun = [event.type for event in events if "mcp_call" in event.type]
+    assert begun == [
+        "response.mcp_call.in_progress",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
+        "response.mcp_call.completed",
+    ]
+    check_stored(client, first, second)
+
+
+def test_a_call_beside_one_that_waits_is_shown(client: OpenAI) -> None:
+    first, _ = helped(client, "pair")
+    assert kinds(first)[-1] == "mcp_approval_request"
+    second, _ = helped(client, "pair", answers(first), previous_response_id=first.id)
+    assert second.output_text == "Both are done."
+    calls = [item for response in (first, second) for item in response.output]
+    done = [item.name for item in calls if item.type == "mcp_call" and item.status == "completed"]
+    assert sorted(done) == ["look_up", "pay"]
+    check_stored(client, first, second)
+
+
+def test_a_sub_agent_asks_while_its_call_is_in_progress(client: OpenAI) -> None:
+    first, _ = helped(client, "boss")
+    assert kinds(first) == ["mcp_call", "mcp_approval_request"]
+    call, request = first.output
+    assert (call.name, call.status, request.name) == ("careful", "in_progress", "pay")
+    second, _ = helped(client, "boss", answers(first), previous_response_id=first.id)
+    assert kinds(second) == ["mcp_call", "message"]
+    assert (second.output[0].status, second.output[0].output) == ("completed", "It is paid.")
+    check_stored(client, first, second)
+
+
+def test_the_stream_helper_from_npm_goes_from_response_to_response(reading: Served) -> None:
+    given = {"baseURL": f"{reading.url}/v1", "models": ["payer", "pair", "boss"]}
+    for found in json.loads(run_node(["responses_approvals.mjs"], stdin=json.dumps(given))):
+        assert len(found) > 1
+        for response in found:
+            assert response["output"] == response["replayed"]
+            made = [(item["id"], item.get("status")) for item in response["output"]]
+            assert [(item["id"], item.get("status")) for item in response["stored"]] == made
+
+
 @pytest.mark.parametrize("streams", [True, False])
 def test_approvals_are_answered_by_the_next_request(client: OpenAI, streams: bool) -> None:
     def turn(given: Any, **options: Any) -> Any:
@@ -202,6 +272,30 @@ def test_the_websocket_takes_answers(client: OpenAI) -> None:
         assert "paid 5, paid 6" in later.output_text
 
 
+@pytest.mark.parametrize(
+    ("agent", "last"), [("pair", "Both are done."), ("boss", "My agent has paid.")]
+)
+@pytest.mark.parametrize("streams", [True, False])
+async def test_openai_agents_goes_on_after_other_calls_were_in_progress(
+    reading: Served, agent: str, last: str, streams: bool
+) -> None:
+    declared: Any = {"type": "mcp", "server_label": "tailrace", "server_url": "https://x.example"}
+    tool = HostedMCPTool(tool_config=declared, on_approval_request=lambda _: {"approve": True})
+    async with AsyncOpenAI(base_url=f"{reading.url}/v1", api_key="test") as client:
+        one = Agent("A", model=OpenAIResponsesModel(agent, client), tools=[tool])
+        quiet = RunConfig(tracing_disabled=True)
+        if streams:
+            result: Any = Runner.run_streamed(one, "pay", run_config=quiet)
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await Runner.run(one, "pay", run_config=quiet)
+        assert result.final_output == last
+        again = [*result.to_input_list(), {"role": "user", "content": "And?"}]
+        later = await Runner.run(one, again, run_config=quiet)
+    assert later.final_output == last
+
+
 async def test_openai_agents_asks_its_hook_and_goes_on(reading: Served) -> None:
     asked_for: list[str] = []
 
@@ -219,6 +313,20 @@ async def test_openai_agents_asks_its_hook_and_goes_on(reading: Served) -> None:
             pass
     assert asked_for == ["pay", "pay"]
     assert result.final_output == "paid 5, Error: A person denied the call: Too much."
+
+
+@pytest.mark.parametrize(
+    ("agent", "results"), [("pair", ["Rome is foggy.", "paid 1"]), ("boss", ["It is paid."])]
+)
+def test_the_ai_sdk_goes_on_after_other_calls_were_in_progress(
+    reading: Served, agent: str, results: list[str]
+) -> None:
+    options = {"baseURL": f"{reading.url}/v1", "model": agent, "approvals": [True]}
+    answer = json.loads(run_node(["openai_ai_sdk.mjs", json.dumps(options)], timeout=120))
+    assert answer["errors"] == []
+    first, second, _ = answer["turns"]
+    assert (first["approvals"], first["results"]) == (["mcp.pay"], [])
+    assert second["results"] == results
 
 
 def test_the_ai_sdk_shows_approvals_and_answers_them(reading: Served) -> None:

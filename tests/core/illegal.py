@@ -275,7 +275,12 @@ _EXAMPLES: dict[str, list[tuple[list[Event], Event]]] = {
         (IN_MESSAGE, done(0, Message(id="msg_0", role="developer"))),
         *(
             (IN_CALL, done(0, msgspec.structs.replace(CALL, status="incomplete", **changed)))
-            for changed in ({"kind": "mcp"}, {"executor": "client"}, {"server_label": "maps"})
+            for changed in (
+                {"kind": "mcp"},
+                {"executor": "client"},
+                {"server_label": "maps"},
+                {"needs_approval": True},
+            )
         ),
         (IN_MESSAGE, done(0, message("msg_0", block_list=[Text(text="never streamed")]))),
         (

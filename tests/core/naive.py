@@ -68,6 +68,7 @@ SHAPES: dict[str, Dict] = {
         "kind": "function",
         "executor": "server",
         "server_label": None,
+        "needs_approval": False,
     },
     "item:tool_result": {"id": REQUIRED, "call_id": REQUIRED, "error": None},
     "item:message": {"id": REQUIRED, "role": REQUIRED, "phase": None},

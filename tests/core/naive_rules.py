@@ -13,7 +13,7 @@ from tests.core.naive import ENDED, LISTS, PARTS, TERMINAL
 
 Dict = dict[str, Any]
 
-SAME = ("type", "call_id", "name", "kind", "executor", "server_label", "role")
+SAME = ("type", "call_id", "name", "kind", "executor", "server_label", "needs_approval", "role")
 
 
 class NaiveRules:

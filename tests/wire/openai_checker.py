@@ -46,6 +46,7 @@ _ARGUMENTS = {
     "response.mcp_call_arguments": ("mcp_call", "arguments"),
     "response.code_interpreter_call_code": ("code_interpreter_call", "code"),
 }
+CLIENT = ("function_call", "custom_tool_call")
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -142,10 +143,16 @@ class Reader:
         assert (kind == "response.failed") == (response["error"] is not None)
         if kind == "response.completed":
             assert response["status"] == "completed"
-            # What waits for an approval is done in the next response.
+            # What is open at a request for an approval is done in the next response.
             asks = any(item["type"] == "mcp_approval_request" for item in response["output"])
             every = list(range(len(self.items)))
             assert asks or every == sorted(self.done), "an item is not done"
+            left = {item["id"]: item for item in response["output"]}
+            for index in every:
+                item = self.items[index]
+                if index not in self.done and item["type"] not in CLIENT:
+                    assert left[item["id"]]["status"] == "in_progress", "the SDKs require the item"
+                    self.done[index] = left[item["id"]]
             assert response["output"] == [self.done[index] for index in sorted(self.done)]
         elif response["error"] is None or response["error"]["type"] != "interrupted":
             assert response["status"] in ("incomplete", "failed", "cancelled")
@@ -256,7 +263,7 @@ class Reader:
         assert final.get("status") != "in_progress"
         for name in ("content", "summary"):
             assert final.get(name, []) == item.get(name, []), f"{name} is what was streamed"
-        if final["type"] in ("function_call", "custom_tool_call"):
+        if final["type"] in CLIENT:
             assert final["status"] == "completed", "the AI SDK executes every call that is done"
             assert item["_done"]
             name = "input" if "input" in final else "arguments"

@@ -481,6 +481,9 @@ def test_usage_is_that_of_the_whole_run_and_there_even_if_nothing_was_used() -> 
 # --- approvals -----------------------------------------------------------------------------------
 
 
+ASKED: Any = {"needs_approval": True}
+
+
 def asks(script: Script, *calls: int) -> Script:
     requests = [
         InputRequest(id=f"apr_{call}", kind="approval", call_id=f"call_{call}") for call in calls
@@ -499,9 +502,9 @@ def usage(script: Script, tokens: int) -> Script:
 def approved_twice() -> Script:
     """A run with two pauses: a message and a call, two calls at once, then the answer."""
     script = usage(Script().begin().message(0, Text(text="One moment.")), 100)
-    asks(script.call(1, "send_mail", '{"to":"bob"}'), 1)
+    asks(script.call(1, "send_mail", '{"to":"bob"}', **ASKED), 1)
     answered(script, 1, approved=True).result(2, 1, Text(text="sent"))
-    usage(asks(script.call(3, "pay", "{}").call(4, "book", "{}"), 3, 4), 20)
+    usage(asks(script.call(3, "pay", "{}", **ASKED).call(4, "book", "{}", **ASKED), 3, 4), 20)
     answered(answered(script, 4, approved=True), 3, approved=False, reason="Too much.")
     script.result(5, 3, Text(text="denied"), status="failed").result(6, 4, Text(text="booked"))
     return usage(script.message(7, Text(text="Done.")), 3).add(ev.TaskCompleted)
@@ -544,7 +547,7 @@ def test_a_response_ends_where_its_run_asks_for_approvals_and_the_next_goes_on()
     sent = second["output"][0]
     assert (sent["output"], sent["approval_request_id"]) == ("sent", "mcpr_run_7~apr_1")
     assert kinds(third) == ["mcp_call", "mcp_call", "message"]
-    assert [call["status"] for call in third["output"][:2]] == ["failed", "completed"]
+    assert [call["status"] for call in third["output"][:2]] == ["completed", "failed"]
     # A token is counted once. What is reported after a request belongs to the next response.
     spent = [one["usage"]["input_tokens"] for one in (first, second, third)]
     assert spent == [100, 0, 23]
@@ -563,21 +566,19 @@ def test_the_answers_are_the_input_of_the_next_response() -> None:
         "approve": False,
         "reason": "Too much.",
     }
-    waiting = asks(Script().begin().call(0, "pay", "{}"), 0).state
+    waiting = asks(Script().begin().call(0, "pay", "{}", **ASKED), 0).state
     assert input_items(waiting, 1) == []
     assert [item["type"] for item in FORMAT.messages([waiting])] == [
         "mcp_approval_request",
-        "mcp_call",
     ]
 
 
 def test_a_run_that_ends_while_it_waits_ends_the_next_response() -> None:
-    script = Script().begin().call(0, "pay", "{}").call(1, "pay", "{", status="incomplete")
+    script = Script().begin().call(0, "pay", "{}", **ASKED).call(1, "pay", "{", status="incomplete")
     asks(script, 0).add(ev.TaskCancelled, reason="enough")
     first, second = responses(script)
     assert kinds(first) == ["mcp_call", "mcp_approval_request"]
-    assert (second["status"], kinds(second)) == ("cancelled", ["mcp_call"])
-    assert second["output"][0]["status"] == "incomplete"
+    assert (second["status"], kinds(second)) == ("cancelled", [])
     assert input_items(script.state, 1) == []
     assert open_approvals(script.state, 0) == {}
 
@@ -604,6 +605,7 @@ def test_an_approval_of_a_sub_agents_call_or_of_no_call_is_asked_for_too() -> No
     script.add(ev.TaskCompleted, "call_0").done(result, 1).add(ev.TaskCompleted)
     first, second = responses(script)
     assert [(item["name"], item["arguments"]) for item in first["output"]] == [
+        ("expert", "{}"),
         ("delete", "{}"),
         ("approval", '{"message":"Really?"}'),
     ]
@@ -614,7 +616,9 @@ def test_what_is_made_or_lost_during_a_pause_is_the_next_responses_business() ->
     where: Any = {"item_id": "fco_7_2", "output_index": 2, "block_index": 0}
     script = Script().begin().message(0, Text(text="Hello.")).call(1, "paint", "{}")
     script.item(ToolResult(id="fco_7_2", call_id="call_1"), 2)
-    script.add(ev.ImageAdded, **where, item=picture("")).call(3, "pay", "{}").call(4, "lose", "{}")
+    script.add(ev.ImageAdded, **where, item=picture("")).call(3, "pay", "{}", **ASKED).call(
+        4, "lose", "{}"
+    )
     asks(script, 3).add(ev.ImageDone, **where, item=picture())
     script.done(ToolResult(id="fco_7_2", call_id="call_1"), 2)
     script.message(5, Text(text="Meanwhile.")).message(6, Text(text="Wrong."))
@@ -622,14 +626,21 @@ def test_what_is_made_or_lost_during_a_pause_is_the_next_responses_business() ->
     script.add(ev.TaskAttempt, attempt=2, reason="worker_lost", superseded=lost)
     answered(script, 3, approved=True).result(7, 3, Text(text="paid")).add(ev.TaskCompleted)
     first, second = responses(script)
-    assert kinds(first) == ["message", "mcp_approval_request"]
-    assert kinds(second) == ["mcp_call", "image_generation_call", "mcp_call", "message"]
+    message, *left, request = first["output"]
+    assert (message["type"], request["type"]) == ("message", "mcp_approval_request")
+    assert [(item["type"], item["status"]) for item in left] == [
+        ("mcp_call", "in_progress"),
+        ("image_generation_call", "in_progress"),
+        ("mcp_call", "in_progress"),
+    ]
+    assert kinds(second) == ["mcp_call", "image_generation_call", "message", "mcp_call"]
+    assert {item["status"] for item in second["output"]} == {"completed"}
 
 
 def test_what_is_superseded_after_a_response_stays_in_that_response() -> None:
     script = Script().begin().message(0, Text(text="Wrong.")).message(1, Text(text="Hello."))
     script.add(ev.TaskAttempt, attempt=2, reason="cut", superseded=["msg_7_0"])
-    asks(script.call(2, "pay", "{}"), 2)
+    asks(script.call(2, "pay", "{}", **ASKED), 2)
     shown = response_object(script.state, 0)
     answered(script, 2, approved=True).result(3, 2, Text(text="paid"))
     script.add(ev.TaskAttempt, attempt=3, reason="worker_lost", superseded=["msg_7_1"])
@@ -642,7 +653,7 @@ def test_what_is_superseded_after_a_response_stays_in_that_response() -> None:
 
 
 def test_a_response_knows_where_it_ended_once_its_run_has_gone_on() -> None:
-    script = asks(Script(previous_run_id="run_6").begin().call(0, "pay", "{}"), 0)
+    script = asks(Script(previous_run_id="run_6").begin().call(0, "pay", "{}", **ASKED), 0)
     asked = script.state.sequence_number
     assert end_of(script.state, 0) is None
     answered(script, 0, approved=True)
@@ -650,16 +661,20 @@ def test_a_response_knows_where_it_ended_once_its_run_has_gone_on() -> None:
 
 
 def test_a_request_during_a_pause_is_shown_by_the_next_response() -> None:
-    script = asks(asks(Script().begin().call(0, "pay", "{}").call(1, "book", "{}"), 0), 1)
+    script = asks(
+        asks(Script().begin().call(0, "pay", "{}", **ASKED).call(1, "book", "{}", **ASKED), 0), 1
+    )
     answered(answered(script, 0, approved=True), 1, approved=True)
     script.result(2, 0, Text(text="paid")).result(3, 1, Text(text="booked")).add(ev.TaskCompleted)
     first, second, third = responses(script)
-    assert [item["name"] for item in (*first["output"], *second["output"])] == ["pay", "book"]
+    assert [item["name"] for item in first["output"]] == ["pay"]
+    assert kinds(second) == ["mcp_call", "mcp_approval_request"]
+    assert [item["name"] for item in second["output"]] == ["pay", "book"]
     assert kinds(third) == ["mcp_call", "mcp_call"]
 
 
 def test_a_later_loss_does_not_touch_the_stream_of_an_earlier_response() -> None:
-    script = asks(Script().begin().message(0, Text(text="Hello.")).call(1, "pay", "{}"), 1)
+    script = asks(Script().begin().message(0, Text(text="Hello.")).call(1, "pay", "{}", **ASKED), 1)
     answered(script, 1, approved=True).result(2, 1, Text(text="paid"))
     script.message(3, Text(text="Wrong."))
     before = flat(check_wire(FORMAT.after(0), script.events))
@@ -685,7 +700,7 @@ def test_the_ids_of_responses_and_approvals_name_their_run() -> None:
     assert [runs_of_approval(ident) for ident in ("mcpr_68f", "fc_1~2")] == [[], []]
     state = approved_twice().state
     assert [pause_of(state, f"mcpr_run_7~apr_{call}") for call in (1, 4, 5)] == [0, 1, None]
-    asked = asks(Script().begin().call(0, "a", "{}").call(1, "b", "{}"), 0, 1)
+    asked = asks(Script().begin().call(0, "a", "{}", **ASKED).call(1, "b", "{}", **ASKED), 0, 1)
     assert open_approvals(answered(asked, 0, approved=True).state, 0) == {
         "mcpr_run_7~apr_1": "apr_1"
     }

@@ -129,7 +129,11 @@ export interface Text {
   readonly annotations?: readonly Annotation[];
 }
 
-/** The model calls a tool. `kind` is `function`, or the name of a provider's built-in tool. */
+/**
+ * The model calls a tool. `kind` is `function`, or the name of a provider's built-in tool.
+ *
+ * With `needs_approval` people may be asked before the tool starts.
+ */
 export interface ToolCall {
   readonly type: "tool_call";
   readonly id: string;
@@ -139,6 +143,7 @@ export interface ToolCall {
   readonly kind?: string;
   readonly executor?: "client" | "provider" | "server";
   readonly server_label?: string;
+  readonly needs_approval?: boolean;
   readonly status?: "completed" | "failed" | "in_progress" | "incomplete";
 }
 

@@ -158,6 +158,7 @@ const ToolCall = struct("tool_call", {
   kind: defaulted(string, "function"),
   executor: defaulted(oneOf("client", "provider", "server"), "server"),
   server_label: optional(string),
+  needs_approval: defaulted(boolean, false),
   status: defaulted(oneOf("completed", "failed", "in_progress", "incomplete"), "completed"),
 });
 const ImageUrl = struct(null, { url: required(string) });

@@ -207,7 +207,10 @@ class Reasoning(Worded, frozen=True, kw_only=True, tag="reasoning", tag_field="t
 
 
 class ToolCall(Worded, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
-    """The model calls a tool. `kind` is `function`, or the name of a provider's built-in tool."""
+    """The model calls a tool. `kind` is `function`, or the name of a provider's built-in tool.
+
+    With `needs_approval` people may be asked before the tool starts.
+    """
 
     id: str
     call_id: str
@@ -216,6 +219,7 @@ class ToolCall(Worded, frozen=True, kw_only=True, tag="tool_call", tag_field="ty
     kind: str = "function"
     executor: Executor = "server"
     server_label: str | None = None
+    needs_approval: bool = False
     status: Status = "completed"
 
 

@@ -350,18 +350,17 @@ def _item_done(task: TaskNode, event: ev.OutputItemDone) -> None:
                 _require(child.ended, "children-first", f"child {child.task_id} still runs")
 
 
+_SAME = ("call_id", "name", "kind", "executor", "server_label", "needs_approval")
+
+
 def _same_item(node: ItemNode, item: Item) -> bool:
     was = node.item
     if type(was) is not type(item):
         return False
     if isinstance(item, ToolCall) and isinstance(was, ToolCall):
-        return (was.call_id, was.name, was.kind, was.executor, was.server_label) == (
-            item.call_id,
-            item.name,
-            item.kind,
-            item.executor,
-            item.server_label,
-        ) and (item.arguments is None or item.arguments == _text_of(node.arguments))
+        return all(getattr(was, name) == getattr(item, name) for name in _SAME) and (
+            item.arguments is None or item.arguments == _text_of(node.arguments)
+        )
     if isinstance(item, Reasoning):
         return _same_list(item.summary, node.parts) and _same_list(item.reasoning_text, node.texts)
     if isinstance(item, ToolResult) and isinstance(was, ToolResult):

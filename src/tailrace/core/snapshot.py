@@ -131,6 +131,13 @@ def _hidden(task: TaskNode) -> Json:
     # For history and our own encoders; clients do not need it.
     if task.answers:
         value["answers"] = dict(task.answers)
+    begun = [
+        (index, node.begun_at)
+        for index, node in sorted(task.items.items())
+        if node.begun_at not in (None, node.at)
+    ]
+    if begun:
+        value["begun"] = begun
     if task.settling is not None:
         value["settling"] = task.settling
     return value
@@ -408,6 +415,8 @@ def _restore_task(state: State, shown: Json) -> None:
     # In order of arrival: of two calls with the same id, the first counts.
     for item in sorted(shown["items"], key=lambda item: item["at"]):
         _restore_item(task, item)
+    for index, at in shown.get("begun", ()):
+        task.items[index].begun_at = at
 
 
 def _restore_private(task: TaskNode, shown: Json) -> Json:

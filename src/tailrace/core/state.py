@@ -141,6 +141,7 @@ class ItemNode:
     __slots__ = (
         "arguments",
         "at",
+        "begun_at",
         "is_open",
         "item",
         "output_index",
@@ -157,6 +158,9 @@ class ItemNode:
         self.item = item
         self.output_index = output_index
         self.at = at
+        # A call with `needs_approval` begins with its answer, its start or its result.
+        waits = isinstance(item, ToolCall) and item.needs_approval
+        self.begun_at: int | None = None if waits else at
         self.is_open = True
         self.parts: dict[int, Part] = {}
         self.texts: dict[int, TextNode] = {}

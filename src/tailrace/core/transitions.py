@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.items import Item, Reasoning, Text, ToolCall
+from tailrace.core.items import Item, Reasoning, Text, ToolCall, ToolResult
 from tailrace.core.parts import PARTS
 from tailrace.core.pauses import note_answers, note_requests
 from tailrace.core.state import (
@@ -86,6 +86,7 @@ def _input_received(state: State, task: TaskNode, event: ev.TaskInputReceived) -
     }
     task.answers[asked.id] = {name: value for name, value in answer.items() if value is not None}
     task.requests = left
+    _begin(state, task.calls.get(asked.call_id or ""))
     if not left and task.status == "input_required":
         task.status = "in_progress"
     note_answers(state)
@@ -195,11 +196,18 @@ def _progress(_state: State, task: TaskNode, event: ev.Progress) -> bool:
     return True
 
 
-def _tool_started(_state: State, task: TaskNode, event: ev.ToolCallStarted) -> bool:
+def _begin(state: State, call: ItemNode | None) -> None:
+    """Note where a call begins that people may be asked for."""
+    if call is not None and call.begun_at is None:
+        call.begun_at = state.position
+
+
+def _tool_started(state: State, task: TaskNode, event: ev.ToolCallStarted) -> bool:
     node = task.items.get(event.output_index)
     if node is None or node.item.id != event.item_id or not isinstance(node.item, ToolCall):
         return False
     node.started = True
+    _begin(state, node)
     return True
 
 
@@ -222,7 +230,7 @@ def _item_added(state: State, task: TaskNode, event: ev.OutputItemAdded) -> bool
     if isinstance(event.item, ToolCall):
         text = event.item.arguments or ""
         node.arguments = TextNode("arguments", event.item.id, node.at, text, is_open=True)
-    task.add_item(node)
+    _add(state, task, node)
     task.settling = None
     return True
 
@@ -233,13 +241,19 @@ def _item_done(state: State, task: TaskNode, event: ev.OutputItemDone) -> bool:
         node = ItemNode(event.item, event.output_index, state.position)
         if isinstance(event.item, ToolCall):
             node.arguments = TextNode("arguments", event.item.id, node.at, "", is_open=False)
-        task.add_item(node)
+        _add(state, task, node)
     elif not node.is_open or type(node.item) is not type(event.item):
         return False
     _take(task, node, event.item, state.position)
     _close(node)
     task.settling = event.output_index
     return True
+
+
+def _add(state: State, task: TaskNode, node: ItemNode) -> None:
+    task.add_item(node)
+    if isinstance(node.item, ToolResult):
+        _begin(state, task.calls.get(node.item.call_id))
 
 
 def _close(node: ItemNode) -> None:

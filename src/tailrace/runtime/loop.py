@@ -246,6 +246,7 @@ class Loop:
                 request,
                 task,
                 executor_of=self._executor,
+                needs_approval=self._needs_approval,
                 patience=self.agent.patience,
                 drain=task.emitter.pace,
                 emit_output=False,
@@ -321,6 +322,17 @@ class Loop:
             return "client"
         found = self.tools.get(name)
         return found.executor if found is not None else "server"
+
+    def tool_of(self, call: ToolCall) -> Tool | None:
+        """The tool that carries out a call."""
+        if call.kind not in ("function", "custom"):
+            return self.agent.handlers.get(call.kind)
+        # Anthropic's own tools (`bash`, `computer`) are called as functions are.
+        return self.tools.get(call.name) or self.agent.handlers.get(call.name)
+
+    def _needs_approval(self, call: ToolCall) -> bool:
+        found = self.tool_of(call)
+        return found is not None and bool(found.needs_approval)
 
     def _read(self, outcome: Outcome, made: list[ItemNode]) -> bool:
         """What follows from a model call; whether the answer is there."""

@@ -16,6 +16,7 @@ import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -101,6 +102,14 @@ PATIENT = Patience()
 
 Drain = Callable[[], Awaitable[None]]
 
+NeedsApproval = Callable[[ToolCall], bool]
+"""Whether people may be asked before a call starts."""
+
+
+def never(_call: ToolCall) -> bool:
+    """The default: no call is asked for."""
+    return False
+
 
 class TaskSink(Sink, Protocol):
     """A task that is being written, with its state."""
@@ -117,6 +126,7 @@ async def call_model(
     sink: TaskSink,
     *,
     executor_of: ExecutorOf = server_tools,
+    needs_approval: NeedsApproval = never,
     patience: Patience = PATIENT,
     drain: Drain | None = None,
     now: Callable[[], float] = time.monotonic,
@@ -124,6 +134,7 @@ async def call_model(
 ) -> Outcome:
     """Call the model, and write its answer into the task; returns how it ended after all tries.
 
+    `needs_approval` marks the calls that people may be asked for.
     `drain` is awaited after each event of the answer, so that a fast provider waits for the log.
     With `emit_output=False` the caller checks and emits the structured output itself.
     A request that no provider accepts raises `InvalidRequest`, and nothing is sent.
@@ -131,7 +142,10 @@ async def call_model(
     check_request(request)
     used = _tokens(sink)
     with operation("chat", model.name, **chat(model)) as span:
-        outcome = await _call(model, request, sink, executor_of, patience, drain, now, emit_output)
+        watch = partial(_Watched, sink, model, now, needs_approval)
+        outcome = await _call(
+            model, request, sink, watch, executor_of, patience, drain, emit_output
+        )
         span.fail(outcome.error)
         after = _tokens(sink)
         span.used(after[0] - used[0], after[1] - used[1])
@@ -148,10 +162,10 @@ async def _call(
     model: Model,
     request: Request,
     sink: TaskSink,
+    watch: Callable[[int], _Watched],
     executor_of: ExecutorOf,
     patience: Patience,
     drain: Drain | None,
-    now: Callable[[], float],
     emit_output: bool,
 ) -> Outcome:
     """`call_model`, with the tries that it takes."""
@@ -162,7 +176,7 @@ async def _call(
         request = msgspec.structs.replace(request, load=load)
     for retry in range(1, patience.retries + 2):
         first = len(sink.node.items)
-        watched = _Watched(sink, model, now, turn=first)
+        watched = watch(first)
         ingest = INGESTS[model.api](watched, executor_of)
         outcome = await _one_try(model.stream(request), ingest, patience, drain)
         passing = outcome.status == "cut" or (
@@ -379,8 +393,16 @@ _EMPTY = (
 class _Watched(Sink):
     """Passes the events of a try to the task, and notes its items, cost and latency."""
 
-    def __init__(self, inner: TaskSink, model: Model, now: Callable[[], float], turn: int) -> None:
+    def __init__(
+        self,
+        inner: TaskSink,
+        model: Model,
+        now: Callable[[], float],
+        needs_approval: NeedsApproval,
+        turn: int,
+    ) -> None:
         self._inner = inner
+        self._needs_approval = needs_approval
         self.has_whole = False
         """Whether a complete message or call was written, which must not come twice."""
         self.made: list[str] = []
@@ -439,14 +461,19 @@ class _Watched(Sink):
     def add(self, item: Item, private: ev.Private | None = None) -> int:
         if not isinstance(item, Message | Reasoning):  # these are empty, but a call has its name
             self._token()
-        return self._inner.add(item, self._placed(private))
+        return self._inner.add(self._marked(item), self._placed(private))
+
+    def _marked(self, item: Item) -> Item:
+        if isinstance(item, ToolCall) and item.executor == "server" and self._needs_approval(item):
+            return msgspec.structs.replace(item, needs_approval=True)
+        return item
 
     def _token(self) -> None:
         if self._first_token is None:
             self._first_token = self._now()
 
     def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
-        self._inner.done(index, item, self._placed(private))
+        self._inner.done(index, self._marked(item), self._placed(private))
         self.made.append(item.id)
         if item.status != "incomplete" and isinstance(item, Message | ToolCall):
             self.has_whole = True

@@ -108,16 +108,12 @@ def _check_first(plans: list[_Plan]) -> None:
 
 
 def _planned(loop: Loop, call: PendingCall) -> _Plan:
-    kind = call.item.kind
-    if kind in ("function", "custom"):
-        # Anthropic's own tools (`bash`, `computer`) are called as functions are.
-        found = loop.tools.get(call.name) or loop.agent.handlers.get(call.name)
-        known = ", ".join(loop.tools) or "none"
-        missing = f"There is no tool {call.name!r}; there are: {known}."
-    else:
-        found = loop.agent.handlers.get(kind)
-        missing = f"Calls of the kind {kind!r} cannot be carried out here."
+    kind, found = call.item.kind, loop.tool_of(call.item)
     if found is None:
+        missing = f"Calls of the kind {kind!r} cannot be carried out here."
+        if kind in ("function", "custom"):
+            known = ", ".join(loop.tools) or "none"
+            missing = f"There is no tool {call.name!r}; there are: {known}."
         raise _Mistake("unknown_tool", missing)
     try:
         arguments = found.validate(call.arguments)

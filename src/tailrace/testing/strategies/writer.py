@@ -382,6 +382,7 @@ class RunWriter(PartMoves):
             kind=kind,
             executor=executor,
             server_label=server_label,
+            needs_approval=executor == "server" and self.draw(st.booleans()),
         )
         call = self.add(task, value)
         call.to_come = self.draw(values.ARGUMENTS)

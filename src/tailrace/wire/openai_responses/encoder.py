@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core import sse
 from tailrace.core.fold import State
-from tailrace.core.items import ErrorInfo, Message, RawItem, Reasoning, ToolCall, ToolResult
+from tailrace.core.items import ErrorInfo, RawItem, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.wire.base import DONE, Frame, frame_pieces
@@ -37,6 +37,7 @@ from tailrace.wire.openai_responses.stretches import (
     approval_items,
     entries,
     has_begun,
+    is_left_open,
     is_paused,
     is_within,
     speakers,
@@ -120,7 +121,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
     """Encodes the events of a run.
 
     It folds the events, because the last frame of an item repeats the whole item. The
-    `output_index` of an entry counts all entries that have arrived before it.
+    `output_index` of an entry counts all entries that have arrived before it. A call that
+    people may be asked for arrives when it begins.
     """
 
     __slots__ = (
@@ -131,6 +133,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         "_epoch",
         "_has_arguments",
         "_heads",
+        "_held",
         "_index",
         "_loose",
         "_mode",
@@ -161,6 +164,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         self._epoch = 1
         self._use(numbering)
         self._index: dict[Key, int] = {}
+        self._held: set[Key] = set()
         self._places: dict[PartKey, tuple[PartFamily, Json]] = {}
         self._counts: dict[tuple[int, str], int] = {}
         self._heads: dict[PartKey, bytes] = {}
@@ -291,7 +295,9 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         return [created, *self._replayed(root)]
 
     def _is_shown(self, root: TaskNode, node: ItemNode) -> bool:
-        return not isinstance(node.item, RawItem) and is_within(self._state, self._stretch, node)
+        if isinstance(node.item, RawItem) or node.begun_at is None:
+            return False
+        return is_within(self._state, self._stretch, node)
 
     def _interrupted(self) -> list[ResponseEvent]:
         return [("response.failed", {"response": self._failed(INTERRUPTED)})]
@@ -303,8 +309,9 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if self._begun_at == self._state.position:
             return []
         self._note_length(root, event)
+        sent = list(self._released(root)) if self._held else []
         encode = self._ENCODE.get(type(event))
-        return list(encode(self, root, event)) if encode is not None else []
+        return [*sent, *encode(self, root, event)] if encode is not None else sent
 
     def _left_open(self, event: Any) -> dict[Key, list[tuple[PartKey, TextNode]]]:
         """The entries that an event will close, with their open texts."""
@@ -371,8 +378,20 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         yield "response.output_item.done", fields
 
     def _item_added(self, root: TaskNode, event: ev.OutputItemAdded) -> ResponseEvents:
-        if isinstance(event.item, Reasoning | Message | ToolCall):
-            yield from self._item_begun(root, (event.output_index, ITEM))
+        key = (event.output_index, ITEM)
+        if not shown.is_entry(event.item):
+            return
+        if root.items[event.output_index].begun_at is None:
+            self._held.add(key)
+        else:
+            yield from self._item_begun(root, key)
+
+    def _released(self, root: TaskNode) -> ResponseEvents:
+        """Announce the calls that were held back and begin with this event."""
+        for key in [key for key in self._held if root.items[key[0]].begun_at is not None]:
+            self._held.remove(key)
+            yield from self._item_begun(root, key)
+            yield from self._arguments(root, key)
 
     def _item_done(self, root: TaskNode, event: ev.OutputItemDone) -> ResponseEvents:
         node = root.items[event.output_index]
@@ -387,7 +406,9 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             yield from self._close(root, key)
 
     def _arguments_done(self, root: TaskNode, event: ev.ArgumentsDone) -> ResponseEvents:
-        yield from self._arguments(root, (event.output_index, ITEM))
+        key = (event.output_index, ITEM)
+        if key in self._index:
+            yield from self._arguments(root, key)
 
     def _arguments(self, root: TaskNode, key: Key) -> ResponseEvents:
         """The end of a call's arguments; if they were not streamed, a delta comes first."""
@@ -533,10 +554,11 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
                 yield from self._arguments(root, key)
             else:
                 yield from self._replayed_parts(root, root.items[key[0]])
-            if shown.is_closed(root, key):
+            if shown.is_closed(root, key) and not is_left_open(self._state, self._stretch, key):
                 yield from self._close(root, key)
         for agent in handoffs.rest():
             yield self._goes_on(agent)
+        self._held = {(index, ITEM) for index, node in root.items.items() if node.begun_at is None}
         if root.ended and not is_paused(self._state, self._stretch):
             yield from self._ended(root, None)
 

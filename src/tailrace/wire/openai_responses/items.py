@@ -63,6 +63,8 @@ CONTAINER = "provider"
 SEALED_REASONING = "reasoning.encrypted_content"
 """The value of `include` that asks for reasoning which can be sent back."""
 
+APPROVAL_REQUEST = "mcp_approval_request"
+
 _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml": "svg"}
 
 
@@ -72,14 +74,16 @@ _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml
 def keys(task: TaskNode, superseded: Collection[int] | None = None) -> list[Key]:
     """The entries of `output`, in order of arrival.
 
+    A call that people may be asked for arrives when it begins: a response that ends with the
+    request has no end for the call.
     `superseded` are the items that were superseded then, if not those of now.
     """
     found: list[tuple[int, int, int]] = []
     for index, node in task.items.items():
         if node.superseded if superseded is None else index in superseded:
             continue
-        if isinstance(node.item, Reasoning | Message | ToolCall):
-            found.append((node.at, node.output_index, ITEM))
+        if is_entry(node.item) and node.begun_at is not None:
+            found.append((node.begun_at, node.output_index, ITEM))
         if isinstance(node.item, Message | ToolResult) and not is_code_result(task, node):
             found += [
                 (part.at, node.output_index, index)
@@ -87,6 +91,13 @@ def keys(task: TaskNode, superseded: Collection[int] | None = None) -> list[Key]
                 if part.kind == "image"
             ]
     return [(output_index, block_index) for _, output_index, block_index in sorted(found)]
+
+
+def is_entry(item: Item) -> bool:
+    """Whether an item of ours is an entry. What an MCP server asks is only a request."""
+    if isinstance(item, ToolCall):
+        return item.kind != APPROVAL_REQUEST
+    return isinstance(item, Reasoning | Message)
 
 
 def is_code(item: Item) -> bool:
@@ -196,6 +207,17 @@ def item_json(sources: Sources, task: TaskNode, key: Key) -> Json:
         ]
     else:
         _fill_call(shown, task, node)
+    return shown
+
+
+def unfinished(task: TaskNode, key: Key) -> Json:
+    """An item that is left open at the end of its response, with what cannot change later."""
+    shown = begun(task, key)
+    shown.pop("approval_request_id", None)  # the answer may come later
+    if "arguments" in shown:
+        shown["arguments"] = arguments_json(task.items[key[0]])
+    if "result" in shown:
+        shown["result"] = ""  # the AI SDK requires a string as the result of an image
     return shown
 
 

@@ -10,16 +10,17 @@ from typing import Any
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.openai_response import error_json, incomplete_details
-from tailrace.core.state import TaskNode
+from tailrace.core.state import ItemNode, TaskNode
 from tailrace.core.values import list_of
 from tailrace.history.content import joined, plain, reachable
 from tailrace.history.inputs import ClientOutput, Given, Speech, Use, read_input
 from tailrace.history.openai_responses import content_part
-from tailrace.wire.openai_responses.items import ITEM, item_json, sealed
+from tailrace.wire.openai_responses.items import ITEM, item_json, sealed, unfinished
 from tailrace.wire.openai_responses.stretches import (
     answer_items,
     approval_items,
     entries,
+    is_left_open,
     is_paused,
     response_id,
     speakers,
@@ -29,6 +30,7 @@ from tailrace.wire.projection import (
     Json,
     Sources,
     TokenCounts,
+    is_client,
     is_cut,
     token_counts,
     usage_of_run,
@@ -85,9 +87,11 @@ def response_object(state: State, stretch: int | None = None) -> Json:
     shown["model"] = speakers(state, root, stretch).last
     shown["status"] = "in_progress" if root.status in (None, "input_required") else root.status
     shown["output"] = [
-        item_json(sources, root, key)
+        unfinished(root, key)
+        if is_left_open(state, stretch, key)
+        else item_json(sources, root, key)
         for key in entries(state, root, stretch)
-        if key[1] != ITEM or not is_cut(root.items[key[0]])
+        if key[1] != ITEM or not _is_withheld(state, stretch, root.items[key[0]])
     ]
     shown["output"] += approval_items(state, stretch)
     tier = (usage_of_run(state) or {}).get("service_tier")
@@ -101,10 +105,17 @@ def response_object(state: State, stretch: int | None = None) -> Json:
     return shown
 
 
+def _is_withheld(state: State, stretch: int | None, node: ItemNode) -> bool:
+    """Whether a client must not see a call: its arguments are not complete."""
+    is_open = is_left_open(state, stretch, (node.output_index, ITEM))
+    return is_cut(node) or (is_open and is_client(node.item))
+
+
 def output_items(state: State) -> list[Json]:
-    """The output of all responses of a run."""
+    """The output of all responses of a run. An item that two of them have is as in the last."""
     every = (response_object(state, stretch) for stretch in range(len(state.pauses) + 1))
-    return [item for response in every for item in response.get("output", ())]
+    found = {item["id"]: item for response in every for item in response.get("output", ())}
+    return list(found.values())
 
 
 def compaction_object(state: State) -> Json:

@@ -2,7 +2,8 @@
 
 A client answers with `mcp_approval_response` items, and gets what follows as a response of its own.
 Its id is the run's with the number of the response: `resp_run_7`, `resp_run_7~2`, `resp_run_7~3`.
-Items that were unfinished at the pause belong to the response after it.
+The request of a call stands for the call, which is held back until people have decided. Other items
+that were unfinished at the pause are in progress there, and whole in the response after it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tailrace.core.state import ItemNode, TaskNode
 from tailrace.core.values import list_of
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
+    APPROVAL_REQUEST,
     ITEM,
     Key,
     approval_id,
@@ -29,7 +31,6 @@ from tailrace.wire.openai_responses.items import (
 from tailrace.wire.projection import Json, model_name, server_name
 
 APPROVAL_RESPONSE = "mcp_approval_response"
-APPROVAL_REQUEST = "mcp_approval_request"
 
 _NUMBERED = re.compile(r"(.+)~([1-9][0-9]{0,6})", re.DOTALL)
 
@@ -89,20 +90,33 @@ def is_within(state: State, stretch: int | None, node: ItemNode) -> bool:
 
 
 def entries(state: State, root: TaskNode, stretch: int | None) -> list[Key]:
-    """The entries of a response's `output`, in order of arrival."""
-    paused = state.pauses[stretch] if stretch is not None and is_paused(state, stretch) else None
+    """The entries of a response, in order of arrival."""
+    paused = _pause_after(state, stretch)
     found = keys(root, paused.superseded if paused is not None else None)
     if stretch:
         before = state.pauses[stretch - 1]
         found = [key for key in found if _at(root, key) > before.at or key in before.open]
     if paused is not None:
-        found = [key for key in found if _at(root, key) <= paused.at and key not in paused.open]
+        found = [key for key in found if _at(root, key) <= paused.at]
     return found
+
+
+def _pause_after(state: State, stretch: int | None) -> Pause | None:
+    """The pause that a stretch has ended with."""
+    return state.pauses[stretch] if stretch is not None and is_paused(state, stretch) else None
+
+
+def is_left_open(state: State, stretch: int | None, key: Key) -> bool:
+    """Whether an entry was unfinished at the end of its response."""
+    paused = _pause_after(state, stretch)
+    return paused is not None and key in paused.open
 
 
 def _at(root: TaskNode, key: Key) -> int:
     node = root.items[key[0]]
-    return node.at if key[1] == ITEM else node.parts[key[1]].at
+    at = node.begun_at if key[1] == ITEM else node.parts[key[1]].at
+    assert at is not None
+    return at
 
 
 class Speakers(NamedTuple):
