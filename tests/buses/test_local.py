@@ -48,21 +48,21 @@ async def test_one_list_larger_than_the_ring_is_left_to_the_log(
 ) -> None:
     monkeypatch.setattr(local, "MAX_BYTES", 1000)
     bus = LocalBus()
-    ear = bus.subscribe(RUN)
+    subscription = bus.subscribe(RUN)
     bus.publish(RUN, notices(1, 1, size=2000))
     async with asyncio.timeout(120):
-        assert await ear.get(60) == []
+        assert await subscription.get(60) == []
     bus.publish(RUN, notices(2, 2))
-    assert await heard(ear, 2) == notices(2, 2)
+    assert await heard(subscription, 2) == notices(2, 2)
 
 
 async def test_the_last_reader_takes_the_run_with_it() -> None:
     bus = LocalBus()
-    ears = [bus.subscribe(RUN) for _ in range(3)]
+    subscriptions = [bus.subscribe(RUN) for _ in range(3)]
     other = bus.subscribe("other")
-    for ear in ears:
+    for subscription in subscriptions:
         assert RUN in bus
-        ear.close()
+        subscription.close()
     assert RUN not in bus
     assert len(bus) == 1
     bus.miss("nobody")

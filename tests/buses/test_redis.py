@@ -121,9 +121,9 @@ async def test_one_connection_waits_however_many_runs_are_followed(
     buses: tuple[RedisBus, RedisBus], client: Any
 ) -> None:
     bus, other = buses
-    ears = [other.subscribe(f"run_{n}") for n in range(500)]
+    subscriptions = [other.subscribe(f"run_{n}") for n in range(500)]
     for n in (0, 250, 499):
-        await until_heard(bus, ears[n], f"run_{n}")
+        await until_heard(bus, subscriptions[n], f"run_{n}")
     assert len(await client.client_list()) <= 1 + 2 + 2
     blocked = await client.info("clients")
     assert blocked["blocked_clients"] <= 1
@@ -133,14 +133,14 @@ async def test_without_readers_no_connection_waits(
     buses: tuple[RedisBus, RedisBus], client: Any
 ) -> None:
     bus, other = buses
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
-    ear.close()
+    subscription = other.subscribe(RUN)
+    await until_heard(bus, subscription)
+    subscription.close()
     async with asyncio.timeout(DEADLINE):
         while len(await client.client_list()) > 1 + 2:
             pass
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
+    subscription = other.subscribe(RUN)
+    await until_heard(bus, subscription)
 
 
 async def test_listening_to_one_more_shard_does_not_wait_for_the_read_to_end(
@@ -156,36 +156,36 @@ async def test_a_flushed_server_whose_ids_begin_anew_is_heard_again(
     buses: tuple[RedisBus, RedisBus], client: Any, redis: Redis
 ) -> None:
     bus, other = buses
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
+    subscription = other.subscribe(RUN)
+    await until_heard(bus, subscription)
     (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
     # A clock far ahead: after the flush all ids are smaller than the place of the reader.
     await client.xadd(key, {"run": RUN, "events": ""}, id="9999999999999-1")
     bus.publish(RUN, notices(1, 1))
-    await heard(ear, 1)
+    await heard(subscription, 1)
     await client.flushall()
     bus.publish(RUN, notices(2, 2))
     await sent(bus)
     assert await client.xlen(key)
-    await until_heard(bus, ear)
+    await until_heard(bus, subscription)
 
 
 async def test_a_stream_that_was_deleted_is_heard_again(
     buses: tuple[RedisBus, RedisBus], client: Any
 ) -> None:
     bus, other = buses
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
+    subscription = other.subscribe(RUN)
+    await until_heard(bus, subscription)
     (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
     await client.xadd(key, {"run": RUN, "events": ""}, id="9999999999999-1")
     bus.publish(RUN, notices(1, 1))
-    await heard(ear, 1)
+    await heard(subscription, 1)
     await client.delete(key)
     async with asyncio.timeout(DEADLINE):
-        while await ear.get(10 * DEADLINE):
+        while await subscription.get(10 * DEADLINE):
             pass
     bus.publish(RUN, notices(2, 2))
-    assert (await heard(ear, 2))[-1:] == notices(2, 2)
+    assert (await heard(subscription, 2))[-1:] == notices(2, 2)
 
 
 async def test_a_reader_that_was_overtaken_by_trimming_learns_of_it(
@@ -193,14 +193,14 @@ async def test_a_reader_that_was_overtaken_by_trimming_learns_of_it(
 ) -> None:
     monkeypatch.setattr(reader, "READ_ENTRIES", 10)
     bus = await RedisBus.open(redis.url)
-    ear = bus.subscribe(RUN)
-    await until_heard(bus, ear)
+    subscription = bus.subscribe(RUN)
+    await until_heard(bus, subscription)
     await sent(bus)
     (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
     async with asyncio.timeout(DEADLINE):
         while bus._lanes[0].reader._places.get(key) != (await client.xrevrange(key, count=1))[0][0]:
             pass
-    while await ear.get(0):
+    while await subscription.get(0):
         pass
     # Of another run: nothing tells the reader that it missed something, except the check.
     async with client.pipeline(transaction=True) as together:
@@ -209,7 +209,7 @@ async def test_a_reader_that_was_overtaken_by_trimming_learns_of_it(
         together.xtrim(key, maxlen=10, approximate=False)
         await together.execute()
     async with asyncio.timeout(DEADLINE):
-        while await ear.get(10 * DEADLINE):
+        while await subscription.get(10 * DEADLINE):
             pass
     await bus.close()
 
@@ -229,18 +229,18 @@ async def test_an_entry_that_is_not_ours_sends_the_reader_to_the_log(
     buses: tuple[RedisBus, RedisBus], client: Any, spoilt: dict[str, str]
 ) -> None:
     bus, other = buses
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
+    subscription = other.subscribe(RUN)
+    await until_heard(bus, subscription)
     (key,) = [one for one in await client.keys("tailrace:bus:*") if one[-1:].isdigit()]
     good = {"run": RUN, "seq": "0", "epoch": "3", "events": PROBE.public.decode()}
     fields = {name: text.encode(errors="surrogateescape") for name, text in (good | spoilt).items()}
     await client.xadd(key, fields)
     async with asyncio.timeout(DEADLINE):
-        while await ear.get(10 * DEADLINE):
+        while await subscription.get(10 * DEADLINE):
             pass
     await client.xadd(key, {"nothing": "of ours"})
     bus.publish(RUN, notices(1, 1))
-    assert (await heard(ear, 1))[-1:] == notices(1, 1)
+    assert (await heard(subscription, 1))[-1:] == notices(1, 1)
 
 
 async def test_away_and_back_are_logged_once_each_and_shown_without_any_setting(
@@ -248,8 +248,8 @@ async def test_away_and_back_are_logged_once_each_and_shown_without_any_setting(
 ) -> None:
     caplog.set_level(logging.WARNING, "tailrace")
     bus, other = buses
-    ears = [other.subscribe(f"run_{n}") for n in range(20)]
-    await until_heard(bus, ears[0], "run_0")
+    subscriptions = [other.subscribe(f"run_{n}") for n in range(20)]
+    await until_heard(bus, subscriptions[0], "run_0")
     await asyncio.to_thread(redis.stop)
     await until(lambda: len(caplog.messages) == 1)
     for n in range(200):
@@ -289,12 +289,12 @@ async def test_without_redis_for_good_the_bus_reconnects_more_rarely_and_keeps_n
     monkeypatch.setattr(reader, "pause", pause)
     monkeypatch.setattr(writer, "pause", pause)
     bus = await RedisBus.open(redis.url)
-    ear = bus.subscribe(RUN)
-    await until_heard(bus, ear)
+    subscription = bus.subscribe(RUN)
+    await until_heard(bus, subscription)
     await asyncio.to_thread(redis.stop)
     for n in range(1, 100):
         bus.publish(RUN, notices(n, n))
-        assert await heard(ear, n)
+        assert await heard(subscription, n)
     await until(lambda: max(pauses, default=0) > 20)
     assert not bus._lanes[0].writer._queue
     assert bus._lanes[0].writer._bytes == 0
@@ -370,11 +370,11 @@ async def test_what_was_published_before_closing_is_still_sent(
     buses: tuple[RedisBus, RedisBus],
 ) -> None:
     bus, other = buses
-    ear = other.subscribe(RUN)
-    await until_heard(bus, ear)
+    subscription = other.subscribe(RUN)
+    await until_heard(bus, subscription)
     bus.publish(RUN, notices(1, 3))
     await bus.close()
-    assert await heard(ear, 3) == notices(1, 3)
+    assert await heard(subscription, 3) == notices(1, 3)
 
 
 @pytest.mark.parametrize("end", ["", "/0", "?db=1", "?mirror=true&db=1", "?db=1&mirror=false"])
@@ -412,14 +412,14 @@ async def test_a_process_that_starts_while_redis_is_away_connects_later(
     caplog.set_level(logging.INFO, "tailrace")
     await asyncio.to_thread(redis.stop)
     early = await open_bus(redis.url)
-    ear = early.subscribe(RUN)
+    subscription = early.subscribe(RUN)
     early.publish(RUN, notices(1, 1))
-    assert await heard(ear, 1) == notices(1, 1)
+    assert await heard(subscription, 1) == notices(1, 1)
     await asyncio.to_thread(redis.start)
     later = await open_bus(redis.url)
-    await until_heard(later, ear)
+    await until_heard(later, subscription)
     later.publish(RUN, notices(2, 2))
-    assert await heard(ear, 2) == notices(2, 2)
+    assert await heard(subscription, 2) == notices(2, 2)
     other = later.subscribe(RUN)
     await until_heard(early, other)
     assert (getattr(early, "outages", 0), getattr(later, "outages", 0)) == (1, 0)

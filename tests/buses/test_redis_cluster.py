@@ -28,8 +28,10 @@ async def test_runs_of_every_shard_are_heard_and_every_node_has_some(
     buses: tuple[RedisBus, RedisBus], redis_cluster: RedisCluster
 ) -> None:
     bus, other = buses
-    ears = {f"run_{n}": other.subscribe(f"run_{n}") for n in range(60)}
-    await asyncio.gather(*(until_heard(bus, ear, run) for run, ear in ears.items()))
+    subscriptions = {f"run_{n}": other.subscribe(f"run_{n}") for n in range(60)}
+    await asyncio.gather(
+        *(until_heard(bus, subscription, run) for run, subscription in subscriptions.items())
+    )
     assert all(node.command("DBSIZE") != b":0" for node in redis_cluster.nodes)
     await bus.check()
 
@@ -38,8 +40,8 @@ async def test_a_shard_that_moves_to_another_node_is_heard_again(
     buses: tuple[RedisBus, RedisBus], redis_cluster: RedisCluster
 ) -> None:
     bus, other = buses
-    ear = other.subscribe("run_1")
-    await until_heard(bus, ear, "run_1")
+    subscription = other.subscribe("run_1")
+    await until_heard(bus, subscription, "run_1")
     key = bus._keys[crc32(b"run_1") % len(bus._keys)]
     slot = key_slot(key)
     owner = redis_cluster.nodes[slot * 3 // 16384]
@@ -50,7 +52,7 @@ async def test_a_shard_that_moves_to_another_node_is_heard_again(
     async with asyncio.timeout(DEADLINE):
         while not any(one.event.sequence_number for one in got):
             bus.publish("run_1", notices(1, 1))
-            got = await ear.get(0.02)
+            got = await subscription.get(0.02)
     assert to.command(f"EXISTS {key.decode()}") == b":1"
 
 
@@ -64,8 +66,11 @@ async def test_without_the_first_node_the_others_are_found_and_check_reports_it(
             node.command("CONFIG SET cluster-require-full-coverage no")
         with pytest.raises(BusUnavailable, match="does not answer"):
             await bus.check()
-        ears = {f"run_{n}": other.subscribe(f"run_{n}") for n in range(60)}
-        jobs = [asyncio.create_task(until_heard(bus, ear, run)) for run, ear in ears.items()]
+        subscriptions = {f"run_{n}": other.subscribe(f"run_{n}") for n in range(60)}
+        jobs = [
+            asyncio.create_task(until_heard(bus, subscription, run))
+            for run, subscription in subscriptions.items()
+        ]
         async with asyncio.timeout(DEADLINE):
             while sum(job.done() for job in jobs) < 30:
                 left = [job for job in jobs if not job.done()]

@@ -273,7 +273,7 @@ class Broken:
 
 async def test_what_could_not_be_written_is_never_shown() -> None:
     bus = LocalBus()
-    ear = bus.subscribe(RUN)
+    subscription = bus.subscribe(RUN)
     broken: Any = Broken()
     pipeline = Pipeline(broken, bus)
     emitter = writer(pipeline)
@@ -281,7 +281,7 @@ async def test_what_could_not_be_written_is_never_shown() -> None:
     with pytest.raises(StorageError, match="no disk"):
         await emitter.drain()
     await pipeline.close()
-    assert await ear.get(0.01) == []
+    assert await subscription.get(0.01) == []
 
 
 async def test_a_store_that_is_away_for_a_moment_gets_the_same_batches_again(
@@ -300,7 +300,7 @@ async def test_a_store_that_is_away_for_a_moment_gets_the_same_batches_again(
             return answers
 
     bus = LocalBus()
-    ear = bus.subscribe(RUN)
+    subscription = bus.subscribe(RUN)
     shaky: Any = Shaky()
     ticks = count(1700000000)
     emitter = writer(Pipeline(shaky, bus, patience=10, now=lambda: float(next(ticks))))
@@ -308,7 +308,7 @@ async def test_a_store_that_is_away_for_a_moment_gets_the_same_batches_again(
     await emitter.drain()
     assert sent[0] == sent[1] == sent[2]
     assert b'"at":1700000000.0' in sent[0][0].publics[0]
-    assert [one.event.sequence_number for one in await ear.get(1)] == [2]
+    assert [one.event.sequence_number for one in await subscription.get(1)] == [2]
     assert [one.event.sequence_number for one in await log.read(RUN, 0)] == [1, 2]
 
 

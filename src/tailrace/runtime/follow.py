@@ -142,7 +142,7 @@ class Reader:
 
         None means that no run came for a while.
         """
-        ear = self.bus.subscribe(wakeups.of_thread(thread_id))
+        subscription = self.bus.subscribe(wakeups.of_thread(thread_id))
         try:
             pause = BUSY_THREAD_SECONDS
             while True:
@@ -152,11 +152,11 @@ class Reader:
                     yield run
                     first = run.ordinal + 1
                     pause = BUSY_THREAD_SECONDS
-                if not found and not await ear.get(pause):
+                if not found and not await subscription.get(pause):
                     pause = min(pause * 1.5, IDLE_THREAD_SECONDS)
                     yield None
         finally:
-            ear.close()
+            subscription.close()
 
     async def state(self, run_id: str, seq: int | None = None) -> State:
         """The run's public state after event `seq` (or now), from the nearest snapshot."""

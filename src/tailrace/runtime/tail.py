@@ -68,8 +68,8 @@ class Tail:
         self._dropped = 0
         self._waiting: list[asyncio.Future[None]] = []
         # Before any read of the log: later events are heard on the bus, or found by the poller.
-        self._ear = bus.subscribe(run_id)
-        self._ear.listen(self._hear)
+        self._subscription = bus.subscribe(run_id)
+        self._subscription.listen(self._hear)
         self._filling: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._resting: asyncio.Handle | None = None
@@ -241,7 +241,7 @@ class Tail:
         for task in (self._filling, self._looking, self._resting):
             if task is not None:
                 task.cancel()
-        self._ear.close()
+        self._subscription.close()
 
     def _hear(self, events: list[Recorded]) -> None:
         """Take events from the bus. The publisher calls this."""

@@ -101,7 +101,7 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._crumbled: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
-        self._ear: Subscription | None = None
+        self._subscription: Subscription | None = None
         self._watchdog: Watchdog | None = None
         self._exit_guard: ExitGuard | None = None
         self._draining = False
@@ -130,8 +130,8 @@ class Worker:
             loop.create_task(self._tidy(), name="worker's broom"),
         ]
         # The publisher calls it, so that a hint for this worker and its own `wake` are one look.
-        self._ear = self._bus.subscribe(wakeups.WORKERS)
-        self._ear.listen(self._hear)
+        self._subscription = self._bus.subscribe(wakeups.WORKERS)
+        self._subscription.listen(self._hear)
         self._exit_guard = ExitGuard()
         self._watchdog = Watchdog(self._renew, self._agent_of, every=self._lease / 3)
 
@@ -172,8 +172,8 @@ class Worker:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         self._loops = []
-        if self._ear is not None:
-            self._ear.close()
+        if self._subscription is not None:
+            self._subscription.close()
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._exit_guard is not None:

@@ -104,32 +104,32 @@ class BusKit:
         """Sequence numbers, bytes and epochs survive, in lists of any length, between processes."""
         events = notices(1, 700)
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
-            await until_heard(bus, ear)
+            subscription = other.subscribe(RUN)
+            await until_heard(bus, subscription)
             for start, end in ((0, 1), (1, 2), (2, 500), (500, 700)):
                 bus.publish(RUN, events[start:end])
-            assert await heard(ear, 700) == events
+            assert await heard(subscription, 700) == events
 
     async def test_events_of_this_process_arrive_at_once(self) -> None:
         """Without waiting for a server: they are there when `publish` returns."""
         async with self.two() as (bus, _):
-            ear = bus.subscribe(RUN)
+            subscription = bus.subscribe(RUN)
             bus.publish(RUN, notices(1, 3))
-            assert await ear.get(0) == notices(1, 3)
+            assert await subscription.get(0) == notices(1, 3)
 
     async def test_a_listener_is_called_beside_readers_until_it_closes(self) -> None:
         """Notices reach listeners in this and in other processes; none is stored."""
         async with self.two() as (bus, other):
             for side in (bus, other):
                 notified: list[Recorded] = []
-                ear, beside = side.subscribe(RUN), side.subscribe(RUN)
+                subscription, beside = side.subscribe(RUN), side.subscribe(RUN)
                 await until_heard(bus, beside)
-                ear.listen(notified.extend)
+                subscription.listen(notified.extend)
                 bus.publish(RUN, notices(1, 3))
                 assert await heard(beside, 3) == notices(1, 3)
                 assert notified == notices(1, 3)
-                ear.close()
-                ear.close()
+                subscription.close()
+                subscription.close()
                 bus.publish(RUN, notices(4, 4))
                 assert await heard(beside, 4) == notices(4, 4)
                 assert notified == notices(1, 3)
@@ -138,13 +138,13 @@ class BusKit:
     async def test_a_reader_hears_only_its_own_run(self) -> None:
         """Also when ids are similar or share a channel."""
         async with self.two() as (bus, other):
-            ears = {run_id: other.subscribe(run_id) for run_id in _many_runs()}
-            for run_id, ear in ears.items():
-                await until_heard(bus, ear, run_id)
-            for run_id in ears:
+            subscriptions = {run_id: other.subscribe(run_id) for run_id in _many_runs()}
+            for run_id, subscription in subscriptions.items():
+                await until_heard(bus, subscription, run_id)
+            for run_id in subscriptions:
                 bus.publish(run_id, notices(1, 2, run_id=run_id))
-            for run_id, ear in ears.items():
-                assert await heard(ear, 2) == notices(1, 2, run_id=run_id)
+            for run_id, subscription in subscriptions.items():
+                assert await heard(subscription, 2) == notices(1, 2, run_id=run_id)
 
     async def test_a_new_reader_is_not_given_the_past(self) -> None:
         """The past is in the log."""
@@ -164,14 +164,14 @@ class BusKit:
     async def test_an_abandoned_wait_loses_nothing(self) -> None:
         """A reader may give up waiting and come back."""
         async with self.two() as (bus, _):
-            ear = bus.subscribe(RUN)
-            await until_heard(bus, ear)
-            waiting = asyncio.ensure_future(heard(ear, 1))
+            subscription = bus.subscribe(RUN)
+            await until_heard(bus, subscription)
+            waiting = asyncio.ensure_future(heard(subscription, 1))
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait([waiting])
             bus.publish(RUN, notices(1, 1))
-            assert await heard(ear, 1) == notices(1, 1)
+            assert await heard(subscription, 1) == notices(1, 1)
 
     async def test_a_slow_reader_is_bounded_and_the_others_do_not_notice(self) -> None:
         """Its events are dropped, it is asked to read the log, and it hears later events."""
@@ -197,20 +197,22 @@ class BusKit:
         event = notices(1, 1)[0]
         kept = sys.getrefcount(event)
         async with self.two() as (bus, _):
-            ears = [bus.subscribe(RUN) for _ in range(3)]
+            subscriptions = [bus.subscribe(RUN) for _ in range(3)]
             bus.publish(RUN, [event])
             bus.publish(RUN, notices(2, 2))
-            for ear in ears:
-                await heard(ear, 2)
+            for subscription in subscriptions:
+                await heard(subscription, 2)
             await until(lambda: sys.getrefcount(event) <= kept)
 
     async def test_a_thousand_readers_all_hear_everything(self) -> None:
         """Events come from another process."""
         events = notices(1, 200)
         async with self.two() as (bus, other):
-            ears = [other.subscribe(RUN) for _ in range(1000)]
-            await until_heard(bus, ears[0])
-            readers = [asyncio.ensure_future(heard(ear, 200)) for ear in ears]
+            subscriptions = [other.subscribe(RUN) for _ in range(1000)]
+            await until_heard(bus, subscriptions[0])
+            readers = [
+                asyncio.ensure_future(heard(subscription, 200)) for subscription in subscriptions
+            ]
             for start in range(0, 200, 10):
                 bus.publish(RUN, events[start : start + 10])
                 await asyncio.sleep(0)
@@ -237,12 +239,12 @@ class BusKit:
         """Readers sort by number; the bus must not invent events."""
         events = notices(1, 5)
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
-            await until_heard(bus, ear)
+            subscription = other.subscribe(RUN)
+            await until_heard(bus, subscription)
             for some in (events[2:], events[:2], events[2:], [], events[3:]):
                 bus.publish(RUN, some)
             bus.publish(RUN, notices(6, 6))
-            got = await heard(ear, 6)
+            got = await heard(subscription, 6)
             assert {event.public for event in got} >= {sent.public for sent in notices(1, 6)}
             assert all(event in notices(1, 6) for event in got)
 
@@ -255,25 +257,27 @@ class BusKit:
             *notices(3, 2000, size=300),
         ]
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
-            await until_heard(bus, ear)
+            subscription = other.subscribe(RUN)
+            await until_heard(bus, subscription)
             for some in (awkward, awkward[:1], awkward[1:2]):
                 bus.publish(RUN, some)
                 async with asyncio.timeout(DEADLINE):
                     got = [
-                        event for event in await ear.get(DEADLINE) if event.event.sequence_number
+                        event
+                        for event in await subscription.get(DEADLINE)
+                        if event.event.sequence_number
                     ]
                 assert all(event in awkward for event in got)
             bus.publish(RUN, notices(3000, 3000))
-            got = await heard(ear, 3000)
+            got = await heard(subscription, 3000)
             assert all(event in awkward or event == notices(3000, 3000)[0] for event in got)
 
     async def test_a_closed_bus_is_silent(self) -> None:
         """Waiting readers return; publishing and closing again do nothing."""
         bus = await self.make()
-        ear = bus.subscribe(RUN)
-        await until_heard(bus, ear)
-        waiting = asyncio.ensure_future(ear.get(DEADLINE))
+        subscription = bus.subscribe(RUN)
+        await until_heard(bus, subscription)
+        waiting = asyncio.ensure_future(subscription.get(DEADLINE))
         await asyncio.sleep(0)
         await bus.close()
         async with asyncio.timeout(DEADLINE):
@@ -330,59 +334,59 @@ class ServerBusKit(BusKit):
     async def test_after_a_restart_readers_hear_again(self) -> None:
         """Existing and new readers, after several restarts."""
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
+            subscription = other.subscribe(RUN)
             for n in (1, 2, 3):
-                await until_heard(bus, ear)
+                await until_heard(bus, subscription)
                 await self.stop_server()
                 bus.publish(RUN, notices(1000, 1001))
                 await self.start_server()
-                await until_heard(bus, ear)
+                await until_heard(bus, subscription)
                 bus.publish(RUN, notices(n, n))
-                assert (await heard(ear, n))[-1:] == notices(n, n)
+                assert (await heard(subscription, n))[-1:] == notices(n, n)
                 new = other.subscribe(f"new_{n}")
                 await until_heard(bus, new, f"new_{n}")
 
     async def test_after_a_restart_readers_read_the_log(self) -> None:
         """They miss what was published meanwhile, and learn of it at once."""
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
-            await until_heard(bus, ear)
+            subscription = other.subscribe(RUN)
+            await until_heard(bus, subscription)
             await self.stop_server()
             await self.start_server()
             async with asyncio.timeout(DEADLINE):
-                while await ear.get(10 * DEADLINE):
+                while await subscription.get(10 * DEADLINE):
                     pass
 
     async def test_after_a_flush_readers_hear_again(self) -> None:
         """Positions in the server's streams are invalid after a flush."""
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
-            await until_heard(bus, ear)
+            subscription = other.subscribe(RUN)
+            await until_heard(bus, subscription)
             for n in (1, 2, 3):
                 await self.flush_server()
-                await until_heard(bus, ear)
+                await until_heard(bus, subscription)
                 bus.publish(RUN, notices(n, n))
-                assert (await heard(ear, n))[-1:] == notices(n, n)
+                assert (await heard(subscription, n))[-1:] == notices(n, n)
 
     async def test_after_a_trim_readers_hear_again(self) -> None:
         """The trimmed events are in the log."""
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
-            await until_heard(bus, ear)
+            subscription = other.subscribe(RUN)
+            await until_heard(bus, subscription)
             for n in (1, 2, 3):
                 await self.trim_server()
                 bus.publish(RUN, notices(n, n))
-                assert (await heard(ear, n))[-1:] == notices(n, n)
+                assert (await heard(subscription, n))[-1:] == notices(n, n)
 
     async def test_no_private_part_reaches_the_server(self) -> None:
         """The server stores only what clients may see."""
         async with self.two() as (bus, other):
-            ear = other.subscribe(RUN)
-            await until_heard(bus, ear)
+            subscription = other.subscribe(RUN)
+            await until_heard(bus, subscription)
             emitter = Pipeline(_AcceptsAll(), bus).writer(RUN)  # type: ignore[arg-type]
             _emit_with_private_parts(emitter)
             await emitter.drain()
-            assert len(await heard(ear, 3)) == 3
+            assert len(await heard(subscription, 3)) == 3
             kept = await self.on_the_server()
             assert b"for clients" in kept
             assert b"canary" not in kept

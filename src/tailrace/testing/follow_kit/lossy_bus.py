@@ -116,8 +116,8 @@ class LossyBusTests(FollowTests):
                 return await store.read(run_id, after, limit)
 
         damaged: Any = Damaged(store)
-        ear: Any = QuietEar()
-        reader = Reader(damaged, ear, poll=0.05)
+        subscription: Any = QuietEar()
+        reader = Reader(damaged, subscription, poll=0.05)
         tails = [reader.tails.take(emitter.run_id) for emitter in emitters]
         for tail_of_run in tails:
             await tail_of_run.find_end()
@@ -168,8 +168,8 @@ class LossyBusTests(FollowTests):
     ) -> None:
         """Both share this process's cache of the run; the first reads the missing events itself."""
         emitter = await begun(store, Misbehaving(bus, "dead"))
-        ear: Any = QuietEar()
-        reader = Reader(store, ear, poll=3600.0)
+        subscription: Any = QuietEar()
+        reader = Reader(store, subscription, poll=3600.0)
         behind = asyncio.ensure_future(numbers(reader.follow("run_1", 2)))
         await all_seen(reader, "run_1")
         write(emitter, 3)
@@ -178,7 +178,7 @@ class LossyBusTests(FollowTests):
         await all_seen(reader, "run_1", 2)
         newest = await store.read("run_1", last - 1)
         await trimmed(store, "run_1")
-        ear.heard(newest)
+        subscription.heard(newest)
         assert await complete == []
         with pytest.raises(Trimmed):
             await behind
@@ -188,19 +188,19 @@ class LossyBusTests(FollowTests):
     ) -> None:
         """Earlier events arrived, so that a reader could mistake them for the lost events."""
         emitter = await begun(store, Misbehaving(bus, "dead"))
-        ear: Any = QuietEar()  # a bus may make a reader look by itself, at any time
-        reader = Reader(store, ear, poll=3600.0)
+        subscription: Any = QuietEar()  # a bus may make a reader look by itself, at any time
+        reader = Reader(store, subscription, poll=3600.0)
         source = reader.follow("run_1", 2)
         coming = asyncio.ensure_future(_some(source))
         await all_seen(reader, "run_1")
         write(emitter, 7)
         await emitter.drain()
         events = await store.read("run_1", 2)
-        ear.heard(events[:4])
+        subscription.heard(events[:4])
         assert await coming == events[:4]
         coming = asyncio.ensure_future(_some(source))
         await all_seen(reader, "run_1")
-        ear.heard(events[-1:])
+        subscription.heard(events[-1:])
         assert await coming == events[4:]
         await source.aclose()
 
