@@ -231,10 +231,10 @@ async def test_a_reader_of_a_resting_run_does_not_wait_for_its_rest(
 async def test_a_run_in_many_small_batches_is_reported(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runtime.pipeline.CRUMBS", 4)
+    monkeypatch.setattr("tailrace.runtime.pipeline.BATCHES_TO_JOIN", 4)
     emitter = writer(Pipeline(log, LocalBus()))
     runs: list[str] = []
-    emitter.crumbled = runs.append
+    emitter.on_many_batches = runs.append
     emitter.emit(TaskInProgress(task_id=RUN))
     for _ in range(9):
         await emitter.drain()

@@ -444,7 +444,7 @@ async def test_how_many_workers_may_lose_a_run_is_a_setting(tmp_path: Path) -> N
 async def test_rows_are_joined_while_a_run_goes_on_and_after_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runtime.pipeline.CRUMBS", 8)
+    monkeypatch.setattr("tailrace.runtime.pipeline.BATCHES_TO_JOIN", 8)
     monkeypatch.setattr("tailrace.runtime.worker.TIDY_SECONDS", 0.01)
     go_on = asyncio.Event()
 

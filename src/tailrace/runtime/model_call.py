@@ -300,7 +300,7 @@ async def _read(
                 if drain is not None:
                     await drain()
     except TimeoutError:
-        if alarm is None or not alarm.rang:
+        if alarm is None or not alarm.expired:
             raise
         if begun:
             message = f"The provider sent nothing for {patience.idle:g} s."
@@ -327,7 +327,7 @@ class _Alarm:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def rang(self) -> bool:
+    def expired(self) -> bool:
         """Whether the alarm, and not the block, raised the `TimeoutError`."""
         return self._timeout.expired()
 

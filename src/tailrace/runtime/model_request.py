@@ -38,11 +38,11 @@ def _errors(request: Request) -> Iterator[str]:
         value = getattr(request, field)
         if value is not None and value not in words:
             yield f"{field} is {value!r}: write {_listed(words)}."
-    limit, warmth = request.max_output_tokens, request.temperature
+    limit, temperature = request.max_output_tokens, request.temperature
     if limit is not None and (type(limit) is not int or limit < 1):
         yield f"max_output_tokens is {limit!r}: write a whole number from 1 up, or None."
-    if warmth is not None and not _is_between(warmth, 0, 2):
-        yield f"temperature is {warmth!r}: write a number from 0 to 2, or None."
+    if temperature is not None and not _is_between(temperature, 0, 2):
+        yield f"temperature is {temperature!r}: write a number from 0 to 2, or None."
     if request.top_p is not None and not _is_between(request.top_p, 0, 1):
         yield f"top_p is {request.top_p!r}: write a number from 0 to 1, or None."
     names: list[str] = []

@@ -37,7 +37,7 @@ LAST_SNAPSHOT_BYTES = 8 * 1024
 less is enough: all later readers use this snapshot."""
 
 
-CRUMBS = 512
+BATCHES_TO_JOIN = 512
 """After so many small batches a run's rows are joined while it runs: late readers read them all."""
 
 CLOSE_SECONDS = 5.0
@@ -106,7 +106,7 @@ class Emitter:
         self._tail_bytes = 0
         self._snapshot_bytes = MIN_SNAPSHOT_BYTES
         self._batches = 0
-        self.crumbled: Callable[[str], None] | None = None
+        self.on_many_batches: Callable[[str], None] | None = None
         """Called when the run has many small rows, so that they can be joined."""
 
     def emit(self, event: Event, private: Private | None = None) -> None:
@@ -194,8 +194,8 @@ class Emitter:
         self._durable = last
         self._in_flight = 0
         self._batches += 1
-        if self._batches % CRUMBS == 0 and self.crumbled is not None:
-            self.crumbled(self.run_id)
+        if self._batches % BATCHES_TO_JOIN == 0 and self.on_many_batches is not None:
+            self.on_many_batches(self.run_id)
         while self._waiting and self._waiting[0][0] <= last:
             _, waiting = self._waiting.pop(0)
             if not waiting.done():

@@ -99,7 +99,7 @@ class Worker:
         self._going_on: set[str] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._crumbled: asyncio.Queue[str] = asyncio.Queue()
+        self._to_join: asyncio.Queue[str] = asyncio.Queue()
         self._awake = asyncio.Event()
         self._subscription: Subscription | None = None
         self._watchdog: Watchdog | None = None
@@ -396,7 +396,7 @@ class Worker:
             state = await recovery.whole_state(store, claim.run_id, claim.last_seq)
         info = await patiently(lambda: store.info(claim.run_id))
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
-        emitter.crumbled = self._crumbled.put_nowait
+        emitter.on_many_batches = self._to_join.put_nowait
         emitter.earlier = Chain(store, info, state).earlier
         emitter.blobs = store
         emitter.owner = info.owner if info is not None else ""
@@ -432,12 +432,12 @@ class Worker:
         run_id = live.claim.run_id
         if live.last_letter:
             await self._acknowledge(run_id, live.last_letter)
-        asyncio.get_running_loop().call_later(TIDY_SECONDS, self._crumbled.put_nowait, run_id)
+        asyncio.get_running_loop().call_later(TIDY_SECONDS, self._to_join.put_nowait, run_id)
 
     async def _tidy(self) -> None:
         """Join the rows of long and ended runs, one run at a time, so that others do not wait."""
         while True:
-            run_id = await self._crumbled.get()
+            run_id = await self._to_join.get()
             try:
                 await self._store.repack(run_id)
             except StorageBusy:

@@ -130,7 +130,7 @@ class _Forward:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, until the client leaves or the server stops."""
-        if self.path and _climbs(_path_of(scope)):
+        if self.path and _may_leave_prefix(_path_of(scope)):
             message = f"Send a path below {self.path.decode()}, without `..` in it."
             await error_response(400, "path_outside_upstream", message)(scope, receive, send)
             return
@@ -269,7 +269,7 @@ def _path_of(scope: Scope) -> bytes:
     return path
 
 
-def _climbs(path: bytes) -> bool:
+def _may_leave_prefix(path: bytes) -> bool:
     """Whether a backend may read this path as outside its prefix.
 
     Backends differ: some decode `%2e` more than once, read `\\` as `/`, or drop what follows `;`.

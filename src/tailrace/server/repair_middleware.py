@@ -122,7 +122,7 @@ class _Answer:
     async def _start_stream(self, start: Message) -> ResponsesRepair:
         repair = ResponsesRepair(uuid.uuid4().hex, int(time.time()), after=self._after)
         self._repair = repair
-        await self._send({**start, "headers": _unmeasured(start.get("headers", ()))})
+        await self._send({**start, "headers": _without_length(start.get("headers", ()))})
         return repair
 
     async def _stream(self, repair: ResponsesRepair, message: Message) -> None:
@@ -149,7 +149,7 @@ class _Answer:
             after = repaired_body(before, uuid.uuid4().hex)
             if after is not before:
                 length = (b"content-length", b"%d" % len(after))
-                start = {**start, "headers": [*_unmeasured(start.get("headers", ())), length]}
+                start = {**start, "headers": [*_without_length(start.get("headers", ())), length]}
             self._held = None
             await self._send(start)
             await self._send({**message, "body": after})
@@ -188,5 +188,5 @@ def _value(headers: Headers, name: bytes) -> bytes:
     return next((value for key, value in headers if key.lower() == name), b"")
 
 
-def _unmeasured(headers: Iterable[Any]) -> Headers:
+def _without_length(headers: Iterable[Any]) -> Headers:
     return [(key, value) for key, value in headers if key.lower() not in _OF_THE_BYTES]
