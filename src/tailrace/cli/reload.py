@@ -29,7 +29,7 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def serve_again_and_again(arguments: list[str], folder: Path) -> None:
+def serve_with_reload(arguments: list[str], folder: Path) -> None:
     """Run `tailrace` with these arguments, and again after each change, until a stop signal."""
     stopping: list[int] = []
 

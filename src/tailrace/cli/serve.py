@@ -13,7 +13,7 @@ from tailrace.cli.loading import load
 from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Config, use_config, with_settings
 from tailrace.cli.process import on_stop_signal, run_loop, run_server
-from tailrace.cli.reload import free_port, serve_again_and_again
+from tailrace.cli.reload import free_port, serve_with_reload
 from tailrace.core.errors import TailraceError
 from tailrace.settings import read_settings
 
@@ -88,7 +88,7 @@ def _reload(flags: Mapping[str, Any]) -> None:
     given = [argument for argument in sys.argv[1:] if argument != "--reload"]
     fixed = ["--port", str(settings["port"] or free_port(settings["host"]))]
     quick = ["--grace", "0"] if settings.origin("grace") == "default" else []
-    serve_again_and_again([*given, *fixed, *quick], Path.cwd())
+    serve_with_reload([*given, *fixed, *quick], Path.cwd())
 
 
 async def _work(app: Any) -> None:

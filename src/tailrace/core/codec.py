@@ -197,7 +197,7 @@ def decode_event(raw: bytes) -> AnyEvent:
     return _looked_at(event, raw)
 
 
-def vetted(event: AnyEvent, raw: bytes) -> AnyEvent:
+def checked_event(event: AnyEvent, raw: bytes) -> AnyEvent:
     """The event that was decoded from these bytes, after the checks of `decode_event`."""
     _check_size(raw)
     return _looked_at(event, raw)

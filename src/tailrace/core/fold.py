@@ -18,10 +18,10 @@ from tailrace.core import rules
 from tailrace.core.codec import (
     BACKSLASH,
     MAX_EVENT_BYTES,
+    checked_event,
     decode_event,
     decode_known,
     decode_private,
-    vetted,
 )
 from tailrace.core.items import ToolResult
 from tailrace.core.parts import DELTAS
@@ -150,7 +150,7 @@ class State:
                 kind = None
                 hidden = privates.get(event.sequence_number)
                 private = decode_private(hidden) if hidden else None
-                fitted = self.absorb(vetted(event, raw), private)
+                fitted = self.absorb(checked_event(event, raw), private)
                 number = self.sequence_number + 1
                 if fitted and event.__class__ in DELTAS:
                     kind, task_id, item_id = event.__class__, event.task_id, event.item_id

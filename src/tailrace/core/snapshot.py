@@ -331,11 +331,11 @@ def _decoded(raw: bytes) -> Json:
     if items:
         for holder in (*value["tasks"], *([hidden] if hidden else [])):
             holder["items"] = [item for place in holder["items"] for item in items[place]]
-    _unite(value, hidden)
+    _add_private_parts(value, hidden)
     return value
 
 
-def _unite(value: Json, hidden: Json) -> None:
+def _add_private_parts(value: Json, hidden: Json) -> None:
     """Put the private parts where they belong. States of older versions have them there."""
     if not hidden:
         return

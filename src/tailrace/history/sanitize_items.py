@@ -128,7 +128,7 @@ def _formed(item: Json) -> Json | None:
     if isinstance(call_id, str) and len(call_id) > _LONGEST:
         item = {**item, "call_id": short(call_id, _LONGEST)}
     if kind == "message":
-        return _worded(item)
+        return _message_in_parts(item)
     if kind == "reasoning" and not isinstance(item.get("summary"), list):
         item = {**item, "summary": []}
     elif kind in _NAMED:
@@ -144,7 +144,7 @@ def _formed(item: Json) -> Json | None:
     return None if any(item.get(name) is None for name in _NEEDED.get(kind, ())) else item
 
 
-def _worded(item: Json) -> Json | None:
+def _message_in_parts(item: Json) -> Json | None:
     """A message with content, in parts that its role may have."""
     role, content = item.get("role"), item.get("content")
     if role not in _ROLES or not isinstance(content, str | list):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tailrace.core.values import text_of, text_or_none
 from tailrace.repair.frames import Json
-from tailrace.repair.object import straighten
+from tailrace.repair.object import use_typed_parts
 
 
 class TextFamily(NamedTuple):
@@ -309,7 +309,7 @@ def fill_id(value: Json, item: SeenItem) -> bool:
 
 def fill_item(value: Json, item: SeenItem) -> bool:
     """Fill in the fields that clients read of an announced item."""
-    changed = straighten(value)
+    changed = use_typed_parts(value)
     changed = fill_id(value, item) or changed
     wanted: dict[str, Json] = {
         "message": {"role": "assistant", "content": []},

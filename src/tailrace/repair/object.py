@@ -55,7 +55,7 @@ def listed(holder: Json, name: str) -> list[Any]:
     return list_of(holder.get(name))
 
 
-def straighten(item: Json) -> bool:
+def use_typed_parts(item: Json) -> bool:
     """Replace a plain text by a list of typed parts, and correct parts of type `text`.
 
     The arguments of a call become text if they are an object.

@@ -192,8 +192,8 @@ class ReasoningRepair(TextRepair):
         """Send a summary that only the end of an item has, unless it repeats the raw text."""
         parts = item.listed(SUMMARY.place)
         if not any(part.lost for part in parts):
-            sent = _squeezed("".join(part.whole() for part in parts))
-            new = [text for text in own if _squeezed(text) not in sent]
+            sent = _without_spaces("".join(part.whole() for part in parts))
+            new = [text for text in own if _without_spaces(text) not in sent]
             for place, text in enumerate(new, item.next_index(SUMMARY.place)):
                 self._send_whole(item, SUMMARY, place, text)
 
@@ -217,6 +217,6 @@ def _free_place(item: SeenItem, index: int) -> int:
     return index if waits else item.next_index(SUMMARY.place)
 
 
-def _squeezed(text: str) -> str:
+def _without_spaces(text: str) -> str:
     """A text without white space: some backends join parts, with or without a break."""
     return "".join(text.split())

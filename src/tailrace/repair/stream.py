@@ -40,8 +40,8 @@ from tailrace.repair.object import (
     fill_response,
     fill_summary,
     listed,
-    straighten,
     unwrapped,
+    use_typed_parts,
 )
 from tailrace.repair.reasoning import ReasoningRepair
 
@@ -286,7 +286,7 @@ class ResponsesRepair:
         if item.done is not None:
             return  # It has ended before; a client would run a call that ends twice two times.
         self._items.alias(id_, item)
-        changed = straighten(value) or changed
+        changed = use_typed_parts(value) or changed
         if not item.announced:
             self._announce(item, value)
         changed = self._texts.point(event, item, named=False) or changed
@@ -320,7 +320,7 @@ class ResponsesRepair:
         changed = False
         known = self._items.by_output(output)
         for value, item in zip(output, known, strict=True):
-            changed = straighten(value) or changed
+            changed = use_typed_parts(value) or changed
             if item is not None:
                 changed = fill_id(value, item) or changed
                 summary = item.done.get("summary") if item.done is not None else None
@@ -366,7 +366,7 @@ class ResponsesRepair:
 
     def _close_item(self, item: SeenItem, value: Json) -> None:
         whole = {**value, "id": item.id}
-        straighten(whole)
+        use_typed_parts(whole)
         if not item.announced:
             self._announce(item, whole)
         self._texts.complete(item, whole)

@@ -273,7 +273,7 @@ class Agent:
                 task.notice(str(error), {"code": error.code})
         return await open_tools(found)
 
-    async def instruct(self, context: Context, *, citable: bool) -> str | None:
+    async def instructions_for(self, context: Context, *, citable: bool) -> str | None:
         """The instructions of the next model call; `citable`: there are results to cite."""
         found: Any = self.instructions
         if callable(found):

@@ -283,7 +283,7 @@ class Loop:
         agent, task = self.agent, self.task
         is_root = task.task_id == task.run_id
         chain = await task.chain() if is_root else [task.emitter.state]
-        instructions = await agent.instruct(self.context, citable=_is_citable(task))
+        instructions = await agent.instructions_for(self.context, citable=_is_citable(task))
         client = self._client
         added = (instructions, client.instructions, self._correction)
         instructions = "\n\n".join(filter(None, added)) or None

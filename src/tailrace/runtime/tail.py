@@ -180,14 +180,14 @@ class Tail:
 
     def look(self, head: Head | None) -> None:
         """Process what the poller found, in a task: a slow read must not delay other runs."""
-        self._looking = self._begin(partial(self.meet, head))
+        self._looking = self._begin(partial(self.apply_head, head))
 
     async def find_end(self) -> None:
         """Ask the store how far the run goes, and read the missing events."""
         heads = await patiently(lambda: self._log.heads([self.run_id]))
-        await self.meet(heads.get(self.run_id))
+        await self.apply_head(heads.get(self.run_id))
 
-    async def meet(self, head: Head | None) -> None:
+    async def apply_head(self, head: Head | None) -> None:
         """Process the store's answer on how far the run goes."""
         if head is None:
             self.fail(_not_found(self.run_id))

@@ -107,10 +107,10 @@ class Lane:
             self.writer.put(("XADD", self.wake_key, "MAXLEN", 1, "*", "wake", ""))
             self.writer.put(("EXPIRE", self.wake_key, WAKE_SECONDS))
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """Close the connections."""
-        await self.writer.line.hang_up()
-        await self.reader.line.hang_up()
+        await self.writer.line.disconnect()
+        await self.reader.line.disconnect()
 
 
 class RedisBus:
@@ -198,7 +198,7 @@ class RedisBus:
         first = bus._lanes[0]
         failure = await first.writer.try_to([first.probe])
         if failure is not None and not is_away(failure):
-            await first.hang_up()
+            await first.disconnect()
             advice = "Correct the URL."
             if is_in_cluster(failure) and not cluster:
                 advice = "It is a node of a Redis Cluster: add ?cluster=true to the URL."
@@ -255,7 +255,7 @@ class RedisBus:
                 f"Redis at {self._name} does not answer ({reason(error)}). Check the server."
             ) from error
         finally:
-            await line.hang_up()
+            await line.disconnect()
 
     async def close(self) -> None:
         """Send what waits, for at most a second, and close the connections."""
@@ -270,7 +270,7 @@ class RedisBus:
                 task.cancel()
             _, running = await asyncio.wait(running, timeout=0.1)
         for lane in self._lanes:
-            await lane.hang_up()
+            await lane.disconnect()
         for shard in self._shards:
             await shard.close()
 

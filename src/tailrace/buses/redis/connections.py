@@ -103,14 +103,14 @@ class Line:
                 return [await self._answer() for _ in commands]
         except BaseException:
             # Answers may still arrive, and the next call would read them as its own.
-            await self.hang_up()
+            await self.disconnect()
             raise
 
     async def _connect(self) -> None:
         """Connect, unless it is connected."""
         await self._connection.connect()  # type: ignore[no-untyped-call]
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """Close the connection; the next `ask` opens another connection."""
         with suppress(Exception):
             await self._connection.disconnect(nowait=True)
@@ -139,7 +139,7 @@ class ClusterLine(Line):
         """Send commands to the node that has the key."""
         answers = await super().ask(commands, blocking)
         if any(isinstance(answer, ResponseError) for answer in answers):
-            await self.hang_up()  # the key may have moved to another node
+            await self.disconnect()  # the key may have moved to another node
         return answers
 
     async def _connect(self) -> None:
@@ -158,7 +158,7 @@ class ClusterLine(Line):
                 last = error
                 continue
             finally:
-                await line.hang_up()
+                await line.disconnect()
             if isinstance(slots, Exception):
                 raise slots
             found = {

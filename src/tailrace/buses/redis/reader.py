@@ -76,7 +76,7 @@ class ShardReader:
             except Exception as error:  # noqa: BLE001  # no bus error may stop the runtime
                 self._waiting = False
                 self._places.clear()
-                await self.line.hang_up()
+                await self.line.disconnect()
                 self._health.away("reader", error)
                 await asyncio.sleep(pause(failures))
                 failures += 1
@@ -89,7 +89,7 @@ class ShardReader:
             del self._places[key]
         if not wanted:
             # Without readers, keep no connection.
-            await self.line.hang_up()
+            await self.line.disconnect()
             await self._wanted.wait()
             return False
         await self._check()

@@ -193,7 +193,7 @@ class _Fragment:
         inner = {key: value for key, value in function.items() if key not in _FUNCTION}
         if inner:
             self.extra["function"] = inner  # such as Gemini's thought signature
-        self.strange = _strange(raw) | _strange(function)
+        self.strange = _fields_of_wrong_type(raw) | _fields_of_wrong_type(function)
         if self.kind == "custom" and raw.get("function"):
             self.strange["function"] = raw["function"]
 
@@ -340,7 +340,7 @@ def _index(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def _strange(raw: dict[str, Any]) -> dict[str, Any]:
+def _fields_of_wrong_type(raw: dict[str, Any]) -> dict[str, Any]:
     """The fields of a call with a value of the wrong type."""
     return {
         name: value

@@ -106,7 +106,7 @@ class ChatAnswer:
     def _content(self, value: Any) -> bool:
         self._is_written = self._is_written or bool(value)
         if isinstance(value, str):
-            self._say(self._thoughts.aloud(value, is_thought=self._is_thought))
+            self._say(self._thoughts.visible_text(value, is_thought=self._is_thought))
             return True
         if isinstance(value, list):  # Mistral
             for part in value:

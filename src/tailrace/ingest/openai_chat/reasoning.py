@@ -74,7 +74,7 @@ class Thoughts:
                 self._unknown.add(name)
         self._seal_opaque(delta.get(_OPAQUE))
 
-    def aloud(self, text: str, *, is_thought: bool) -> str:
+    def visible_text(self, text: str, *, is_thought: bool) -> str:
         """The answer in a content, where a flag marks thoughts (Gemini).
 
         The tags are removed: the first thought begins with `<thought>`, the answer with

@@ -61,7 +61,7 @@ class Slot(ABC):
         self.item_id = word_of(item.get("id")) or self.item_id
         self.call_id = word_of(item.get("call_id")) or self.call_id
 
-    def last_word(self, item: Json) -> Json:
+    def final_item(self, item: Json) -> Json:
         """The final item, with the fields that only its start had."""
         for name in _GROWING:
             self.seen.pop(name, None)

@@ -150,7 +150,7 @@ class ResponseOutput:
             self._supersede(item, index)
             slot = self._new(item["type"], word_of(item.get("id")), index_of(index), item)
         if slot.is_open:
-            slot.done(slot.last_word(item))
+            slot.done(slot.final_item(item))
             self._register(slot)
 
     def _supersede(self, item: Json, index: Any) -> None:
@@ -240,7 +240,7 @@ class ResponseOutput:
         elif item.get("status") not in ("completed", "incomplete", "failed"):
             # The item has no end of its own, but the response has ended.
             item = {**item, "status": "completed" if is_complete else "incomplete"}
-        slot.done(slot.last_word(item))
+        slot.done(slot.final_item(item))
 
     def settle(self) -> None:
         """Complete the open items: the response is complete."""

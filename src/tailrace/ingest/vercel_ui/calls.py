@@ -15,7 +15,7 @@ from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json, json_text, text_of
 from tailrace.core.writers import ArgumentsWriter, ResultWriter, Sink
 from tailrace.ingest.base import ExecutorOf
-from tailrace.ingest.vercel_ui.values import API, about_us, error_of, output_blocks
+from tailrace.ingest.vercel_ui.values import API, error_of, our_fields, output_blocks
 
 _NOTHING = object()
 
@@ -113,7 +113,7 @@ class UiCalls:
 
     def _open(self, call: _Call, name: str, chunk: Json) -> None:
         self._before()
-        about = about_us(chunk)
+        about = our_fields(chunk)
         call.is_text = call.is_text or chunk.get("inputEncoding") == "text"
         kind = "custom" if call.is_text else text_of(about.get("kind")) or "function"
         call.writer = ArgumentsWriter(

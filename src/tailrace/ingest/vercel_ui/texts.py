@@ -16,7 +16,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import Block, Data, RawAnnotation, ReferenceToBlock, Status
 from tailrace.core.values import Json, dict_of, text_of
 from tailrace.core.writers import MessageWriter, PartWriter, ReasoningWriter, Sink, TextWriter
-from tailrace.ingest.vercel_ui.values import API, about_us, annotation_of, citations_of
+from tailrace.ingest.vercel_ui.values import API, annotation_of, citations_of, our_fields
 
 TEXT, REASONING = "text", "reasoning"
 
@@ -162,7 +162,7 @@ class UiTexts:
         writer: TextWriter | PartWriter
         if isinstance(item.writer, ReasoningWriter):
             writer = item.writer.summary_part()
-        elif about_us(chunk).get("refusal"):
+        elif our_fields(chunk).get("refusal"):
             writer = item.writer.refusal_block()
         else:
             writer = item.writer.text_block()
@@ -202,7 +202,7 @@ class UiTexts:
         if item is None:
             writer: MessageWriter | ReasoningWriter
             if kind == TEXT:
-                phase = text_of(about_us(chunk).get("phase")) or None
+                phase = text_of(our_fields(chunk).get("phase")) or None
                 writer = MessageWriter(self._sink, phase)
             else:
                 writer = ReasoningWriter(self._sink)

@@ -49,7 +49,7 @@ _DETAILS = {
 _AMOUNTS = ("cost", "latency_ms", "time_to_first_token_ms")
 
 
-def about_us(chunk: Json) -> Json:
+def our_fields(chunk: Json) -> Json:
     """Our own fields of a chunk, beyond those of the AI SDK."""
     return dict_of(dict_of(chunk.get("providerMetadata")).get("tailrace"))
 
@@ -136,7 +136,7 @@ def annotation_of(
     source: Json, raw: Json, start: int | None, end: int | None, length: int
 ) -> Annotation:
     """The citation of a source. A URL without a range covers the whole text."""
-    about = about_us(source)
+    about = our_fields(source)
     number = index_of(about.get("reference_id"))
     if number is not None and start is not None and end is not None:
         return ReferenceToBlock(reference_id=number, start_index=start, end_index=end)
@@ -171,7 +171,7 @@ def file_of(chunk: Json) -> Block | None:
     url, media = text_of(chunk.get("url")), text_of(chunk.get("mediaType"))
     if not url:
         return None
-    about = about_us(chunk)
+    about = our_fields(chunk)
     if media.startswith("image/") and not about:
         return Image(image_url=ImageUrl(url=url))
     return _converted({"type": "file", **about, "url": url, "mime_type": media}, File) or File(

@@ -136,16 +136,16 @@ def estimated_tokens(value: Any) -> int:
     """About how many tokens a value has: a token for each 4 bytes, a fixed number for media."""
     media = 0
 
-    def lighter(value: Any) -> Any:
+    def without_media(value: Any) -> Any:
         nonlocal media
         if isinstance(value, list):
-            return [lighter(entry) for entry in value]
+            return [without_media(entry) for entry in value]
         if not isinstance(value, dict):
             return value
         if value.get("type") in ("image", "document"):
             media += 1
             return {}
-        return {name: lighter(entry) for name, entry in value.items()}
+        return {name: without_media(entry) for name, entry in value.items()}
 
-    size = len(msgspec.json.encode(lighter(value)))
+    size = len(msgspec.json.encode(without_media(value)))
     return math.ceil(size / _BYTES_PER_TOKEN) + media * MEDIA_TOKENS

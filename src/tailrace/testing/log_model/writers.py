@@ -321,7 +321,7 @@ class Writers(Processes):
         run.letters = [letter for letter in run.letters if letter.number > number]
 
     @rule(index=INDEX, publish=st.booleans())
-    def obey(self, index: int, publish: bool) -> None:
+    def act_on_letters(self, index: int, publish: bool) -> None:
         """The writer of a run does what its letters say, and acknowledges them."""
         run = self._run(index)
         letters = self._do(self.writer.store.letters([run.run_id])).get(run.run_id, [])

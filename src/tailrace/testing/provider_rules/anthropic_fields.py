@@ -115,14 +115,14 @@ def _output(config: Json, model: str) -> Iterator[str]:
     elif not isinstance(form.get("schema"), dict):
         yield "output_config.format.schema: Field required"
     else:
-        yield from _loose("output_config.format.schema", form["schema"])
+        yield from _not_strict("output_config.format.schema", form["schema"])
 
 
-def _loose(place: str, schema: Any) -> Iterator[str]:
+def _not_strict(place: str, schema: Any) -> Iterator[str]:
     """What a strict schema may not have, at any depth."""
     if isinstance(schema, list):
         for below in schema:
-            yield from _loose(place, below)
+            yield from _not_strict(place, below)
     if not isinstance(schema, dict):
         return
     kind = schema.get("type")
@@ -132,7 +132,7 @@ def _loose(place: str, schema: Any) -> Iterator[str]:
     if kind in ("integer", "number") and bounds:
         yield f"{place}: For '{kind}' type, properties {', '.join(bounds)} are not supported"
     for below in schema.values():
-        yield from _loose(place, below)
+        yield from _not_strict(place, below)
 
 
 def _tool(place: str, tool: Any, names: list[str]) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _tool(place: str, tool: Any, names: list[str]) -> Iterator[str]:
     elif schema["type"] != "object":
         yield f"{place}.custom.input_schema.type: Input should be 'object'"
     elif tool.get("strict"):
-        yield from _loose(f"{place}.custom.input_schema", schema)
+        yield from _not_strict(f"{place}.custom.input_schema", schema)
 
 
 def _choice(request: Mapping[str, Any], names: list[str]) -> Iterator[str]:

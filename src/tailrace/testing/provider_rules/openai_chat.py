@@ -38,7 +38,7 @@ def errors(request: Mapping[str, Any], issued: Issued) -> Iterator[RequestError]
     if not messages:
         yield _empty("messages")
         return
-    thoughtful = _thoughtful(messages, issued)
+    thoughtful = _start_of_reasoned_turn(messages, issued)
     if _MISTRAL.search(str(request.get("model"))):
         yield from _mistral(messages)
     seen: set[str] = set()
@@ -251,7 +251,7 @@ def _reasoning(
         yield RequestError(reason, None, "invalid_request_error")
 
 
-def _thoughtful(messages: list[Any], issued: Issued) -> int:
+def _start_of_reasoned_turn(messages: list[Any], issued: Issued) -> int:
     """The start of the last turn, if it has calls with reasoning."""
     turn = max((n for n, message in enumerate(messages) if _role(message) == "user"), default=0)
     called = (call for message in messages[turn:] for call in _ids(message))

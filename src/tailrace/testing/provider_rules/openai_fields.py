@@ -258,7 +258,7 @@ def _function(place: str, tool: Json, names: list[str]) -> Iterator[RequestError
         reason = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'."
         yield _no_schema("function", name, reason, f"{place}.parameters")
     elif tool.get("strict"):
-        for reason in _loose(schema):
+        for reason in _not_strict(schema):
             yield _no_schema("function", name, reason, f"{place}.parameters")
 
 
@@ -276,7 +276,7 @@ def _no_schema(of: str, name: str, reason: str, place: str) -> RequestError:
     return RequestError(f"Invalid schema for {of} '{name}': {reason}", place, code)
 
 
-def _loose(schema: Json, context: tuple[str, ...] = ()) -> Iterator[str]:
+def _not_strict(schema: Json, context: tuple[str, ...] = ()) -> Iterator[str]:
     """Places where a strict schema is not strict."""
     here = f"In context=({', '.join(repr(step) for step in context)})"
     if schema.get("type") == "object":
@@ -290,9 +290,9 @@ def _loose(schema: Json, context: tuple[str, ...] = ()) -> Iterator[str]:
                     f"every key in properties. Missing '{name}'."
                 )
         for name, value in inner.items():
-            yield from _loose(value, (*context, "properties", name))
+            yield from _not_strict(value, (*context, "properties", name))
     elif isinstance(schema.get("items"), dict):
-        yield from _loose(schema["items"], (*context, "items"))
+        yield from _not_strict(schema["items"], (*context, "items"))
 
 
 def _format(place: str, inner_place: str, form: Json, inner: Json) -> Iterator[RequestError]:
@@ -310,7 +310,7 @@ def _format(place: str, inner_place: str, form: Json, inner: Json) -> Iterator[R
         reason = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'."
         yield _no_schema("response_format", inner["name"], reason, f"{inner_place}.schema")
     elif inner.get("strict"):
-        for reason in _loose(inner["schema"]):
+        for reason in _not_strict(inner["schema"]):
             yield _no_schema("response_format", inner["name"], reason, f"{inner_place}.schema")
 
 
