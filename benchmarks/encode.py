@@ -2,7 +2,7 @@
 
 Like is compared with like: the limit of a format encodes with msgspec a struct of exactly that
 format's fields, and frames it, and its bytes must be the bytes that we send. Whether building the
-struct is timed is said in each table.
+struct is timed is named in each table.
 """
 
 from __future__ import annotations
@@ -344,7 +344,7 @@ _BLOCK_START = (
 
 
 def _messages_limit(structs: list[MessagesDelta]) -> list[bytes]:
-    out = [_BLOCK_START]  # a block is told from its first piece on
+    out = [_BLOCK_START]  # a block is sent from its first piece on
     for struct in structs:
         data = _encode(struct)
         out.append(b"event: content_block_delta\ndata: %b\n\n" % data)

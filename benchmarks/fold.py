@@ -48,7 +48,7 @@ def limit(deltas: list[bytes]) -> str:
 
 
 def limit_of_run(cls: Any) -> Callable[[list[bytes]], str]:
-    """The same for the bytes of a whole run, in which the deltas have to be told from the rest."""
+    """The same for the bytes of a whole run, in which the deltas are found among the rest."""
 
     def joined(raws: list[bytes]) -> str:
         found: list[str] = []
@@ -79,7 +79,7 @@ def arguments_of(state: State) -> str:
 
 
 def child_text_of(state: State) -> str:
-    """What the sub-agent said, inside the result of the call."""
+    """The texts of the sub-agent, inside the result of the call."""
     return str(client_view(state)["output"][1]["block_list"][0]["block_list"][0]["text"])
 
 

@@ -221,7 +221,7 @@ def _at_size(
                 progress(f"{title}: {short(size)}, round {turn + 1}, {one.name}")
                 taken, answer = _timed(one, inputs[one.name], repeats.get(one.name, 1))
                 if turn == 0 and taken < _SHORTEST:
-                    # Too short to be told from noise, and the caches were cold.
+                    # Too short to be distinguished from noise, and the caches were cold.
                     repeats[one.name] = min(int(_SHORTEST / taken) + 1, _MOST_REPEATS)
                     taken, _ = _timed(one, inputs[one.name], repeats[one.name])
                 times[one.name].append(taken)

@@ -1,4 +1,4 @@
-"""What every contender of the loop's benchmark does, told once: the tool, the calls, the deltas."""
+"""What every contender of the loop's benchmark does: the tool, the calls, the deltas."""
 
 from __future__ import annotations
 

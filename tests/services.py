@@ -132,7 +132,7 @@ class Postgres:
         self.start()
 
     def schema(self) -> str:
-        """An URL that names a schema which nobody has used; a store makes it when it is opened."""
+        """A URL that names an unused schema; a store makes it when it is opened."""
         return f"{self.url}?schema=test_{next(self._numbers)}"
 
     def database(self) -> str:

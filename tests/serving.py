@@ -43,7 +43,7 @@ class Served:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         found = re.search(r"http://\S+", line)
-        assert found, f"the server said {line!r}"
+        assert found, f"the server printed {line!r}"
         self.url = found[0]
 
     @property

@@ -1,4 +1,4 @@
-"""An application with a store and a wire format of somebody else's."""
+"""An application with a store and a wire format of its own."""
 
 from __future__ import annotations
 

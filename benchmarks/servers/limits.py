@@ -151,7 +151,7 @@ class Crowd:
                 self.shown = len(self.frames)
                 self.moved.set()
                 self.moved = asyncio.Event()
-                await asyncio.sleep(0)  # the tick is counted from when all have been told
+                await asyncio.sleep(0)  # the tick is counted from when all have been sent
             await asyncio.sleep(TICK)
         self.over = True
         self.moved.set()

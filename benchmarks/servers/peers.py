@@ -3,7 +3,7 @@
     GET /stream?count=N&rate=R    the deltas of the model that the limits have, as SSE
 
 They keep nothing: what is measured is their own way from a delta to a frame. Each sends no more
-than the delta, which is the least that a user of theirs would send, and reports to nobody.
+than the delta, which is the least that a user of theirs would send, and reports nothing.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Talker(Model):
         self._rate = rate
 
     async def get_response(self, *_: Any, **__: Any) -> ModelResponse:
-        """Nobody asks for an answer that does not stream."""
+        """Not used: every request streams."""
         raise NotImplementedError
 
     async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[TResponseStreamEvent]:

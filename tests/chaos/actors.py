@@ -113,7 +113,7 @@ async def _asked(
             lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
         yield int(lines[0].split()[1]), "transfer-encoding: chunked" in lines, reader
     finally:
-        # Not politely: whoever disconnects at random does not say goodbye.
+        # Abruptly: a client that disconnects at random does not close properly.
         writer.transport.abort()
 
 
@@ -228,5 +228,5 @@ class Follower:
 
 
 def environment(**values: str) -> dict[str, str]:
-    """What the chaos application is told."""
+    """The settings of the chaos application."""
     return {f"TAILRACE_CHAOS_{name.upper()}": value for name, value in values.items()}

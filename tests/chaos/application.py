@@ -40,7 +40,7 @@ async def work(task: Task) -> None:
     """Do the steps that the log does not have: messages, tools that must not run twice, helpers."""
     steps = task.input["steps"]
     for step in range(_done(task), steps):
-        # The same script whoever runs it, whenever.
+        # The same script in every process and at any time.
         chance = random.Random(f"{task.input['seed']}/{step}")
         kind = chance.choice(("say", "say", "tool", "helper"))
         if kind == "say":

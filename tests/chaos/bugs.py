@@ -1,6 +1,6 @@
 """Bugs to be planted in the processes of the chaos application, to see that the checker sees them.
 
-Each is one that somebody could write in good faith. They change only the process that asks.
+Each is a mistake that a programmer could make. They change only the process that asks.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _shift_resumes(by: int) -> None:
 
 
 def no_fencing() -> None:
-    """The store trusts whoever writes: the last one wins, and nobody ever loses a claim."""
+    """The store trusts every writer: the last write wins, and no claim is ever lost."""
 
     def append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
         for table in ("batches", "fresh"):

@@ -47,12 +47,12 @@ class Shown:
 
 @dataclass
 class Subscriber:
-    """Somebody who followed a run over any number of connections, from after event `after`."""
+    """A client that followed a run over any number of connections, from after event `after`."""
 
     after: int = 0
     shown: list[Shown] = field(default_factory=list)
     finished: bool = False
-    """Whether it was told, with a 204, that nothing more comes."""
+    """Whether the server answered with 204: nothing more comes."""
 
 
 @dataclass(frozen=True)

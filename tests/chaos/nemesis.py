@@ -31,7 +31,7 @@ RUNS_AT_ONCE = 6
 
 @dataclass
 class Chaos(Stage):
-    """Servers, workers, their subscribers, and somebody who wants them dead."""
+    """Servers, workers, their subscribers, and the faults that strike them."""
 
     servers_work: bool = True
     pace: float = 0.12
@@ -177,7 +177,7 @@ class Chaos(Stage):
         await asyncio.to_thread(self.place.postgres.start)
 
     async def _fill_disk(self) -> None:
-        """For those who run now, while the blows go on; whoever is started meanwhile may write."""
+        """For the processes of now, while the blows go on; new processes may write."""
         length = 0.2 + self.away * self._chance.random()
         full = [actor for actor in self.actors if actor.pid is not None]
         size = self.place.wal_size()
@@ -300,5 +300,5 @@ async def attack(
         text = chaos.log.read_text(errors="replace") if chaos.log.exists() else ""
         if "Traceback" in text and not bug:
             at = text.index("Traceback")
-            say(f"a process said: {text[max(at - 300, 0) : at + 3000]}")
+            say(f"a process printed: {text[max(at - 300, 0) : at + 3000]}")
     return chaos

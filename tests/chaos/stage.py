@@ -224,7 +224,7 @@ class Stage:
         raise TimeoutError(f"no run could be started within {RUN_SECONDS:.0f} s")
 
     async def cancel_run(self, chance: random.Random, story: Story) -> None:
-        """Stop a run; asked until somebody answers."""
+        """Stop a run; asks until a server answers."""
         while not story.cancelled:
             with suppress(*DEAD, ValueError):
                 path = f"/runs/{story.run_id}/cancel"
@@ -310,7 +310,7 @@ class Watched:
 
     @property
     def is_over(self) -> bool:
-        """Whether everybody was told that nothing more comes."""
+        """Whether every subscriber knows that nothing more comes."""
         return all(one.seen.finished or one.confused for one in self.followers)
 
     async def over(self) -> None:
@@ -321,7 +321,7 @@ class Watched:
 
 
 async def until(true: Callable[[], bool], what: str, within: float = RUN_SECONDS) -> float:
-    """Wait for something that nobody tells of; how many seconds it took."""
+    """Wait for a condition that has no event; returns the seconds that it took."""
     begun = time.monotonic()
     while not true():
         took = time.monotonic() - begun

@@ -205,7 +205,7 @@ async def refusal(port: int) -> str:
 
 
 async def readers_go_on(run: Watched) -> None:
-    """Somebody who comes now gets all that there is."""
+    """A client that comes now gets all that there is."""
     there = max(len(one.seen.shown) for one in run.followers)
     late = run.follow()
     await until(lambda: len(late.seen.shown) >= there, "what is in the log")
@@ -259,5 +259,5 @@ async def test_runs_wait_for_a_postgres_that_stays_down_and_requests_do_not(
 
 
 def test_as_root_the_disk_is_really_full() -> None:
-    """Else somebody would trust a test that was left out."""
+    """Else a test that was left out would look as if it had passed."""
     assert ("full" in DISKS) or os.geteuid() != 0

@@ -135,7 +135,7 @@ def untamed(value: Any) -> Any:
 
 FAILED = {"failed", "failed_before_start", "superseded_container"}
 UNTELLABLE = FAILED | {"provider_retry", "recovered_attempt"}
-"""Runs that failed, and those that took back what the stream had told."""
+"""Runs that failed, and those that took back what the stream had sent."""
 
 STOPS = {"completed": ("end_turn", "tool_use", "refusal"), "cancelled": ("max_tokens",)}
 STOPS |= {"incomplete": ("max_tokens", "refusal"), "input_required": ("pause_turn", "tool_use")}

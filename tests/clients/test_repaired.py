@@ -172,7 +172,7 @@ def openai_python(url: str, model: str = "m") -> Any:
 def test_without_repair_openai_python_has_no_summary(urls: dict[str, str]) -> None:
     shown, final = openai_python(urls["bare"])
     assert "response.reasoning_summary_text.delta" not in shown
-    assert shown["response.reasoning_text.delta"] == THOUGHT * 2, "told twice"
+    assert shown["response.reasoning_text.delta"] == THOUGHT * 2, "sent twice"
     assert final.output[0].summary == []
 
 

@@ -74,7 +74,7 @@ def test_a_page_that_listens_to_a_thread_hears_its_runs_by_their_names(tmp_path:
 
 
 def test_a_page_misses_nothing_when_the_server_is_killed_under_it(tmp_path: Path) -> None:
-    """The page comes back, with its cursor, to whoever listens on that port."""
+    """The page comes back, with its cursor, to the server that listens on that port."""
     served = Served(tmp_path / "log.db")
     port = served.url.rpartition(":")[2]
     pages = listen(f"{served.url}/threads/t/events", 2)

@@ -1,4 +1,4 @@
-"""Our own Messages stream, read back by our own ingest, says what the run said."""
+"""Our own Messages stream, read back by our own ingest, has what the run has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.convert.streams import converted
 from tests.traces import TRACES, Trace
 
 FORMAT = "anthropic-messages"
-# What was told and taken back is an error in the stream, so there is no run to compare.
+# What was sent and taken back is an error in the stream, so there is no run to compare.
 TAKEN_BACK = ("recovered_attempt", "provider_retry")
 LOGGED = [
     trace
@@ -46,7 +46,7 @@ def blocks(view: Any, item_type: str, *kinds: str) -> list[Any]:
 
 
 def words(view: Any) -> list[str]:
-    """What is said, without what came as a link."""
+    """The texts, without those that came as a link."""
     found = blocks(view, "message", "text", "refusal")
     texts = [block.get("text") or block.get("refusal") or "" for block in found]
     return [text for text in texts if text and not LINK.fullmatch(text)]
@@ -78,7 +78,7 @@ def by_client(view: Any) -> set[str]:
 def test_a_run_comes_back_with_its_words_thoughts_and_calls(trace: Trace) -> None:
     view, back = trace.view, there_and_back(trace)
     assert words(back) == words(view)
-    if trace.name != "reasoning_raw_and_summary":  # of which one is told
+    if trace.name != "reasoning_raw_and_summary":  # of which one is sent
         assert thoughts(back) == thoughts(view)
     if trace.name != "proto_keys":  # which are renamed
         assert calls(back) == calls(view)

@@ -1,4 +1,4 @@
-"""Golden traces told as `vercel-ui` and as `run`, and read back: people see the same run."""
+"""Golden traces sent as `vercel-ui` and as `run`, and read back: people see the same run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ URL = '{"end_index": 5, "start_index": 0, "type": "url_citation", "url": "/"}'
 CITED = '{"end_index": 10, "reference_id": 1, "start_index": 6, "type": "reference_to_block"}'
 FILE = '{"file_id": "f", "type": "file_citation"}'
 
-# What the format itself tells otherwise than the view does.
+# Where the format itself differs from the view.
 UI_SAYS: Says = {
     # A message names the agent that began.
     ("handoff", "agent"): "triage",
-    # A call of ours without a result is told as one that failed: nobody will answer it.
+    # A call of ours without a result is sent as failed: it will get no answer.
     ("json_arguments_split_in_escape", "results"): [("open", "failed", NOT_ANSWERED)] * 2,
     # Of a reasoning that has both, the raw text, because it came first.
     ("reasoning_raw_and_summary", "thoughts"): [
@@ -42,9 +42,9 @@ UI_SAYS: Says = {
     ("defaults_spelt_out", "blocks"): [("text", "found [^1]", [CITED, URL, FILE], None)],
 }
 LIVE_SAYS: Says = {
-    # A result was told before it was superseded, and what was completed cannot be taken back.
+    # A result was sent before it was superseded, and what was completed cannot be taken back.
     ("superseded_container", "results"): [("ask_for_help", "failed", LOST)],
-    # What happens while the run waits is told when it goes on.
+    # What happens while the run waits is sent when it goes on.
     ("input_required", "blocks"): [],
     ("input_required", "requests"): [("input", "Which size?"), ("input", "Which colour?")],
 }
@@ -58,7 +58,7 @@ SAYS_LESS_AT_FIRST = (
     "recovered_attempt",
     "superseded_container",
 )
-"""Joined in the middle, these tell what is taken back or told otherwise later."""
+"""Joined in the middle, these send what is taken back or changed later."""
 
 
 def state_of(trace: Trace, count: int | None = None) -> State:
@@ -69,7 +69,7 @@ def state_of(trace: Trace, count: int | None = None) -> State:
 
 
 def last_response(frames: list[bytes]) -> bytes:
-    """What a client holds in the end: after a pause the whole message is told again."""
+    """What a client holds in the end: after a pause the whole message is sent again."""
     responses = responses_of(frames)
     return responses[-1].encode() if responses else b"".join(frames)
 
@@ -148,11 +148,11 @@ def test_a_run_that_comes_again_after_a_gap_is_written_once(trace: Trace) -> Non
         assert len(starts) == len(set(starts))
         once = json.loads(converted(run_stream(trace), "run", "json"))
         twice = json.loads(converted(b"".join(frames), "run", "json"))
-        if trace.name not in RETOLD_OTHERWISE:
+        if trace.name not in DIFFERENT_AGAIN:
             assert texts_and_calls(twice) == texts_and_calls(once)
 
 
-RETOLD_OTHERWISE = ("provider_retry", "recovered_attempt", "superseded_container", "streamed_text")
+DIFFERENT_AGAIN = ("provider_retry", "recovered_attempt", "superseded_container", "streamed_text")
 """A replay leaves out what was superseded, and tells blocks that streamed at once one by one."""
 
 
@@ -171,14 +171,14 @@ def test_a_ui_message_converted_to_itself_is_the_same_message(trace: Trace) -> N
     before, after = UiReader(), UiReader()
     first, second = shown_parts(before, source), shown_parts(after, again)
     assert after.ending == before.ending
-    if trace.name not in TOLD_OTHERWISE:
+    if trace.name not in DIFFERENT_IN_UI:
         assert first == second
     once_more = converted(again, "vercel-ui", "vercel-ui")
     assert shown_parts(UiReader(), once_more) == shown_parts(UiReader(), again)
 
 
-TOLD_OTHERWISE = ("cancelled_with_children", "superseded_container")
-"""A result that was cut is told as failed; one that was taken back stays (see above)."""
+DIFFERENT_IN_UI = ("cancelled_with_children", "superseded_container")
+"""A result that was cut is sent as failed; a result that was taken back stays (see above)."""
 
 
 def shown_parts(reader: UiReader, stream: bytes) -> list[str]:
@@ -213,7 +213,7 @@ def test_the_ai_sdk_reads_a_converted_message_as_it_reads_the_message() -> None:
     read = json.loads(run_node(["vercel_read.mjs"], stdin=runs, timeout=120))
     for trace, first, second in zip(LOGS, read[: len(LOGS)], read[len(LOGS) :], strict=True):
         assert first["errors"] == second["errors"]
-        if trace.name not in TOLD_OTHERWISE:
+        if trace.name not in DIFFERENT_IN_UI:
             assert shown(first["message"]["parts"]) == shown(second["message"]["parts"])
 
 

@@ -1,6 +1,6 @@
 """For each rule of PROTOCOL.md section 3: beginnings of a run, and a next event that breaks it.
 
-Each example breaks that one rule and no other (`test_illegal.py` holds them to it), so whoever
+Each example breaks that one rule and no other (`test_illegal.py` holds them to it), so a writer who
 refuses it must name the rule. `ILLEGAL` are examples that a person can read; `mutations` spoils any
 legal run.
 """
@@ -638,7 +638,7 @@ def _spoilt(value: Any) -> Iterator[Any]:
 
 
 def _before(event: Event, run: Run) -> Iterator[Event]:
-    """Events that may well be wrong here: an early end, what was already said, a wrong kind."""
+    """Events that may well be wrong here: an early end, a repetition, a wrong kind."""
     for one, _private in run:
         if isinstance(one, ev.OutputItemAdded):
             of_task = [

@@ -1,7 +1,7 @@
 """The rules of PROTOCOL.md section 3, a second time: which of them would this event break?
 
 Like `naive.py` it is plain Python on dicts and shares nothing with `tailrace.core`. It names
-*every* rule that an event breaks, as far as they can be told apart, so that examples of illegal
+*every* rule that an event breaks, as far as they can be distinguished, so that examples of illegal
 events can be held to break just the one that they are about.
 """
 

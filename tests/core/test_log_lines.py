@@ -1,4 +1,4 @@
-"""Rows of a log, as JSON lines and as frames: the same events, whoever asks and from wherever."""
+"""Rows of a log, as JSON lines and as frames: the same events, from every place."""
 
 from __future__ import annotations
 

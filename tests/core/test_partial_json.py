@@ -280,12 +280,12 @@ def test_garbage_raises_nothing_but_the_typed_error(pieces: list[str]) -> None:
             json.dumps(partial.value)
         value = partial.finish()
     except MalformedJson:
-        _check_that_nobody_reads_it(text)
+        _check_unreadable(text)
     else:
         assert same(value, json.loads(text))
 
 
-def _check_that_nobody_reads_it(text: str) -> None:
+def _check_unreadable(text: str) -> None:
     """What we refuse is no JSON, or one of the things that the protocol has no place for."""
     try:
         value = json.loads(text)

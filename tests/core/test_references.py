@@ -377,7 +377,7 @@ def test_parts_and_blocks_that_share_an_id_get_the_same_number() -> None:
     )
     assert admitted.block_list == [
         Text(text="B", id=8),
-        Text(text="unseen"),  # the model never saw it, so nobody can cite it
+        Text(text="unseen"),  # the model never saw it, so it cannot be cited
         Data(data=1, id=7),
         Refusal(refusal="no"),
         Text(text="none"),

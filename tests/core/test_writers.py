@@ -1,4 +1,4 @@
-"""The writers keep the protocol's order, whatever they are told and however often."""
+"""The writers keep the protocol's order, whatever they are given and however often."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from tailrace.testing.strategies.open_items import Run
 
 HOST = "one.example"
 HOSTS = (HOST, HOST, None, "two.example")
-"""Who answers: whom one asks, somebody that an older log does not name, or somebody else."""
+"""Who answers: the asked host, a host that an older log does not name, or another host."""
 
 APIS: tuple[Api, Api, Api] = ("openai_responses", "anthropic_messages", "openai_chat")
 

@@ -94,8 +94,8 @@ def test_stored_goes_back_to_the_whole_after_another_provider_or_a_cut_answer() 
     assert foreign.notes == [
         "The last answer is not the provider's: the whole conversation is sent."
     ]
-    nobody = history([Run().state], OPENAI, "stored")
-    assert nobody.previous_response_id is None
+    unknown = history([Run().state], OPENAI, "stored")
+    assert unknown.previous_response_id is None
     cut = Run()
     cut.say("msg_1", "Half of")
     cut.say("msg_2", "it", "incomplete")
@@ -247,7 +247,7 @@ def test_reasoning_content_is_there_in_each_answer_of_a_turn_with_calls_and_in_n
         assert items[1] == {"role": "assistant", "content": "Hello."}
         assert [one["reasoning_content"] for one in items[3:5]] == [" ", " "]
     elsewhere = sent([first, run], CHAT, host="two.example")
-    assert "reasoning_content" in str(elsewhere)  # nobody told the host
+    assert "reasoning_content" in str(elsewhere)  # the host is unknown
     second = Run("And?", 3, CHAT)
     writer = ReasoningWriter(second)
     writer.summary("Hm.")

@@ -1,4 +1,4 @@
-"""Lists that somebody else kept, mended."""
+"""`sanitize` repairs lists from other sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.testing.provider_rules import (
 from tailrace.testing.strategies.values import JSON
 
 SHOP = {"server_label": "shop"}
-NOBODY = [{"role": "user", "content": "(no message)"}]
+NO_MESSAGE = [{"role": "user", "content": "(no message)"}]
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 INTERRUPTED = "The call was interrupted: it has no result."
 
@@ -208,16 +208,16 @@ def test_duplicates_and_values_that_are_not_items_are_removed() -> None:
     other = {**msg(1), "content": "else"}
     assert "id" not in sanitize([user(), rs(1), msg(1), other])[-1]
     junk = [7, None, {"role": "critic", "content": "x"}, {"role": "user", "content": ""}]
-    assert sanitize([*junk, {"role": "user"}, {"type": "function_call", "name": "f"}]) == NOBODY
+    assert sanitize([*junk, {"role": "user"}, {"type": "function_call", "name": "f"}]) == NO_MESSAGE
     odd = {**msg(1), "id": "a b"}
     assert "id" not in sanitize([odd])[0]
     assert "id" not in sanitize([{**msg(1), "id": "fc_1"}])[0]
     assert sanitize([user(), {**rs(1), "summary": None}, msg(1)])[1] == rs(1)
     approval = {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True}
-    assert sanitize([approval]) == NOBODY
+    assert sanitize([approval]) == NO_MESSAGE
     assert sanitize([approval, approval], known_calls=["a"]) == [approval]
     nameless = {"type": "mcp_approval_request", "id": 7, "name": "buy", "arguments": "{}"}
-    assert sanitize([nameless, {"type": "mcp_approval_response", "approve": True}]) == NOBODY
+    assert sanitize([nameless, {"type": "mcp_approval_response", "approve": True}]) == NO_MESSAGE
 
 
 def test_objects_of_the_sdks_become_what_the_sdks_would_send() -> None:
@@ -242,7 +242,7 @@ def test_a_string_is_a_message_and_nonsense_is_an_error() -> None:
     assert sanitize("Hi") == [user()] == chat("Hi")
     assert sanitize(["Hi"]) == [user()]
     assert anthropic("Hi") == [user()]
-    assert sanitize([]) == chat([]) == NOBODY
+    assert sanitize([]) == chat([]) == NO_MESSAGE
     nonsense: Any
     for nonsense in ({"role": "user"}, 7, None, b"Hi"):
         with pytest.raises(TypeError, match="Expected a list"):
@@ -510,10 +510,10 @@ def test_blocks_of_the_wrong_role_and_invalid_ids_are_repaired() -> None:
 
 
 def test_the_user_begins_and_ends_there_too() -> None:
-    nobody = {"type": "text", "text": "(no message)"}
-    assert anthropic([]) == [u(nobody)]
+    no_message = {"type": "text", "text": "(no message)"}
+    assert anthropic([]) == [u(no_message)]
     assert anthropic([a(HI), {"role": "user", "content": None}]) == [
-        u(nobody),
+        u(no_message),
         a(HI),
         u({"type": "text", "text": "Continue."}),
     ]

@@ -25,7 +25,7 @@ _WAITING = (None, "end_turn", "tool_use", "stop_sequence")
 
 
 class StreamedBlock:
-    """One content block as far as it was told."""
+    """A content block so far."""
 
     def __init__(self, start: Json) -> None:
         self.block = dict(start)
@@ -119,7 +119,7 @@ class StreamedMessage:
         return [self.strays.pop((index, kind), None) for kind in ("text", "thinking")]
 
     def end(self) -> None:
-        """All that is said is whole now; a call that has not stopped is not."""
+        """All blocks are whole now, except a call that has not stopped."""
         self.ended = True
         for streamed in (*self.open.values(), *self.strays.values()):
             streamed.stopped = streamed.stopped or not streamed.is_call

@@ -1,6 +1,6 @@
 """What a stream of chat completions says, by plain concatenation; it knows nothing of the ingest.
 
-`told` reads the chunks and `made` the object that came of them, in the same plain words. Only
+`expected_of` reads the chunks and `made` the object that came of them, in the same form. Only
 streams that keep to the API's rules can be read so: a call is its `index`, and no more.
 """
 
@@ -29,7 +29,7 @@ UNRULY = frozenset(
 
 
 def expected_of(events: list[str]) -> Json:
-    """All that a stream says which a reader may want to see, or its provider to have back."""
+    """All of a stream that a reader may see, or that its provider gets back."""
     chunks = [json.loads(event) for event in events]
     choices = [choice for chunk in chunks for choice in chunk.get("choices") or ()]
     speaking = [one for one in choices if any(v for n, v in _delta_of(one).items() if n != "role")]

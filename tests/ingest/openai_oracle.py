@@ -29,7 +29,7 @@ _OURS = {
     "apply_patch_call": ("apply_patch", "operation"),
     "computer_call": ("computer", "action"),
 }
-"""What somebody here has to carry out; in the provider's own container it is the provider's."""
+"""Calls that are carried out here; those in the provider's container are the provider's."""
 
 
 def responses(events: list[Json]) -> list[list[Json]]:
@@ -96,7 +96,7 @@ def _annotation(raw: Json, text: str) -> Any:
 
 
 def expected_of(lines: list[str]) -> list[Any]:
-    """Everything that a stream says which has come to its end, in the order of its items."""
+    """The finished items of a stream, in order."""
     found: list[Any] = []
     for events in responses([json.loads(line) for line in lines]):
         items: dict[int, Json] = {}

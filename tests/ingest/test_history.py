@@ -1,4 +1,4 @@
-"""What was read from a provider can be told to it again, and to any other one.
+"""What was read from a provider can be sent to it again, and to any other provider.
 
 Each recording is the answer of a conversation's first turn, whole or cut somewhere. An account
 remembers what the provider had sent out, read from the recording itself; whatever history makes of
@@ -78,7 +78,7 @@ def _responses(events: list[Json]) -> Iterator[tuple[str, list[Json]]]:
             ident = response.get("id") or ident
             yield ident, output or response.get("output") or []
             output = []
-    if output:  # it was never told to have ended
+    if output:  # it never ended
         yield ident, output
 
 
@@ -126,7 +126,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def texts(book: Notebook) -> list[str]:
-    """What the model said to the user."""
+    """The texts of the model for the user."""
     nodes = [node for node in book.node.items.values() if isinstance(node.item, Message)]
     # Anthropic's reasons for a refusal are shown; the model did not say them.
     nodes = [node for node in nodes if node.private.get("raw") != []]
@@ -273,7 +273,7 @@ APPROVALS = [
 
 
 def recorded(name: str, *numbers: int) -> list[list[list[str]]]:
-    """The same as a provider really said it, where that is at hand."""
+    """The same in the provider's own words, where we have them."""
     paths = {path.stem: path for path in recordings("openai-responses")}
     names = [f"{name}.{number}" for number in numbers]
     return [[lines(paths[one]) for one in names]] if set(names) <= paths.keys() else []

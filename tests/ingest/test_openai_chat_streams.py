@@ -54,7 +54,7 @@ def check_against_plain_concatenation(book: Notebook, events: list[str]) -> None
 
 
 def check_sealed(book: Notebook, seals: list[str]) -> None:
-    """What only the provider can read is kept for it, and for nobody else."""
+    """What only the provider can read is kept for the provider alone."""
     kept = json.dumps(shown(book))
     seen = json.dumps(client_view(book.state))
     for seal in seals:

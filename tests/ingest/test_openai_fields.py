@@ -1,4 +1,4 @@
-"""What an event that is understood says in fields that nobody knows is kept raw."""
+"""Unknown fields of known events are kept raw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part's text is told by what it was added with, its pieces and its end, and arrives once."""
+"""The text of a part is in its start, its pieces and its end, and arrives once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACE = {"item_id": "it_1", "output_index": 0}
 
 
 class Kind:
-    """How one kind of part is told: added, in pieces, whole, and inside of its item."""
+    """The events of a kind of part: added, in pieces, whole, and inside of its item."""
 
     def __init__(self, name: str, index: str, stem: str, part: str, item: Json) -> None:
         self.name, self.stem, self.part, self.item = name, stem, part, item
@@ -82,7 +82,7 @@ every_beginning = pytest.mark.parametrize("begin", BEGINNINGS.values(), ids=list
 
 CASES: dict[str, tuple[Rest, str]] = {
     "nothing else: it is all there is": (lambda _: [], "Hello"),
-    "an end that tells nothing": (lambda kind: [kind.ends("")], "Hello"),
+    "an end without a text": (lambda kind: [kind.ends("")], "Hello"),
     "the whole is the same": (lambda kind: [kind.ends("Hello")], "Hello"),
     "the whole goes on": (lambda kind: [kind.ends("Hello there")], "Hello there"),
     "the whole is shorter": (lambda kind: [kind.ends("Hell")], "Hell"),

@@ -28,7 +28,7 @@ BUSES = ("local", "redis")
 
 
 async def forget(bus: Bus) -> None:
-    """Inside a process nothing is kept: readers can only be told that they missed something."""
+    """Inside a process nothing is kept: readers can only learn that they missed something."""
     assert isinstance(bus, LocalBus)
     bus.miss()
 

@@ -25,7 +25,7 @@ WEATHER = ToolSpec(
     parameters={"type": "object", "properties": {"city": {"type": "string"}}},
 )
 HASTY = Patience(first_event=5, idle=5, retries=2, first_wait=0.001, longest_wait=0.01)
-"""Tests wait for nobody."""
+"""Tests do not wait."""
 
 
 def weather_talk(number: int) -> Script:
@@ -60,7 +60,7 @@ class Talk:
         return "".join(texts(book))
 
     def built(self, request: Request) -> Request:
-        """The request with what was said so far."""
+        """The request with the conversation so far."""
         fields = {name: getattr(request, name) for name in request.__struct_fields__}
         return Request(**{**fields, "chain": self.chain})
 

@@ -69,7 +69,7 @@ async def test_a_fault_that_stays_is_given_up_after_the_last_retry(api: str) -> 
     assert outcome.status == "failed"
     assert outcome.error is not None
     assert outcome.error.code == "rate_limited"
-    assert outcome.error.retry_after == 7  # told, though nobody here waits that long
+    assert outcome.error.retry_after == 7  # passed on, though this test does not wait
     assert len(provider.requests) == 1 + HASTY.retries
     waits = [event.data["wait_seconds"] for event in events if isinstance(event, ev.Notice)]
     assert waits == [HASTY.longest_wait] * HASTY.retries
@@ -161,7 +161,7 @@ async def test_a_server_that_accepts_no_connection_is_a_timeout_of_its_own() -> 
     full = socket.socket()
     full.bind(("127.0.0.1", 0))
     full.listen(0)
-    waiting = []  # they fill the queue of connections that nobody accepts
+    waiting = []  # they fill the queue of connections that are not accepted
     for _ in range(4):
         one = socket.socket()
         one.setblocking(False)

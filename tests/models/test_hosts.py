@@ -1,4 +1,4 @@
-"""Who is asked, and what of the conversation it is told: hosts of one API, and what is left out."""
+"""Which host is asked, what of the conversation it is sent, and what is left out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_recording_keeps_the_host(tmp_path: Path) -> None:
 
 
 def notes(book: Any) -> list[str]:
-    """What a task was told to be missing."""
+    """The notices of a task about what was left out."""
     found = [one for one in book.notices if one.get("data") == {"code": HISTORY_NOTE}]
     return [one["message"] for one in found]
 
@@ -100,4 +100,4 @@ async def test_a_sub_agent_has_its_own_notes_and_retries_add_none() -> None:
     request = Request(chain=chain, task_id="run_3")
     await call_model(model, request, alone, patience=HASTY)
     assert notes(alone.node) == ["Something is missing."]
-    Request().note("Nobody listens.")
+    Request().note("It is dropped.")

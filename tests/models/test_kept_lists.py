@@ -27,7 +27,7 @@ def as_it_is(items: list[Any]) -> list[Any]:
 
 
 def without_earlier_reasoning(items: list[Any]) -> list[Any]:
-    """What somebody does who read only the first of the two errors."""
+    """The list after a correction that follows only the first of the two errors."""
     turns = [at for at, item in enumerate(items) if isinstance(item, dict) and "role" in item]
     return [
         item
@@ -52,7 +52,7 @@ async def responses_talk(provider: Simulator, mend: Mend, *, loses: bool = False
                 kept += response.output
                 calls = [item.call_id for item in response.output if item.type == "function_call"]
                 if loses and number % 3 == 0:
-                    break  # somebody stopped it: nothing was called
+                    break  # it was stopped: nothing was called
                 for call_id in calls:
                     kept.append(
                         {"type": "function_call_output", "call_id": call_id, "output": "15C"}

@@ -83,7 +83,7 @@ async def test_a_recording_is_written_as_the_answer_comes_so_a_crash_leaves_what
     path = tmp_path / "folder" / "answers.jsonl"
     stream = record(Scripted([think("Hm."), say("It is"), silence()]), path).stream(Request())
     came = [await anext(stream) for _ in range(6)]
-    # Nobody ends the call properly, and the last line is cut in two.
+    # The call is not ended properly, and the last line is cut in two.
     with path.open("ab") as file:
         file.write(b'{"call":"')
     again = [events async for events in replay(path).stream(Request())]

@@ -53,7 +53,7 @@ async def test_ten_turns_go_by_without_a_single_refusal(
 
 
 def naive_input(talk: Talk, *, keeps_reasoning: bool) -> list[dict[str, Any]]:
-    """What somebody sends who gives back what came, or leaves the reasoning out and no more."""
+    """The next request: all that came, or all but the reasoning."""
     items: list[dict[str, Any]] = []
     for state in talk.chain:
         assert state.root is not None

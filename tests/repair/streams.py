@@ -1,4 +1,4 @@
-"""Responses streams for the repairer: told by hand, healthy at random, damaged on purpose.
+"""Responses streams for the repairer: written by hand, healthy at random, damaged on purpose.
 
 The reader at the end is an oracle that shares nothing with the code: it builds what a client shows
 from the deltas alone, and refuses whatever the strict clients refuse.
@@ -205,7 +205,7 @@ pieces = st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4)
 
 @st.composite
 def healthy(draw: st.DrawFn, raw: bool | None = None) -> list[Json]:
-    """A healthy stream; with `raw`, its reasoning is told the old way or not."""
+    """A healthy stream; with `raw`, its reasoning is raw or a summary."""
     backend = HealthyStream()
     for kind in draw(st.lists(st.sampled_from(("reasoning", "message", "call")), max_size=4)):
         if kind == "reasoning":

@@ -1,4 +1,4 @@
-"""Whatever a backend does to its one thought and its one answer, both are told, once."""
+"""Whatever a backend does to its one thought and its one answer, clients get both once."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_an_error_that_only_its_event_line_names_is_an_error() -> None:
 
 
 def test_an_item_that_the_final_response_has_no_place_for_keeps_its_own() -> None:
-    """What the backend ended and then left out stands where it was told."""
+    """What the backend ended and then left out stays at its place."""
     events = sunny()
     output = events[-1]["response"]["output"]
     whole = [item["id"] for item in output]

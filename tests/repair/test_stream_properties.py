@@ -175,7 +175,7 @@ def test_what_gives_a_stream_its_structure_may_be_missing(
     }
     calls = {e["item"]["id"] for e in events if e.get("item", {}).get("type") == "function_call"}
     if named != calls and "response.completed" not in kinds:
-        got = Read(events_of(repaired(stream(*damaged))))  # a call that nobody named is not shown
+        got = Read(events_of(repaired(stream(*damaged))))  # a call without a name is not shown
         assert got.final is not None
         assert got.final["status"] == "failed"
         return

@@ -145,7 +145,7 @@ async def test_a_chain_ends_at_a_run_that_was_deleted() -> None:
 async def test_a_run_gets_the_messages_of_a_chat_that_the_log_does_not_have() -> None:
     one, two = ({"role": "user", "id": t, "parts": [{"type": "text", "text": t}]} for t in "ab")
     async with serving() as (runs, client):
-        # Two questions, because the first run failed before it had said anything.
+        # Two questions, because the first run failed before it had written anything.
         body = {"id": "t", "messages": [one, two]}
         assert (await client.post("/api/chat", json=body)).status_code == 200
         first = await runs.latest("t")

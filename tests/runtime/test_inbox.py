@@ -130,7 +130,7 @@ async def until_empty(runs: Runs, run_id: str) -> None:
 
 
 async def texts(runs: Runs, run_id: str) -> list[str]:
-    """What the run's tasks said, each after its end."""
+    """The answers of the run's tasks, each after its end."""
     assert await runs.reader.ended(run_id, 120)
     view: dict[str, Any] = client_view(await runs.state(run_id))
     assert view["status"] == "completed", view

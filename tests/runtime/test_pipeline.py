@@ -55,7 +55,7 @@ async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
 
 
 class Watching(LocalBus):
-    """A bus that looks into the log each time it is told something."""
+    """A bus that looks into the log each time something is published."""
 
     def __init__(self, log: SqliteLog) -> None:
         super().__init__()

@@ -66,7 +66,7 @@ def takes_holes(self: Tail, events: list[Recorded]) -> bool:
 
 
 def trusts_the_bus(self: Reader, log: Any, bus: Bus, _: float | None = None) -> None:
-    """Nobody ever asks the store."""
+    """The store is never asked."""
     real_init(self, log, bus, 1e6)
 
 
@@ -94,7 +94,7 @@ async def publishes_first(
 
 
 async def shares_a_gap(self: Tail) -> None:
-    """All who follow the run here are told that something is gone."""
+    """All followers of the run here get a gap."""
     raise Trimmed("gone")
 
 

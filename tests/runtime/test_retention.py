@@ -74,7 +74,7 @@ async def answers_404(client: httpx.AsyncClient, path: str) -> bool:
 
 
 async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that nobody tells of; the test's deadline bounds it."""
+    """Wait for a condition that has no event; the test's deadline bounds it."""
     while not await true():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 

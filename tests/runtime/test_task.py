@@ -316,7 +316,7 @@ async def test_what_a_worker_leaves_to_another_one_stays_open(task: Task) -> Non
         raise asyncio.CancelledError
     block = task.message()
     block.__enter__().text("Never left")
-    del block  # as Python does with a coroutine that nobody awaits
+    del block  # as Python does with a coroutine that is never awaited
     assert [item["status"] for item in output(task)] == ["in_progress", "in_progress"]
     task.cancel("Enough.")
 

@@ -1,4 +1,4 @@
-"""A database that others hold: said so, with a hint when to come back, and readers go on."""
+"""A database that others hold: the error says when to come back, and readers go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store or the bus is away: said soon to clients, once to the log, and the server lives."""
+"""The store or the bus is away: clients learn it soon, the log once, and the server lives."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ async def test_each_frame_is_sent_on_before_the_next_one_comes() -> None:
         await exchange.send(STREAM)
         for frame in FRAMES:
             await exchange.chunk(frame)
-            await heard.get()  # the backend goes on only when the client has what it said
+            await heard.get()  # the backend goes on only when the client has what it sent
         await exchange.chunk(b"")
 
     body = b""

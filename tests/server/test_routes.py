@@ -47,7 +47,7 @@ def test_the_stream_is_the_log_and_folds_to_the_object(served: Served, run_id: s
     state, first = State(), first_epoch(run_id)
     for frame in read(f"{served.url}/runs/{run_id}/events"):
         event = decode_event(frame.data.encode())
-        # Whoever asks for a run writes its first event, and the worker that claims it the others.
+        # The server that gets the request writes the first event, the worker writes the others.
         epoch = first if event.sequence_number == 1 else first + 1
         assert frame.id == f"{epoch}-{event.sequence_number}"
         state.apply(event)
@@ -249,7 +249,7 @@ async def test_leaving_stops_nothing(served: Served) -> None:
         async with client.stream("GET", f"{served.url}/runs/{run}/events") as stream:
             async for _ in stream.aiter_bytes():
                 break
-        # The stream of the same run ends when the run does, whoever left before.
+        # The stream of the same run ends when the run does, even if other clients left before.
         await client.get(f"{served.url}/runs/{run}/events", timeout=20)
         view = (await client.get(f"{served.url}/runs/{run}")).json()
         assert view["status"] == "completed"

@@ -1,4 +1,4 @@
-"""A store is chosen by its URL, and what is wrong with one is said in a sentence."""
+"""A store is chosen by its URL; the error for a wrong URL is one sentence."""
 
 from __future__ import annotations
 

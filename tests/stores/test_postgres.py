@@ -269,7 +269,7 @@ async def test_workers_that_claim_at_once_share_the_runs(
     claims = await asyncio.gather(
         *((store, other)[n % 2].claim(f"w{n}", ["a"], LEASE, 4) for n in range(12))
     )
-    # A worker may come away with less while others choose; nobody gets what another has.
+    # A worker may get fewer runs while others claim; no run is claimed twice.
     got = [claim.run_id for some in claims for claim in some]
     assert len(got) == len(set(got))
     rest = await store.claim("last", ["a"], LEASE, 100)

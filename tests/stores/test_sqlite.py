@@ -22,7 +22,7 @@ class Clock:
 
 
 class InKit(EventLogKit):
-    """Leases by a clock that the test moves: nobody sleeps."""
+    """Leases by a clock that the test moves, so no test sleeps."""
 
     @pytest.fixture(autouse=True)
     def clock(self) -> Clock:

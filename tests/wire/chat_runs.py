@@ -1,4 +1,4 @@
-"""Runs as chat completions: told from the start, or joined, and held to what they must become."""
+"""Runs as chat completions: read from the start, or joined, and compared with what is expected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def joined(events: Sequence[AnyEvent], place: int) -> ChatReader:
 
 
 def check(events: Sequence[AnyEvent], reader: ChatReader) -> None:
-    """The reader holds what the run's object holds, or was told that it does not."""
+    """The reader holds what the run's object holds, or got an error."""
     state = state_of(events)
     if state.root is None:
         return

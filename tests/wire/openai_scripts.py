@@ -241,7 +241,7 @@ def superseded() -> Script:
 
 
 def cancelled() -> Script:
-    """A run that somebody stopped while a tool was running."""
+    """A run that was stopped while a tool was running."""
     run = Script().begin().message(0, Text(text="I will look"))
     run.call(1, "get_weather", '{"city":"Paris"}')
     return run.add(ev.TaskCancelled, reason="stopped by the user")

@@ -485,7 +485,7 @@ def test_a_refusal_is_text_too() -> None:
 
 
 def foreign(*events: Event) -> list[str]:
-    """The types that a log of somebody else's making is told as."""
+    """The types of the events for a foreign log."""
     return types([recorded(event, number) for number, event in enumerate(events, 1)])
 
 

@@ -27,7 +27,7 @@ def frames_of(name: str, events: list[ev.AnyEvent]) -> list[Json]:
 
 
 def tokens(name: str, frames: list[Json]) -> tuple[int, int]:
-    """The input and output tokens that a stream tells last."""
+    """The last input and output tokens of a stream."""
     if name == "run":
         data = next(one["data"] for one in reversed(frames) if "inputTokens" in one["data"])
         return data["inputTokens"], data["outputTokens"]
