@@ -1,7 +1,10 @@
 """The names and words of the project: plain, and each class name once."""
 
+import ast
 import re
+import tokenize
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,27 @@ def test_a_text_uses_plain_words(path: Path) -> None:
         f"line {number}: {line.strip()}"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if WORDS.search(line)
+    ]
+    assert found == []
+
+
+def names_and_comments(path: Path) -> Iterator[str]:
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type in (tokenize.NAME, tokenize.COMMENT):
+                yield token.string
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "conformance"])
+def test_names_and_comments_of_tests_and_benchmarks_use_plain_words(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in sorted((ROOT / folder).glob("**/*.py"))
+        for text in names_and_comments(path)
+        if WORDS.search(text.replace("_", " "))
     ]
     assert found == []
 
