@@ -1,4 +1,4 @@
-"""What a loop makes of answers that only real providers send: calls that broke off, pauses."""
+"""What a loop makes of answers that only real providers send: broken calls, pauses, code."""
 
 from __future__ import annotations
 
@@ -95,14 +95,17 @@ def broken(api: str, *whole: str) -> RecordedAnswer:
     return message(*blocks, stop_reason="tool_use")
 
 
-def message(*blocks: Any, stop_reason: str = "end_turn") -> RecordedAnswer:
+def message(
+    *blocks: Any, stop_reason: str = "end_turn", ident: str = "msg_1", **end: Any
+) -> RecordedAnswer:
     """An answer of Anthropic, with the events of its blocks."""
-    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+    head = {"id": ident, "type": "message", "role": "assistant", "model": "m", "content": []}
     usage = {"input_tokens": 1, "output_tokens": 1}
+    delta = {"stop_reason": stop_reason, **end}
     return recorded(
         {"type": "message_start", "message": head | {"usage": usage}},
         *blocks,
-        {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": usage},
+        {"type": "message_delta", "delta": delta, "usage": usage},
         {"type": "message_stop"},
     )
 
@@ -196,3 +199,80 @@ async def test_a_search_that_an_answer_paused_in_has_its_result_in_the_next_answ
     assert provider.refusals == []
     [answer] = [one for one in provider.requests[2]["messages"] if one["role"] == "assistant"]
     assert answer["content"][:2] == [search | {"input": {"query": "rivers"}}, found]
+
+
+# --- code that calls tools ----------------------------------------------------------------------
+
+CODE = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "code_execution",
+    "input": {"code": "print(await get_weather('Paris'), await get_weather('Rome'))"},
+}
+PRINTED = {
+    "type": "code_execution_tool_result",
+    "tool_use_id": "srvtoolu_1",
+    "content": {
+        "type": "code_execution_result",
+        "stdout": "sunny",
+        "stderr": "",
+        "return_code": 0,
+        "content": [],
+    },
+}
+
+
+def asked_by_code(ident: str, city: str) -> dict[str, Any]:
+    caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+    use = {"type": "tool_use", "id": ident, "name": "get_weather", "input": {"city": city}}
+    return use | {"caller": caller}
+
+
+def of_blocks(ident: str, *blocks: Any, stop_reason: str = "tool_use") -> RecordedAnswer:
+    """An answer of Anthropic whose blocks come whole."""
+    events: list[Any] = []
+    for index, block in enumerate(blocks):
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
+    container = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}
+    return message(*events, stop_reason=stop_reason, ident=ident, container=container)
+
+
+async def test_code_that_calls_tools_goes_on_with_their_results(tmp_path: Path) -> None:
+    text = {"type": "text", "text": "Sunny in both."}
+    first_ask, second_ask = asked_by_code("toolu_1", "Paris"), asked_by_code("toolu_2", "Rome")
+    answers = (
+        of_blocks("msg_1", CODE, first_ask),
+        of_blocks("msg_2", second_ask),
+        of_blocks("msg_3", PRINTED, text, stop_reason="end_turn"),
+    )
+    async with Simulator(*answers, [say("Yes.")]) as provider:
+        model = opened("anthropic_messages", provider)
+        own = {"type": "code_execution_20250825", "name": "code_execution"}
+        agent = Agent("a", model=model, tools=[own, get_weather])
+        first, second = await turns(tmp_path, agent, "Is it sunny?", "Really?")
+        await model.close()
+    assert provider.refusals == []
+    assert (first.text, second.text) == ("Sunny in both.", "Yes.")
+    containers = [sent.get("container") for sent in provider.requests]
+    assert containers == [None, "container_1", "container_1", None]
+    sent = [one["content"] for one in provider.requests[3]["messages"] if one["role"] != "user"]
+    assert sent == [[CODE, first_ask], [second_ask], [PRINTED, text]]
+
+
+async def test_code_that_never_ended_is_left_out_of_the_next_turn(tmp_path: Path) -> None:
+    asked = asked_by_code("toolu_1", "Paris")
+    async with Simulator(of_blocks("msg_1", CODE, asked), [say("Yes.")]) as provider:
+        model = opened("anthropic_messages", provider)
+        own = {"type": "code_execution_20250825", "name": "code_execution"}
+        limits = Limits(turns=1)
+        agent = Agent("a", model=model, tools=[own, get_weather], limits=limits)
+        first, second = await turns(tmp_path, agent, "Is it sunny?", "Really?")
+        await model.close()
+    assert provider.refusals == []
+    assert (first.status, second.text) == ("incomplete", "Yes.")
+    [answer] = [one for one in provider.requests[1]["messages"] if one["role"] == "assistant"]
+    assert answer["content"] == [{name: asked[name] for name in asked if name != "caller"}]
+    assert "container" not in provider.requests[1]

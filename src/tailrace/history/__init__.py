@@ -40,6 +40,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of the input that belong into Anthropic's `system`, after the instructions."""
     can_think: bool = True
     """False where Anthropic refuses `thinking`: the open calls were made without it."""
+    container: str | None = None
+    """Where Anthropic's tools run that wait for the results of our tools."""
     notes: list[str] = []
     """What was left out or is not possible, and why, as sentences."""
 
@@ -47,7 +49,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         """The fields of the request that depend on the history."""
         if self.api != "openai_responses":
             system = [{"type": "text", "text": text} for text in self.system]
-            return {"messages": self.items, **({"system": system} if system else {})}
+            fields = {"messages": self.items, "system": system, "container": self.container}
+            return {name: value for name, value in fields.items() if value or name == "messages"}
         previous = self.previous_response_id
         return {"input": self.items, **({"previous_response_id": previous} if previous else {})}
 
@@ -104,6 +107,7 @@ def history(
         items=made.messages,
         system=made.system,
         can_think=made.can_think,
+        container=made.container,
         notes=notes.all(),
     )
 

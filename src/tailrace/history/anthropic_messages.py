@@ -2,13 +2,15 @@
 
 Its rules: user and assistant alternate, and the user begins and ends. The next message begins with
 the results of all calls. No text is empty. Thinking goes back unchanged with its signature, all of
-it or none; it begins its message and never ends it.
+it or none; it begins its message and never ends it. An answer may stop for our tools while the
+provider's tools run, such as code that calls ours. Their calls then wait for the next answers, and
+the request names their container.
 """
 
 from __future__ import annotations
 
 from tailrace.core.items import FilePart
-from tailrace.core.values import Json
+from tailrace.core.values import Json, dict_of, text_or_none
 from tailrace.history.content import PDF, Load, Piece, inline, is_blank, plain, shown, written
 from tailrace.history.entries import Called, Conversation, Entry, KeptItem, MessageEntry, Thought
 from tailrace.history.options import (
@@ -31,9 +33,12 @@ _THINKING = ("thinking", "redacted_thinking")
 class Rendered:
     """The messages, and other fields of the request."""
 
-    def __init__(self, messages: list[Json], system: list[str]) -> None:
+    def __init__(
+        self, messages: list[Json], system: list[str], container: str | None = None
+    ) -> None:
         self.messages = messages
         self.system = system
+        self.container = container
 
     @property
     def can_think(self) -> bool:
@@ -56,6 +61,9 @@ class _Messages:
         self.calls = call_ids(talk.entries, rules)
         self.messages: list[Json] = []
         self.system: list[str] = []
+        # The provider's calls that were sent, by its ids, and those of them that still run.
+        self.sent: set[str] = set()
+        self.running: list[Called] = []
         # If a part of an answer's thinking cannot go back, none of it does.
         self.unsealed = {
             entry.step
@@ -82,20 +90,47 @@ class _Messages:
         results: list[Json] = []
         seen: list[Json] = []
         step = 0
+        unfinished = self._unfinished()
         for index, entry in enumerate(entries):
+            self._add_results(step, index)
             if entry.step != step:
                 self._add("user", results + seen)
                 results, seen, step = [], [], entry.step
+                self._add_results(step, index)
             if isinstance(entry, Called) and not entry.by_provider:
                 results.append(self._result(entry))
-            is_sent = self._enter(entry, is_last=index == len(entries) - 1 and not results)
+            is_sent = self._enter(entry, may_run=entry.step in unfinished and index >= self.turn)
             if not is_sent and index < self.turn:
                 seen += self._seen(entry)
+        self._add_results(step, len(entries))
         self._add("user", results + seen)
+        self._add_results(step + 1, len(entries))
         for message in self.messages:
             if message["role"] == "assistant":
                 message["content"] = settled(message["content"])
-        return Rendered(self._taking_turns(), self.system)
+        return Rendered(self._taking_turns(), self.system, self._container())
+
+    def _unfinished(self) -> set[int]:
+        """The answers in which the provider's tools may still run: those that wait for ours."""
+        last = self.talk.entries[-1] if self.talk.entries else None
+        if not isinstance(last, Called):
+            return set()
+        ours = (e for e in self.talk.entries if isinstance(e, Called) and not e.by_provider)
+        return {last.step, *(entry.step for entry in ours)}
+
+    def _add_results(self, step: int, place: int) -> None:
+        """Add the results of the provider's tools that came before this place of the answer."""
+        for call in list(self.running):
+            result = call.result
+            if result is not None and result.step <= step and result.place <= place:
+                self.running.remove(call)
+                self._add("assistant", [result.raw])
+
+    def _container(self) -> str | None:
+        """Where the provider's calls run: required while they wait for our results."""
+        if not self.running or self.talk.last_task is None:
+            return None
+        return text_or_none(dict_of(self.talk.last_task.private.get("provider")).get("container"))
 
     def _seen(self, entry: Entry) -> list[Json]:
         """The images of a call that cannot go back."""
@@ -103,7 +138,7 @@ class _Messages:
         blocks = [block for piece in seen for block in content_blocks(piece, self.rules.load)]
         return [_text(word), *blocks] if blocks else []
 
-    def _enter(self, entry: Entry, *, is_last: bool) -> bool:
+    def _enter(self, entry: Entry, *, may_run: bool) -> bool:
         """Add an entry; False if only its provider can read it."""
         if isinstance(entry, MessageEntry):
             self._say(entry)
@@ -118,12 +153,21 @@ class _Messages:
             self._add("assistant", [self._use(entry)])
         else:
             mine = self.rules.owns(entry)
-            blocks = _raws(entry, is_last=is_last) if mine else []
+            blocks = _raws(entry, may_run=may_run) if mine and self._has_caller(entry) else []
+            if blocks and isinstance(entry, Called):
+                self.sent.add(str(blocks[0].get("id")))
+                self.running.append(entry)
+                blocks = blocks[:1]
             self._add("assistant", blocks)
             if not blocks:
                 self.notes.left_out(own_name(entry), NOT_WHOLE if mine else FOREIGN)
                 return False
         return True
+
+    def _has_caller(self, entry: Entry) -> bool:
+        """Whether the code that made this call was sent; calls of the model need none."""
+        caller = dict_of(dict_of(entry.raw).get("caller")).get("tool_id")
+        return caller is None or caller in self.sent
 
     def _say(self, entry: MessageEntry) -> None:
         if entry.role in ("system", "developer"):
@@ -137,7 +181,9 @@ class _Messages:
             self._add("assistant", [_text(plain(p)) for p in entry.pieces if not is_blank(p)])
 
     def _use(self, entry: Called) -> Json:
-        raw = entry.raw if self.rules.owns(entry) and isinstance(entry.raw, dict) else {}
+        raw = dict_of(entry.raw) if self.rules.owns(entry) else {}
+        if not self._has_caller(entry):
+            raw = {name: value for name, value in raw.items() if name != "caller"}
         return {
             **raw,
             "type": "tool_use",
@@ -205,13 +251,16 @@ def _thinking(entry: Thought) -> Json | None:
     return None
 
 
-def _raws(entry: Entry, *, is_last: bool) -> list[Json]:
-    """The provider's blocks: a call of its tools with its result, or an unknown block."""
+def _raws(entry: Entry, *, may_run: bool) -> list[Json]:
+    """The provider's blocks: a call of its tools with its result, or an unknown block.
+
+    A call without a result is sent if its tool may still run.
+    """
     raws = [entry.raw]
     if isinstance(entry, Called):
         if entry.result is not None:
             raws.append(entry.result.raw)
-        elif not is_last:
+        elif not may_run:
             return []
         if isinstance(entry.raw, dict):
             raws[0] = {"input": call_object(entry), **entry.raw}

@@ -52,8 +52,7 @@ class Entry:
     @property
     def response(self) -> str | None:
         """The provider's id of the answer."""
-        found: str | None = self.origin.get("response_id") or self.origin.get("message_id")
-        return found
+        return _response(self.origin)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +83,9 @@ class CallResult:
     pieces: list[Piece]
     failed: bool = False
     raw: Any = None
+    step: int = 0
+    place: int = 0
+    """Of a tool that the provider ran: the answer that it came with, and the entries before it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -198,7 +200,10 @@ class Conversation:
         for _, node in sorted(task.items.items()):
             if isinstance(node.item, ToolResult):
                 # The results of the provider's tools come inside of an answer.
-                answered = self._take_result(node) or answered
+                came_with = _response(dict_of(node.private.get("provider")))
+                known = last is not None and last.response and came_with
+                is_later = came_with != last.response if last is not None and known else answered
+                answered = self._take_result(node, self._step + is_later) or answered
                 continue
             entry = self._read(task, node)
             known = last is not None and last.response and entry.response
@@ -272,7 +277,7 @@ class Conversation:
         facts["origin"] = {"api": item.source, **facts["origin"]}
         return KeptItem(**facts)
 
-    def _take_result(self, node: ItemNode) -> bool:
+    def _take_result(self, node: ItemNode, step: int) -> bool:
         """Give a call its result; return whether the provider waits for it."""
         item = node.item
         assert isinstance(item, ToolResult)
@@ -290,8 +295,14 @@ class Conversation:
         if failed:
             message = item.error.message if item.error is not None else ""
             pieces.append(TextPart(text=f"Error: {message or 'the tool failed.'}"))
-        call.result = CallResult(pieces, failed, node.private.get("raw"))
+        raw = node.private.get("raw")
+        call.result = CallResult(pieces, failed, raw, step, len(self.entries))
         return not call.by_provider
+
+
+def _response(origin: dict[str, Any]) -> str | None:
+    found: str | None = origin.get("response_id") or origin.get("message_id")
+    return found
 
 
 def _asks(entry: Entry) -> bool:

@@ -86,16 +86,17 @@ class AnthropicModel(SdkModel):
 def request_body(model: str, request: Request, *, host: str | None = None) -> Json:
     """The body of `POST /v1/messages`."""
     system = [] if request.instructions is None else [_text(request.instructions)]
-    can_think = True
+    can_think, container = True, None
     if request.input is not None:
         messages = request.input
     else:
         sent = conversation(request, "anthropic_messages", model, host)
-        messages, can_think = sent.items, sent.can_think
+        messages, can_think, container = sent.items, sent.can_think, sent.container
         system += [_text(text) for text in sent.system]
     limit = request.max_output_tokens or MOST_TOKENS
     body: Json = {"model": model, "messages": messages, "stream": True, "max_tokens": limit}
     body["system"] = system or None
+    body["container"] = container
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body["tool_choice"] = _choice(request)
