@@ -8,7 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
-from anthropic import Anthropic, APIStatusError, BadRequestError, NotFoundError
+from anthropic import (
+    Anthropic,
+    APIStatusError,
+    BadRequestError,
+    DefaultHttpxClient,
+    NotFoundError,
+    beta_tool,
+)
 
 from tests.node import run_node
 from tests.serving import Served
@@ -106,6 +113,47 @@ def test_a_tool_of_the_client_ends_the_run_and_its_result_is_in_the_next_post(
     assert last.text == "pick() | pick | None | the red one"
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_tool_runner_sends_only_the_result_of_its_tool(
+    client: Anthropic, streams: bool
+) -> None:
+    @beta_tool
+    def pick() -> str:
+        """Picks."""
+        return "the red one"
+
+    asked: Any = {**ASKED, "model": "picker", "tools": [pick], "stream": streams}
+    runner = client.beta.messages.tool_runner(**asked)
+    last = runner.until_done().content[-1]
+    assert last.type == "text"
+    assert last.text == "A fine colour."
+
+
+def test_a_thread_sends_new_messages_only_and_knows_the_others(served: Served) -> None:
+    bodies: list[Any] = []
+    http = DefaultHttpxClient(
+        event_hooks={"request": [lambda request: bodies.append(json.loads(request.content))]}
+    )
+    with Anthropic(base_url=served.url, api_key="-", max_retries=0, http_client=http) as client:
+        thread: Any = client.beta.messages.thread(
+            model="recalls", max_tokens=9, system="Be short.", tools=[PICK]
+        )
+        call: Any = thread.send({"role": "user", "content": "pick"}).content[-1]
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "the red one"}
+        thread.send({"role": "user", "content": [result]})
+        last: Any = thread.send({"role": "user", "content": "And now?"}).content[-1]
+        assert "Be short. | pick | None | the red one" in last.text
+        assert last.text.endswith("And now?")
+        assert [len(body["messages"]) for body in bodies] == [1, 1, 1]
+        assert not bodies[-1].keys() & {"system", "tools"}
+
+        httpx.delete(f"{served.url}/v1/responses/{thread.previous_message_id[4:]}")
+        again: Any = thread.send({"role": "user", "content": "Still there?"}).content[-1]
+    assert "Be short. | pick | None | the red one" in again.text
+    assert again.text.endswith("Still there?")
+    assert [len(body["messages"]) for body in bodies[3:]] == [1, 7], "the thread was lost"
+
+
 def test_a_failed_run_is_an_error_that_the_sdk_does_not_repeat(served: Served) -> None:
     asked: Any = {**ASKED, "model": "broken"}
     with Anthropic(base_url=served.url, api_key="test", max_retries=5) as client:
@@ -129,6 +177,8 @@ def test_a_failed_run_is_an_error_that_the_sdk_does_not_repeat(served: Served) -
         ({"system": 1}, "`system` must be a string"),
         ({"tools": {}}, "`tools` must be a list"),
         ({"temperature": "hot"}, "`temperature` must be a number"),
+        ({"thread": {"type": "fork"}}, "`thread.type` must be create or continue"),
+        ({"thread": {"type": "continue"}}, "`previous_message_id` must be a string"),
     ],
 )
 def test_a_wrong_field_is_named(client: Anthropic, asked: Any, message: str) -> None:

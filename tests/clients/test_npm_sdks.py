@@ -36,6 +36,11 @@ def test_the_client_runs_its_own_tool(found: Any, api: str) -> None:
     assert found[api]["tool"]["text"] == "A fine colour."
 
 
+def test_the_tool_runner_of_anthropic_ends_with_the_answer(found: Any) -> None:
+    said = [message["content"][-1]["text"] for message in found["runners"]]
+    assert said == ["A fine colour."] * 2
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_a_handoff_names_the_agent_that_speaks_as_the_model(found: Any, api: str) -> None:
     handoff = found[api]["handoff"]

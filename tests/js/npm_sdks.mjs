@@ -1,6 +1,6 @@
 // The packages openai and @anthropic-ai/sdk from npm on one server. stdin: {url}. Out, by the name of
 // the API: what each made of text and reasoning, a tool of the client, a handoff, a second turn, a
-// failure, and of a response that is cancelled.
+// failure, of a response that is cancelled, and of a tool runner.
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { text } from 'node:stream/consumers';
@@ -98,6 +98,13 @@ const messages = {
     }),
 };
 
+// The runner continues a thread on the server: it sends the result of its tool alone.
+function run(stream) {
+  const tool = { input_schema: parameters, run: () => 'the red one', parse: (input) => input, ...pick };
+  const asked = { model: 'picker', messages: [user('Hat?')], tools: [tool], max_tokens: 10, stream };
+  return anthropic.beta.messages.toolRunner(asked).runUntilDone();
+}
+
 async function cancelled() {
   const stream = await openai.responses.create({ model: 'endless', input: '?', stream: true });
   const seen = [];
@@ -112,7 +119,7 @@ async function cancelled() {
   return { last: seen.at(-1), status: (await openai.responses.retrieve(id)).status };
 }
 
-const found = { cancelled: await cancelled() };
+const found = { cancelled: await cancelled(), runners: [await run(false), await run(true)] };
 const apis = { 'openai-responses': responses, 'openai-chat': chat, 'anthropic-messages': messages };
 for (const [name, api] of Object.entries(apis)) {
   const question = name === 'openai-responses' ? 'Paris?' : [user('Paris?')];

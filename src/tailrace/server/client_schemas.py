@@ -206,6 +206,11 @@ MESSAGE_REQUEST = _object(
     stream=_FLAG,
     system=_SYSTEM,
     temperature=_number(0, 2),
+    thread=_or_null(
+        {"type": "object", "maxProperties": 0},
+        _object({"type": {"const": "create"}}),
+        _object({"type": {"const": "continue"}, "previous_message_id": _STRING}),
+    ),
     tool_choice=_or_null(
         {"type": "object", "maxProperties": 0},
         _object({"type": {"enum": ["auto", "any", "none"]}}),

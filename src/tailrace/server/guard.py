@@ -175,7 +175,7 @@ class ErrorResponse(Response):
         if status in (408, 413, 431):
             headers["connection"] = "close"  # the rest of the request is not read
         super().__init__(msgspec.json.encode(body), status, headers, "application/json")
-        self._message = message
+        self._code, self._message = code, message
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the error in the form that the path's clients read."""
@@ -190,7 +190,10 @@ class ErrorResponse(Response):
             await plain(scope, receive, send)
         elif scope["type"] == "http" and path.startswith("/v1/messages"):
             kind = _ANTHROPIC.get(self.status_code, "invalid_request_error")
-            body = {"type": "error", "error": {"type": kind, "message": self._message}}
+            error: dict[str, object] = {"type": kind, "message": self._message}
+            if self._code == "thread_not_found":
+                error["details"] = {"error_code": self._code}  # the SDKs send all messages then
+            body = {"type": "error", "error": error}
             shaped = Response(msgspec.json.encode(body), self.status_code, kept, "application/json")
             await shaped(scope, receive, send)
         else:

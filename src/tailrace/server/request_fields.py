@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
@@ -191,10 +191,10 @@ def chat_messages(body: Body) -> list[Body]:
     return list(found.values())
 
 
-def conversation(body: Body, roles: tuple[str, ...]) -> list[Body]:
-    """The `messages` of a request that sends its whole conversation."""
+def conversation(body: Body, roles: tuple[str, ...], known: Collection[str] = ()) -> list[Body]:
+    """The `messages` of a request, with its whole conversation or all after the `known` calls."""
     found = _messages(body, roles)
-    called: set[str] = set()
+    called = set(known)
     for param, message in found.items():
         if message.get("content") is not None or message["role"] != "assistant":
             _check_content(message, param, "send a string or a list of content parts")

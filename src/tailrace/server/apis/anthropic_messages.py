@@ -1,8 +1,12 @@
-"""Anthropic's Messages API: one POST is one run, and `messages` are all that it knows."""
+"""Anthropic's Messages API: one POST is one run, and `messages` are all that it knows.
+
+Except in a `thread` that continues: its run knows the run that wrote `previous_message_id`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -11,7 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tailrace.core.errors import CallerError
+from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.state import TaskNode
+from tailrace.core.values import dict_of, list_of
 from tailrace.server import client_schemas, idempotency, request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.guard import json_response
@@ -38,6 +44,12 @@ _NAMES = {
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
+class ThreadNotFound(NotFound):
+    """The message that a request continues is not stored, or belongs to another owner."""
+
+    code = "thread_not_found"
+
+
 class MessagesApi(OneWayApi):
     """`/v1/messages`."""
 
@@ -59,15 +71,36 @@ class MessagesApi(OneWayApi):
         body = await read_json(request)
         model = self.agent(body)
         stream = request_fields.optional(body, "stream", bool)
-        given = conversation(body)
+        previous = await self._continued(body)
+        given = conversation(body, () if previous is None else previous.calls)
+        named = options(body)
+        if previous is not None and body.get("tools") is None:
+            named["tools"] = list_of(dict_of(previous.facts.get("options")).get("tools"))
+        before = None if previous is None else previous.task_id
         key = request.headers.get("idempotency-key")
-        run = await self.started(key, model, given, previous_run_id=None, options=options(body))
+        run = await self.started(key, model, given, previous_run_id=before, options=named)
         run_id = run.run_id
         if stream:
             is_theirs = request.headers.get("user-agent", "").startswith("pydantic-ai")
             wire = anthropic_messages.IN_DELTAS if is_theirs else anthropic_messages.FORMAT
             return self.only_stream(wire, run_id)
         return await self.answer(request, run_id, anthropic_messages.message_object)
+
+    async def _continued(self, body: Json) -> TaskNode | None:
+        """The root of the run that a `thread` continues; None for any other request."""
+        thread = request_fields.optional(body, "thread", dict) or {}
+        kind = thread.get("type", "create")
+        if kind not in ("create", "continue"):
+            raise CallerError("`thread.type` must be create or continue.", param="thread.type")
+        if kind == "create":
+            return None
+        name = "previous_message_id"
+        message_id = request_fields.text(thread, name, "send the id of the last message")
+        run_id = message_id.removeprefix("msg_")
+        if await self.runs.find(run_id) is None:
+            advice = "Send the whole conversation in `messages`."
+            raise ThreadNotFound(f"Message {message_id[:80]} is not stored here. {advice}")
+        return (await self.runs.look(run_id)).state.root
 
     @operation(body=client_schemas.COUNT_REQUEST, answers={200: OBJECT})
     async def count_tokens(self, request: Request) -> Response:
@@ -81,9 +114,9 @@ class MessagesApi(OneWayApi):
         return json_response({"input_tokens": estimated_tokens(counted)})
 
 
-def conversation(body: Json) -> list[Json]:
-    """The messages of a request, after its `system` prompt."""
-    messages = request_fields.conversation(body, ROLES)
+def conversation(body: Json, known: Collection[str] = ()) -> list[Json]:
+    """The messages of a request, after its `system` prompt. `known` are calls before them."""
+    messages = request_fields.conversation(body, ROLES, known)
     system = body.get("system")
     if system is None:
         return messages
