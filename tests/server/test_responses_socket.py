@@ -246,6 +246,29 @@ async def test_an_unstored_response_that_is_too_large_to_be_kept_cannot_be_conti
         assert (refused["status"], refused["error"]["code"]) == (413, "too_large")
 
 
+async def test_large_messages_wait_at_the_client_while_a_response_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(responses_socket, "WAITING_BYTES", 1000)
+    async with serving() as app, connected(app) as socket:
+        await accepted(socket)
+        await socket.send(model="asking")
+        response = (await socket.event())["response"]["id"]
+        for _ in range(8):
+            await socket.send(input="x" * 1000)
+        async with asyncio.timeout(DEADLINE):
+            while socket.to_server.qsize() > 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        run = await app.run(response.removeprefix("resp_"))
+        async for event in run.events():
+            if isinstance(event, TaskInputRequired):
+                assert socket.to_server.qsize() == 6  # one waits here, one for room
+                await run.send({"request_id": event.requests[0].id, "value": "Paris"})
+        for _ in range(9):
+            while (await socket.event())["type"] != "response.completed":
+                pass
+
+
 # --- the end -------------------------------------------------------------------------------------
 
 

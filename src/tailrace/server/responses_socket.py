@@ -39,7 +39,9 @@ OPEN_SECONDS = 3600.0
 """How long a connection may be open (Open Responses, "WebSocket Reconnects")."""
 
 WAITING = 16
-"""How many messages may wait for the end of a response. Then the client has to wait, too."""
+WAITING_BYTES = 1024 * 1024
+"""How many messages, and bytes, may wait for the end of a response. Then the client has to wait,
+too."""
 
 logger = logging.getLogger("tailrace")
 
@@ -74,6 +76,27 @@ _CLOSE: dict[type[TailraceError], int] = {
 }
 
 
+class WaitingMessages(asyncio.Queue[Message]):
+    """The messages that wait. A message may have 16 MiB, so their bytes count as well."""
+
+    def __init__(self) -> None:
+        super().__init__(WAITING)
+        self._bytes = 0
+
+    def full(self) -> bool:
+        """Whether the next message has to wait for room."""
+        return super().full() or self._bytes >= WAITING_BYTES
+
+    def _put(self, item: Message) -> None:
+        self._bytes += _size(item)
+        super()._put(item)
+
+    def _get(self) -> Message:
+        item: Message = super()._get()
+        self._bytes -= _size(item)
+        return item
+
+
 class ResponsesSocket(Connection):
     """One client at `/v1/responses`, from the handshake to the end of its connection."""
 
@@ -81,7 +104,7 @@ class ResponsesSocket(Connection):
         super().__init__(connections, connections.sender())
         self._begin = begin
         self._window: Window | None = None
-        self._messages: asyncio.Queue[Message] = asyncio.Queue(WAITING)
+        self._messages = WaitingMessages()
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the client until it leaves or the server ends the connection."""
@@ -188,6 +211,10 @@ _LAST: dict[str, TailraceError] = {
     "expired": ConnectionExpired("The connection was open for an hour; connect again."),
 }
 """The last error of a connection that the server ends."""
+
+
+def _size(message: Message) -> int:
+    return len(message.get("text") or message.get("bytes") or b"")
 
 
 def _object(message: Message) -> Json:
