@@ -1,0 +1,62 @@
+/** The page around the panes' contents: which pane a phone shows, the scroll, the theme. */
+
+import { byId } from "./dom.js";
+import { icon } from "./icons.js";
+
+const panes = document.querySelector(".panes");
+
+/** On a phone, show this pane; elsewhere all three are there. */
+export function showPane(name) {
+  panes.dataset.shown = name;
+  for (const button of document.querySelectorAll(".tabs button")) {
+    if (button.dataset.pane === name) button.setAttribute("aria-current", "true");
+    else button.removeAttribute("aria-current");
+  }
+}
+
+/** Open what a node is folded in, bring it into sight and flash it once. */
+export function reveal(node) {
+  showPane("chat");
+  for (let each = node; each !== null; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+  node.scrollIntoView({ block: "center" });
+  const flashed = node.tagName === "DETAILS" ? node.querySelector("summary") : node;
+  flashed.classList.remove("flash");
+  void flashed.offsetWidth;
+  flashed.classList.add("flash");
+}
+
+const box = byId("scroll");
+
+export const isAtEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+
+export function scrollToEnd(soon = false) {
+  box.scrollTop = box.scrollHeight;
+  byId("to-end").hidden = true;
+  if (soon) setTimeout(() => (box.scrollTop = box.scrollHeight), 150);
+}
+
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+
+export const isDark = () => (document.documentElement.dataset.theme ?? (darkScheme.matches ? "dark" : "light")) === "dark";
+
+function showTheme() {
+  byId("theme").replaceChildren(icon(isDark() ? "sun" : "moon"));
+}
+
+export function switchTheme() {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  localStorage.setItem("tailrace-theme", document.documentElement.dataset.theme);
+  showTheme();
+}
+
+/** Make the controls of the page work: the theme, a phone's tabs, the way to the end. */
+export function listenToLayout() {
+  const theme = localStorage.getItem("tailrace-theme");
+  if (theme) document.documentElement.dataset.theme = theme;
+  showTheme();
+  darkScheme.addEventListener("change", showTheme);
+  byId("theme").addEventListener("click", switchTheme);
+  byId("to-end").addEventListener("click", () => scrollToEnd());
+  box.addEventListener("scroll", () => isAtEnd() && (byId("to-end").hidden = true), { passive: true });
+  for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => showPane(button.dataset.pane));
+}
