@@ -694,11 +694,37 @@ def test_an_app_may_have_no_inspector(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/inspector/main.js").status_code == 404
 
 
-async def test_older_threads_are_a_button_away(browser: Browser, served: Served) -> None:
-    def thread(number: int) -> dict[str, Any]:
-        names = {"thread_id": f"t{number}", "title": f"Q{number}", "last_run_id": f"run_{number}"}
-        return {**names, "agent": "a", "status": "completed", "runs": 1, "updated_at": number}
+def thread(number: int) -> dict[str, Any]:
+    names = {"thread_id": f"t{number}", "title": f"Q{number}", "last_run_id": f"run_{number}"}
+    return {**names, "agent": "a", "status": "completed", "runs": 1, "updated_at": number}
 
+
+async def test_the_palette_finds_threads_that_are_not_loaded(
+    browser: Browser, served: Served
+) -> None:
+    async def pages(route: Route) -> None:
+        found = {"": [thread(4)], "Q": [thread(4), thread(1)]}
+        words = re.search("search=(.*)", route.request.url)
+        await route.fulfill(json={"threads": found.get(words[1] if words else "", [])})
+
+    page = await browser.new_page()
+    await page.route(re.compile("/threads([?]|$)"), pages)
+    await page.goto(served.url)
+    await expect(page.locator("#threads .title")).to_have_text(["Q4"])
+    await page.get_by_role("button", name="search and commands").click()
+    text = page.get_by_role("combobox", name="Search threads, agents")
+    options = page.locator("#palette").get_by_role("option")
+    await text.fill("Q")
+    await expect(options.filter(has_text=re.compile("^Q"))).to_contain_text(["Q4", "Q1"])
+    await text.fill("Nowhere")
+    await expect(options).to_have_text(["Nothing has these words."])
+    await text.fill("Q")
+    await options.filter(has_text=re.compile("^Q1")).click()
+    await expect(page).to_have_url(re.compile("#t1$"))
+    await page.close()
+
+
+async def test_older_threads_are_a_button_away(browser: Browser, served: Served) -> None:
     async def pages(route: Route) -> None:
         older = "before=run_3" in route.request.url
         found = [thread(2), thread(1)] if older else [thread(4), thread(3)]

@@ -360,15 +360,20 @@ function choices() {
     { label: "Keyboard shortcuts", hint: "?", act: () => byId("shortcuts").showModal() },
   ];
   const talks = agents.map(({ name }) => ({ label: `Talk to ${name}`, hint: "agent", act: () => talkTo(name) }));
-  const found = threadsPane.all.map((each) => ({
-    label: each.title || each.thread_id, hint: `${each.agent} · ${STATUSES[each.status] ?? each.status} · ${ago(each.updated_at)}`,
-    act: () => { openThread(each.thread_id); showPane("chat"); },
-  }));
-  return [...commands, ...found, ...talks];
+  return [...commands, ...threadsPane.all.map(choiceOf), ...talks];
+}
+
+const choiceOf = (thread) => ({
+  label: thread.title || thread.thread_id, hint: `${thread.agent} · ${STATUSES[thread.status] ?? thread.status} · ${ago(thread.updated_at)}`,
+  thread: thread.thread_id, act: () => { openFound(thread); showPane("chat"); },
+});
+
+async function* foundChoices(words) {
+  for await (const threads of threadsPane.find(words)) yield threads.map(choiceOf);
 }
 
 function wire() {
-  const palette = new Palette(choices);
+  const palette = new Palette(choices, foundChoices);
   byId("cut").addEventListener("click", cutOrResume);
   byId("new").addEventListener("click", startThread);
   byId("find").addEventListener("click", () => palette.open());

@@ -5,14 +5,18 @@ import { byId, el } from "./dom.js";
 const SHOWN = 50;
 
 export class Palette {
-  /** `choices()` gives `{label, hint, act}` for everything that can be chosen now. */
-  constructor(choices) {
+  /**
+   * `choices()` gives `{label, hint, act}` for everything that can be chosen now. `find(words)` gives
+   * what the server finds, more with each page. Choices of one thread have one `thread`.
+   */
+  constructor(choices, find) {
     this.choices = choices;
+    this.find = find;
     this.dialog = byId("palette");
     this.text = byId("palette-text");
     this.list = byId("palette-list");
     this.at = 0;
-    this.text.addEventListener("input", () => this.#show());
+    this.text.addEventListener("input", () => this.#type());
     this.text.addEventListener("keydown", (event) => this.#key(event));
     this.dialog.addEventListener("click", (event) => {
       if (event.target === this.dialog) this.#close();
@@ -25,16 +29,37 @@ export class Palette {
     this.all = this.choices();
     this.dialog.showModal();
     this.text.focus();
+    this.#type();
+  }
+
+  #type() {
+    const words = this.text.value.trim();
+    clearTimeout(this.searching);
+    this.matches = { words, choices: [], busy: words !== "" };
+    if (words !== "") this.searching = setTimeout(() => this.#fill(this.matches), 150);
+    this.at = 0;
     this.#show();
+  }
+
+  async #fill(into) {
+    for await (const choices of this.find(into.words)) {
+      if (into !== this.matches) return;
+      into.choices = choices;
+      this.#show();
+    }
+    into.busy = false;
+    if (into === this.matches) this.#show();
   }
 
   #show() {
     const words = this.text.value.toLowerCase().split(/\s+/).filter(Boolean);
-    this.found = this.all.filter(({ label, hint = "" }) => words.every((word) => `${label} ${hint}`.toLowerCase().includes(word))).slice(0, SHOWN);
+    const known = this.all.filter(({ label, hint = "" }) => words.every((word) => `${label} ${hint}`.toLowerCase().includes(word)));
+    const more = this.matches.choices.filter(({ thread }) => !known.some((each) => each.thread === thread));
+    this.found = [...known, ...more].slice(0, SHOWN);
     this.list.replaceChildren(...this.found.map(({ label, hint }, n) =>
       el("li", { role: "option", id: `choice-${n}`, onclick: () => this.#choose(n) }, el("span", { class: "clip" }, label), hint && el("small", {}, hint))));
-    if (this.found.length === 0) this.list.replaceChildren(el("li", { role: "option", "aria-disabled": "true", class: "none" }, "Nothing has these words."));
-    this.#move(0);
+    if (this.found.length === 0) this.list.replaceChildren(el("li", { role: "option", "aria-disabled": "true", class: "none" }, this.matches.busy ? "Searching…" : "Nothing has these words."));
+    this.#move(Math.min(this.at, Math.max(0, this.found.length - 1)));
   }
 
   #move(at) {
@@ -70,6 +95,8 @@ export class Palette {
   }
 
   #close() {
+    clearTimeout(this.searching);
+    this.matches = undefined;
     this.dialog.close();
     this.text.blur(); // a browser moves the focus only when it draws: the next key would be typed here
   }

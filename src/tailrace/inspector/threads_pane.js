@@ -57,23 +57,32 @@ export class ThreadsPane {
     const words = byId("search").value.trim();
     clearTimeout(this.searching);
     this.matches = { words, threads: [], busy: words !== "" };
-    if (words !== "") this.searching = setTimeout(() => this.#find(this.matches), 150);
+    if (words !== "") this.searching = setTimeout(() => this.#fill(this.matches), 150);
     this.show();
   }
 
-  /** Threads with an older run that has the words, and threads that are not loaded. */
-  async #find(into) {
-    let before = "";
-    for (let pages = 0; pages < SEARCHED_PAGES && into.threads.length < FOUND && typeof before === "string"; pages += 1) {
-      const from = before === "" ? "" : `&before=${encodeURIComponent(before)}`;
-      const found = await this.client.request("GET", `threads?search=${encodeURIComponent(into.words)}${from}`).catch(() => undefined);
-      if (into !== this.matches || found === undefined) break;
-      into.threads.push(...without(found.threads, into.threads));
-      before = found.next;
+  async #fill(into) {
+    for await (const threads of this.find(into.words)) {
+      if (into !== this.matches) return;
+      into.threads = threads;
       this.show();
     }
     into.busy = false;
     this.show();
+  }
+
+  /** What the server finds, more with each page: words of older runs, and threads that are not loaded. */
+  async *find(words) {
+    let threads = [];
+    let before = "";
+    for (let pages = 0; pages < SEARCHED_PAGES && threads.length < FOUND && typeof before === "string"; pages += 1) {
+      const from = before === "" ? "" : `&before=${encodeURIComponent(before)}`;
+      const found = await this.client.request("GET", `threads?search=${encodeURIComponent(words)}${from}`).catch(() => undefined);
+      if (found === undefined) return;
+      threads = [...threads, ...without(found.threads, threads)];
+      before = found.next;
+      yield threads;
+    }
   }
 
   show() {
