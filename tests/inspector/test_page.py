@@ -284,8 +284,12 @@ async def test_a_page_that_goes_offline_comes_back_and_says_so(page: Page, go: G
     await page.context.set_offline(True)
     go.on()
     await expect(page.locator("#stream-text")).to_contain_text("offline: reconnecting")
+    await page.fill("#message", "Hello?")
+    await page.press("#message", "Enter")
+    await expect(page.locator("#alert")).to_have_text("This browser is offline.")
     await page.context.set_offline(False)
     await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await expect(page.locator("#alert")).to_be_hidden()
     await expect(page.locator("#stream-text")).to_contain_text("resumed")
 
 
@@ -307,7 +311,13 @@ async def test_a_killed_server_is_waited_for_and_its_run_shows_two_attempts(
         await expect(page.locator("#stream-text")).to_contain_text(
             re.compile(r"reconnecting in \d+ s")
         )
+        await page.fill("#message", "Are you there?")
+        await page.press("#message", "Enter")
+        alert = page.locator("#alert")
+        await expect(alert).to_have_text("The server does not answer. Is it running?")
         server.start(server.url.rpartition(":")[2])
+        await expect(alert).to_be_hidden()
+        await expect(page.locator("#message")).to_have_value("Are you there?")
         await page.get_by_role("button", name="Deny").click()
         await expect(page.locator("#stream-text")).to_have_text(DONE)
         await expect(page.locator("#stream-text")).to_contain_text("resumed")
@@ -321,6 +331,27 @@ async def test_a_killed_server_is_waited_for_and_its_run_shows_two_attempts(
     finally:
         await page.close()
         server.kill()
+
+
+async def test_a_request_that_is_answered_after_a_silence_is_noticed_once(page: Page) -> None:
+    """So that a stream does not sit out its wait: it is tried again at once."""
+    noticed = await page.evaluate(
+        """async () => {
+            const { noticing } = await import('./inspector/problems.js');
+            let noticed = 0;
+            const answers = async (url) => { if (url === 'no') throw new TypeError(url); };
+            const request = noticing(answers, () => (noticed += 1));
+            const counts = [];
+            const cut = { signal: AbortSignal.abort() };
+            const asked = [['yes'], ['no', cut], ['yes'], ['no'], ['yes'], ['yes']];
+            for (const [url, options] of asked) {
+                await request(url, options).catch(() => undefined);
+                counts.push(noticed);
+            }
+            return counts;
+        }"""
+    )
+    assert noticed == [0, 0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(("button", "words"), [("Approve", "Sent by air."), ("Deny", "Not sent.")])

@@ -9,7 +9,7 @@ import { placeIcons } from "./icons.js";
 import { authorization } from "./key.js";
 import { isAtEnd, isDark, listenToLayout, reveal, scrollToEnd, showPane, switchTheme } from "./layout.js";
 import { listenToKeys, Palette } from "./palette.js";
-import { guarded } from "./problems.js";
+import { endSilence, guarded, noticing } from "./problems.js";
 import { RunView } from "./run_view.js";
 import { RunSession } from "./session.js";
 import { Sources } from "./sources.js";
@@ -22,7 +22,7 @@ import { showWelcome } from "./welcome.js";
 const BASE = new URL("..", import.meta.url).href;
 const TABS = ["timeline", "events", "state"];
 
-const client = new Client(BASE, { headers: authorization, fetch: gentleFetch });
+const client = new Client(BASE, { headers: authorization, fetch: noticing(gentleFetch, reconnect) });
 const sessions = new Map(); // run_id → {session, view}
 let threadId = idOfHash();
 let chain = []; // the run ids that are shown, oldest first
@@ -241,6 +241,12 @@ function paint() {
   else if (scrub === undefined && byId("scroll").scrollHeight > height && current()?.session.ended === false) byId("to-end").hidden = false;
 }
 
+/** The server can be reached again: do not sit out the wait. */
+function reconnect() {
+  endSilence();
+  for (const { session } of sessions.values()) if (session.status.kind === "waiting") session.follower.resume();
+}
+
 function cutOrResume() {
   const session = current()?.session;
   if (session === undefined || byId("cut").disabled) return;
@@ -412,10 +418,7 @@ function wire() {
     { keys: ["t"], shown: ["T"], words: "Light or dark", act: switchTheme },
     { keys: ["?"], words: "This list", act: () => byId("shortcuts").showModal() },
   ]);
-  // Back online: do not sit out the wait.
-  addEventListener("online", () => {
-    for (const { session } of sessions.values()) if (session.status.kind === "waiting") session.follower.resume();
-  });
+  addEventListener("online", reconnect);
   addEventListener("hashchange", () => {
     const id = idOfHash();
     if (id !== "" && id !== threadId) openThread(id);

@@ -1,4 +1,4 @@
-/** What the server refuses, in words; and the question for a key. */
+/** What the server refuses or does not answer, in words; and the question for a key. */
 
 import { ApiError } from "./client/index.js";
 import { byId, setText } from "./dom.js";
@@ -11,14 +11,39 @@ export async function guarded(action) {
     return (await action()) ?? null;
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) await askKey();
-    else alertWith(error instanceof ApiError ? error.message : "The server does not answer. Is it running?");
+    else if (error instanceof ApiError) alertWith(error.message);
+    else alertWith(navigator.onLine ? "The server does not answer. Is it running?" : "This browser is offline.", true);
     return undefined;
   }
 }
 
-function alertWith(message) {
+function alertWith(message, isSilence = false) {
   byId("alert").textContent = message;
+  byId("alert").toggleAttribute("data-silence", isSilence);
   byId("alert").hidden = false;
+}
+
+/** A fetch that calls `answered()` when the server answers after a request that it did not answer. */
+export function noticing(fetch, answered) {
+  let isSilent = false;
+  return async (url, options) => {
+    try {
+      const response = await fetch(url, options);
+      if (isSilent) {
+        isSilent = false;
+        answered();
+      }
+      return response;
+    } catch (error) {
+      if (!options?.signal?.aborted) isSilent = true;
+      throw error;
+    }
+  };
+}
+
+/** The server answers: an alert that it does not is over. */
+export function endSilence() {
+  if (byId("alert").hasAttribute("data-silence")) byId("alert").hidden = true;
 }
 
 async function askKey() {
