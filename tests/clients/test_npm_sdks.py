@@ -37,8 +37,8 @@ def test_the_client_runs_its_own_tool(found: Any, api: str) -> None:
 
 
 def test_the_tool_runner_of_anthropic_ends_with_the_answer(found: Any) -> None:
-    said = [message["content"][-1]["text"] for message in found["runners"]]
-    assert said == ["A fine colour."] * 2
+    answers = [message["content"][-1]["text"] for message in found["runners"]]
+    assert answers == ["A fine colour."] * 2
 
 
 @pytest.mark.parametrize("api", APIS)

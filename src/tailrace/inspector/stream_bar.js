@@ -5,7 +5,7 @@ import { byId, setText } from "./dom.js";
 export class StreamBar {
   constructor() {
     this.retryAt = 0; // when the stream is tried again
-    this.retried = undefined; // the status that this was said of
+    this.retried = undefined; // the status that `retryAt` belongs to
   }
 
   /** `session` is the run that the right pane shows, of the thread with this id. */
