@@ -264,6 +264,12 @@ def test_a_part_is_read_from_any_client(part: Any, expected: Any) -> None:
     )
 
 
+def test_a_message_of_the_assistant_may_have_calls_and_no_content() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    [use] = read_input([{"role": "assistant", "tool_calls": [call]}])
+    assert use == Use("c", "f", "{}", "function")
+
+
 def test_a_file_that_openai_holds_is_named_to_others() -> None:
     part = {"type": "input_file", "file_id": "file_1"}
     book = Notebook(input=[part])

@@ -110,7 +110,7 @@ def _read(value: Any, *, logged: bool = False) -> Iterator[Given]:
         yield from _use(value)
     elif kind == "mcp_call":
         yield from _server_call(value)
-    elif isinstance(role, str) and ("content" in value or "parts" in value):
+    elif isinstance(role, str) and value.keys() & {"content", "parts", "tool_calls"}:
         yield from _message(role if role in _ROLES else "user", value, logged=logged)
     elif kind not in _NOT_READ and not str(kind).endswith("_call"):
         yield from _split("user", [value])
