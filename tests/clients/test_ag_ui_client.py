@@ -27,6 +27,11 @@ TALKS: dict[str, Json] = {
     "client tool": {"agent": "picker", "steps": [{"say": "Hat?"}, {"tool": "the red one"}]},
     "approved": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": True}}]},
     "denied": {"agent": "mailer", "steps": [{"say": "Mail Ada"}, {"resume": {"approved": False}}]},
+    "agent's tool": {"agent": "guide", "steps": [{"say": "Where?"}, {"resume": "Rome"}]},
+    "agent's tool, attached": {
+        "agent": "guide",
+        "steps": [{"say": "Where?"}, {"attach": True}, {"resume": "Rome"}, {"attach": True}],
+    },
     "state": {"agent": "counts", "state": {"count": 1}, "steps": [{"say": "a"}, {"say": "b"}]},
     "failure": {"agent": "broken", "steps": [{"say": "?"}, {"say": "And now?"}]},
     "cancel": {"agent": "endless", "steps": [{"say": "?", "cancelAt": 5}]},
@@ -131,6 +136,17 @@ def test_the_client_runs_its_own_tool(talks: Talks) -> None:
     assert texts_of(talk)[-1] == "A fine colour."
     [call] = [call for one in talk["messages"] for call in one.get("toolCalls", ())]
     assert (call["id"], call["function"]["name"]) == (first["pending"][0], "pick")
+
+
+@pytest.mark.parametrize("name", ["agent's tool", "agent's tool, attached"])
+def test_the_interrupt_of_a_tool_of_the_agent_has_its_call(talks: Talks, name: str) -> None:
+    talk = talks[name]
+    assert talk["turns"][0]["outcome"] == "interrupt"
+    [call] = [call for one in talk["messages"] for call in one.get("toolCalls", ())]
+    [interrupt] = talk["turns"][0]["events"][-1]["outcome"]["interrupts"]
+    assert (call["id"], call["function"]["name"]) == (interrupt["toolCallId"], "locate")
+    assert said(talk, "tool") == ["Rome"]
+    assert said(talk)[-1] == "You are there."
 
 
 @pytest.mark.parametrize(("name", "output"), [("approved", "sent to ada"), ("denied", "denied")])

@@ -164,6 +164,7 @@ def test_options_are_kept_under_the_names_of_the_responses_api(
     )
     shown = httpx.get(f"{served.url}/runs/{found.id.removeprefix('chatcmpl-')}").json()
     assert shown["options"] == {
+        "client_calls": "complete",
         "max_output_tokens": 99,
         "reasoning": {"effort": "low"},
         "temperature": 0.5,

@@ -113,7 +113,7 @@ def test_after_max_tool_calls_the_model_is_asked_to_call_nothing(client: OpenAI)
 
 def test_a_function_gets_all_options(client: OpenAI) -> None:
     _, options = asked(client, "hello", temperature=1.5, top_logprobs=2)
-    assert options == {"temperature": 1.5, "top_logprobs": 2}
+    assert options == {"temperature": 1.5, "top_logprobs": 2, "client_calls": "complete"}
 
 
 def test_a_tool_is_chosen_once_and_tools_may_be_forbidden(client: OpenAI) -> None:

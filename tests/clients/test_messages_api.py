@@ -244,6 +244,7 @@ def test_options_are_kept_under_the_names_of_the_responses_api(
     shown = httpx.get(f"{served.url}/runs/{found.id.removeprefix('msg_')}").json()
     function = {"type": "function", "name": "pick", "description": "Picks."}
     assert shown["options"] == {
+        "client_calls": "complete",
         "max_output_tokens": 100,
         "parallel_tool_calls": False,
         "reasoning": {"effort": "low"},

@@ -92,6 +92,33 @@ def test_a_call_for_the_client_is_announced_whole_when_the_run_completes() -> No
     assert end["outcome"] == {"type": "success", "pendingToolCallIds": ["call_1"]}
 
 
+def test_a_call_that_a_run_asks_its_client_for_is_announced_with_the_question_and_once() -> None:
+    item = ToolCall(id="fc_1", call_id="call_1", name="pick", executor="client")
+    result = ToolResult(id="fco_1", call_id="call_1")
+    place: dict[str, Any] = {"task_id": "run_1", "output_index": 0}
+    below: dict[str, Any] = {"task_id": "run_1", "output_index": 1}
+    events = [
+        ev.TaskCreated(task_id="run_1"),
+        ev.TaskInProgress(task_id="run_1"),
+        ev.OutputItemAdded(item=item, **place),
+        ev.OutputItemDone(item=structs.replace(item, arguments="{}"), **place),
+        ev.TaskInputRequired(
+            task_id="run_1", requests=[InputRequest(id="r", kind="input", call_id="call_1")]
+        ),
+        ev.TaskInputReceived(task_id="run_1", request_id="r", value="red"),
+        ev.OutputItemAdded(item=result, **below),
+        ev.OutputItemDone(item=result, **below),
+        ev.TaskCompleted(task_id="run_1"),
+    ]
+    encoder, state = FORMAT.at(State()), State()
+    live = [frame for one in as_recorded(events) for frame in encoder.encode(one)]
+    assert [one["type"] for one in read(live)].count("TOOL_CALL_START") == 1
+    for place_in_run, one in enumerate(as_recorded(events)):
+        state.absorb(one.event)
+        replay = [event["type"] for event in read(FORMAT.open(state)[1])]
+        assert replay.count("TOOL_CALL_START") == (place_in_run >= 4)
+
+
 def test_an_answer_of_a_lost_worker_ends_in_an_error_and_a_replay_has_the_right_one() -> None:
     [trace] = [trace for trace in TRACES if trace.name == "recovered_attempt"]
     assert read(whole(trace))[-1]["type"] == "RUN_ERROR"

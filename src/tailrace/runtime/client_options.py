@@ -29,6 +29,15 @@ Json = dict[str, Any]
 NOT_APPLIED = ("frequency_penalty", "presence_penalty", "service_tier", "top_logprobs")
 """Fields of a request that no agent applies."""
 
+LEAVES_CALLS = {"client_calls": "complete"}
+"""The option of a run whose client sends the outputs of its calls with its next request."""
+
+
+def leaves_calls(options: Json) -> bool:
+    """Whether calls that a client carries out complete the run, also those of the agent's tools."""
+    return all(options.get(name) == value for name, value in LEAVES_CALLS.items())
+
+
 CHOICES = ("auto", "none", "required")
 
 

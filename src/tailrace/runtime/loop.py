@@ -32,7 +32,7 @@ from tailrace.history.entries import REFUSED_INPUT
 from tailrace.ingest.base import Outcome
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime import handoff, takeover
-from tailrace.runtime.client_options import ClientRequest, client_request
+from tailrace.runtime.client_options import ClientRequest, client_request, leaves_calls
 from tailrace.runtime.guardrails import refusal
 from tailrace.runtime.limits import named
 from tailrace.runtime.memory import COMPACT, compact, compact_all
@@ -188,8 +188,13 @@ class Loop:
         return sorted(left, key=lambda call: call.place["output_index"])
 
     def is_for_client(self, name: str, executor: Executor) -> bool:
-        """Whether the client of the run declared this function, and so carries it out."""
-        return executor == "client" and name in self._client.tools
+        """Whether the client carries this call out after the run, which completes with it.
+
+        The client declared the function, or is of an API that has no other way. A call of a
+        sub-agent is asked for instead.
+        """
+        is_left = self.above is None and leaves_calls(self.task.options)
+        return executor == "client" and (is_left or name in self._client.tools)
 
     def _is_left_to_client(self) -> bool:
         return any(

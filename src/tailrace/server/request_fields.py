@@ -10,7 +10,7 @@ from tailrace.core.errors import CallerError
 from tailrace.core.ids import check_id
 from tailrace.history.inputs import ClientOutput, Use, read_input
 from tailrace.ports import Effort, Summary
-from tailrace.runtime.client_options import is_text_format, is_tool_choice
+from tailrace.runtime.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
 from tailrace.wire import openai_responses
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ def renamed_options(body: Body, names: Mapping[str, str]) -> Body:
 
 
 def response_options(body: Body) -> Body:
-    """The options of a Responses request that the response repeats."""
+    """The options of a Responses request: what the response repeats, and who has its calls."""
     for name, advice in _ELSEWHERE.items():
         if body.get(name) is not None:
             raise CallerError(f"`{name}` is not supported; {advice}.", param=name)
@@ -128,7 +128,7 @@ def response_options(body: Body) -> Body:
     include = optional(body, "include", list)
     if include is not None and not all(isinstance(name, str) for name in include):
         raise CallerError("`include` must be a list of strings.", param="include")
-    return {**kept, "include": include} if include else kept
+    return {**kept, **LEAVES_CALLS, **({"include": include} if include else {})}
 
 
 def _check_options(options: Body) -> None:

@@ -28,6 +28,7 @@ from tailrace.wire.ag_ui.items import (
     content_frames,
     delta_frames,
     end_frames,
+    is_asked_for,
     is_for_client,
     is_sent,
     late_parts,
@@ -217,7 +218,7 @@ class AgUiEncoder:
             result = output["value"] if output is not None else None
             for call_id, node in task.calls.items():
                 if is_for_client(node) and call_id not in task.call_results:
-                    ends += whole_call(task, node)
+                    ends += [] if is_asked_for(task, node) else whole_call(task, node)
                     pending.append(call_id)
             if pending:
                 outcome["pendingToolCallIds"] = pending
@@ -293,6 +294,8 @@ def _replay(state: State, task: TaskNode) -> Iterator[Frame]:
                     yield thought(task, node, n, "CONTENT", delta=part.text)
                 if not part.is_open:
                     yield thought(task, node, n, "END")
+        elif is_asked_for(task, node):
+            yield from whole_call(task, node)
         elif isinstance(item, ToolCall) and not is_client(node.item):
             if node.arguments is not None and node.arguments.text:
                 call = {"toolCallId": item.call_id, "delta": node.arguments.text}
@@ -336,6 +339,17 @@ def _done(state: State, task: TaskNode, event: ev.OutputItemDone) -> list[Frame]
     if isinstance(node.item, ToolResult):
         return frames + result_frames(task, node)
     return frames + end_frames(task, node)
+
+
+def _asked(_state: State, task: TaskNode, event: ev.TaskInputRequired) -> list[Frame]:
+    """The calls that the client is to carry out; it does not know them yet."""
+    named = (task.calls.get(request.call_id or "") for request in event.requests)
+    return [
+        frame
+        for node in named
+        if node is not None and is_asked_for(task, node)
+        for frame in whole_call(task, node)
+    ]
 
 
 def _part(state: State, task: TaskNode, event: Any) -> list[Frame]:
@@ -402,6 +416,7 @@ def _output(_state: State, task: TaskNode, _event: ev.StructuredOutputDone) -> l
 _HANDLERS: dict[type[Any], Callable[[State, TaskNode, Any], list[Frame]]] = {
     ev.OutputItemAdded: _added,
     ev.OutputItemDone: _done,
+    ev.TaskInputRequired: _asked,
     ev.StepStarted: _step_started,
     ev.StepFinished: _step_finished,
     ev.Notice: _notice,

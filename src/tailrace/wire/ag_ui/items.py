@@ -37,6 +37,13 @@ def is_for_client(node: ItemNode) -> bool:
     return is_client(node.item) and is_complete(node) and not node.superseded
 
 
+def is_asked_for(task: TaskNode, node: ItemNode) -> bool:
+    """Whether the run asks, or asked, for the output of a call: the client has the call then."""
+    asked = {request.call_id for request in task.requests}
+    asked |= {answer.get("call_id") for answer in task.answers.values()}
+    return is_for_client(node) and node.item.call_id in asked  # type: ignore[union-attr]
+
+
 def is_sent(node: ItemNode) -> bool:
     """Whether the client received frames of an item before its end."""
     is_shown = isinstance(node.item, Message | Reasoning | ToolCall)
@@ -172,7 +179,8 @@ def result_frames(task: TaskNode, node: ItemNode) -> list[Frame]:
     item = node.item
     assert isinstance(item, ToolResult)
     call = task.calls.get(item.call_id)
-    frames = whole_call(task, call) if call is not None and is_for_client(call) else []
+    is_new = call is not None and is_for_client(call) and not is_asked_for(task, call)
+    frames = whole_call(task, call) if call is not None and is_new else []
     content = "\n\n".join(_result_texts(task, node))
     if item.error is not None:
         content = f"{content}\n\n{item.error.message}".strip()
