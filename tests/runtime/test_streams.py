@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from tailrace.core.fold import State
 from tailrace.core.items import InputRequest
 from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.core.log_lines import Lines
-from tailrace.runtime.fanout import Stream, Streams
+from tailrace.runtime import tail as tails
+from tailrace.runtime.fanout import Stream, Streams, WriteNow
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.tail import RING_EVENTS
@@ -264,4 +266,48 @@ async def test_a_reader_that_is_sent_away_gets_all_that_waits_for_it() -> None:
     assert readers[1].closing("Bye.") == whole + readers[0].closing("Bye.")
     for reader in readers:
         reader.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("wire", FORMATS.values(), ids=FORMATS)
+async def test_frames_that_are_written_and_returned_are_together_the_whole_stream(
+    wire: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "BEAT_SECONDS", 600.0)  # only events wake readers
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    streams = Streams(Reader(store, bus))
+    takes = cycle((True, True, False))
+    written: list[bytes] = []
+    got: list[list[bytes]] = [[], []]
+
+    def write_now(frames: bytes) -> bool:
+        if not next(takes):
+            return False
+        written.append(frames)
+        got[0].append(frames)
+        return True
+
+    async def read(place: int, write: WriteNow | None) -> None:
+        stream = streams.stream(wire, "run_1", wire.at(State()), 0)
+        while (frames := await stream.next(write)) is not None:
+            got[place].append(frames)
+        stream.close()
+
+    readers = [asyncio.ensure_future(read(0, write_now)), asyncio.ensure_future(read(1, None))]
+
+    def both_wait() -> bool:
+        tail = streams.reader.tails.get("run_1")
+        return tail is not None and tail.waiting == 2
+
+    await until(both_wait)
+    with Task(emitter, "run_1").message() as message:
+        for number in range(12):
+            message.text(f"{number} ")
+            await emitter.drain()
+            await until(both_wait)
+    await end(emitter)
+    await asyncio.wait_for(asyncio.gather(*readers), 30)
+    assert b"".join(got[0]) == b"".join(got[1])
+    assert len(written) > 2
     await store.close()

@@ -128,5 +128,42 @@ async def test_events_behind_a_hole_are_kept_within_bounds(
     assert not found.kept
 
 
+async def test_events_that_are_taken_at_once_wake_no_reader(found: Tail) -> None:
+    taken: list[int] = []
+
+    def take() -> bool:
+        taken.append(found.last)
+        return found.last < 4
+
+    moved = found.moved(take)
+    for number in (2, 3):
+        found.feed(notices(number, number))
+        assert not moved.done()
+    found.feed(notices(4, 4))
+    assert moved.done()
+    assert taken == [2, 3, 4]
+
+
+async def test_a_reader_that_cannot_take_events_gets_the_error_and_the_publisher_does_not(
+    found: Tail,
+) -> None:
+    def take() -> bool:
+        raise ValueError("no")
+
+    failing, other = found.moved(take), found.moved()
+    found.feed(notices(2, 2))
+    assert other.done()
+    with pytest.raises(ValueError, match="no"):
+        await failing
+
+
+async def test_the_readers_of_a_crowd_are_woken_so_that_the_publisher_goes_on(
+    found: Tail,
+) -> None:
+    crowd = [found.moved(lambda: True) for _ in range(tails.CROWD)]
+    found.feed(notices(2, 2))
+    assert all(one.done() for one in crowd)
+
+
 async def _wait(found: Tail) -> None:
     await found.moved()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from tailrace.runtime.fanout import WriteNow
 from tailrace.server.http_protocol import BoundedHttp
 from tailrace.server.sse_response import Connections
 from tailrace.wire import task
@@ -32,9 +34,13 @@ class Waiting:
     def __init__(self, ends: asyncio.Event, closes: asyncio.Event) -> None:
         self._ends, self._closes = ends, closes
         self._begun = False
+        self.write: WriteNow | None = None
+        self.calls = 0
         self.closed = asyncio.Event()
 
-    async def next(self) -> bytes | None:
+    async def next(self, write: WriteNow | None = None, /) -> bytes | None:
+        self.write = write
+        self.calls += 1
         if self._begun:
             await self._ends.wait()
             return None
@@ -56,6 +62,7 @@ class App:
         self.connections = Connections()
         self.server = ServerState()
         self.streams: list[Waiting] = []
+        self.middleware: Callable[[Send], Send] = lambda send: send
         self.may_begin, self.ends, self.closes = (asyncio.Event() for _ in range(3))
         self.may_begin.set()
         self.closes.set()
@@ -65,7 +72,7 @@ class App:
         await self.may_begin.wait()
         source = Waiting(self.ends, self.closes)
         self.streams.append(source)
-        await self.connections.response(source)(scope, receive, send)
+        await self.connections.response(source)(scope, receive, self.middleware(send))
         self.answered.set()
 
     def connection(self) -> BoundedHttp:
@@ -176,6 +183,63 @@ async def test_a_connection_keeps_nothing_of_a_stream_that_has_ended() -> None:
         await app.answered.wait()
         assert app.connection()._left is None
         writer.close()
+
+
+async def test_a_stream_writes_chunks_without_its_task() -> None:
+    app = App()
+    async with serving(app) as address:
+        reader, writer = await asking(address, GET)
+        await until_waiting(app)
+        write = app.streams[0].write
+        assert write is not None
+        assert all(map(write, (b"news", b"", b"more")))
+        assert await reader.readuntil(b"more\r\n") == b"\r\n4\r\nnews\r\n4\r\nmore\r\n"
+        assert app.connections.sent_bytes == len(b"begunnewsmore")
+        writer.close()
+        await app.answered.wait()
+        assert not write(b"late")
+
+
+async def test_nothing_is_written_without_the_task_to_a_client_that_does_not_read() -> None:
+    app = App()
+    async with serving(app) as address:
+        _, writer = await asking(address, GET)
+        await until_waiting(app)
+        write = app.streams[0].write
+        assert write is not None
+        piece = b"x" * 10_000
+        written = 0
+        while write(piece):
+            written += len(piece)
+            assert written < 100_000_000
+        assert app.connection().flow.write_paused
+        writer.close()
+        app.connection().transport.abort()
+        await app.answered.wait()
+
+
+async def test_a_stream_under_middleware_sends_with_its_task() -> None:
+    app = App()
+
+    def counted(send: Send) -> Send:
+        @wraps(send)
+        async def count(message: Any) -> None:
+            await send(message)
+
+        return count
+
+    app.middleware = counted
+    async with serving(app) as address:
+        _, writer = await asking(address, GET)
+        await until_waiting(app)
+        assert app.streams[0].write is None
+        writer.close()
+        await app.answered.wait()
+
+
+async def until_waiting(app: App) -> None:
+    while app.streams[0].calls < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 async def test_connections_share_the_names_of_their_attributes() -> None:

@@ -13,7 +13,7 @@ from tailrace.app import Tailrace
 from tailrace.core.errors import MalformedEvent, StorageBusy, StorageError
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.runtime.fanout import Stream
+from tailrace.runtime.fanout import Stream, WriteNow
 from tailrace.runtime.inbox import receive
 from tailrace.server import sse_response
 from tailrace.server.resume_point import ResumePoint
@@ -35,7 +35,7 @@ class Ticking:
         self._then = then
         self.closed = False
 
-    async def next(self) -> bytes | None:
+    async def next(self, _write: WriteNow | None = None, /) -> bytes | None:
         if self._pieces:
             return self._pieces.pop(0)
         if isinstance(self._then, Exception):

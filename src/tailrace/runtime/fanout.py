@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -25,6 +25,9 @@ from tailrace.runtime.offload import BuildCache, FrameRange, LogRead, Parts
 from tailrace.runtime.opening import RunOpening
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
 from tailrace.wire.base import Encoder, Format, FramesLines, frames_lines, is_over
+
+WriteNow = Callable[[bytes], bool]
+"""Sends frames at once; False if it would have to wait, and then it has sent nothing."""
 
 HISTORY_EVENTS = 1024
 """How many events of history are encoded before other tasks get a turn."""
@@ -168,7 +171,7 @@ class Stream:
 
     __slots__ = (
         *("_ahead", "_encoder", "_ended", "_fetched", "_held", "_private", "_ready", "_run_id"),
-        *("_shared", "_streams", "_tail", "_wire", "seen"),
+        *("_shared", "_streams", "_tail", "_wire", "_write", "seen"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -193,6 +196,7 @@ class Stream:
         self._ready: Sequence[FrameRange] = ()  # the frames of that read that are not sent yet
         self._ahead: ReadAhead | None = None
         self._ended = is_over(encoder)
+        self._write: WriteNow | None = None
         self.seen = after
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
@@ -225,17 +229,19 @@ class Stream:
         tail = self._tail
         return self._ended or (tail is not None and tail.ended and self.seen >= tail.last)
 
-    async def next(self, *, wait: bool = True) -> bytes | None:
+    async def next(self, write: WriteNow | None = None, *, wait: bool = True) -> bytes | None:
         """The next frames, joined; None after the last frame.
 
-        Returns no bytes if nothing came for a while, and at once without `wait`. A plain call and
-        no generator: it is made for each event and each follower.
+        Returns no bytes if nothing came for a while, and at once without `wait`. While it waits,
+        new frames may go to `write` instead. A plain call and no generator: it is made for each
+        event and each follower.
         """
         tail, shared = self._join()
+        self._write = write
         while self._ready or not self._ended:
             if shared.last < tail.last:
                 shared.advance(tail)
-            if self._rides(tail, shared):
+            if rides := self._rides(tail, shared):
                 some = self.seen < shared.last
                 frames = self._pass(shared.since(self.seen)) if some else b""
                 self._ended = shared.ends_at(self.seen)
@@ -257,10 +263,27 @@ class Stream:
                 raise tail.failure
             if not wait:
                 return b""
-            await tail.moved()
+            await tail.moved(self._forward if rides and write is not None else None)
             if tail.last <= self.seen:
                 return b""
         return None
+
+    def _forward(self) -> bool:
+        """Write the frames of new events; False if `next` has more to do than that."""
+        tail, shared, write = self._tail, self._shared, self._write
+        if tail is None or shared is None or write is None:
+            return False
+        if shared.last < tail.last:
+            shared.advance(tail)
+        if tail.ended or tail.failure is not None or not shared.holds(self.seen):
+            return False
+        if self.seen == shared.last:
+            return False
+        piece = shared.since(self.seen)
+        if piece.first != self.seen + 1 or shared.ends_at(piece.last) or not write(piece.frames):
+            return False
+        self.seen = piece.last
+        return piece.last == shared.last
 
     def _pass(self, piece: FrameRange) -> bytes:
         """The frames of a piece, if it continues after event `seen`.

@@ -43,6 +43,9 @@ RING_BYTES = 4 * 1024 * 1024
 
 logger = logging.getLogger("tailrace")
 
+TakeNow = Callable[[], bool]
+"""Takes the new events of a tail for a reader; False if the reader's task has to."""
+
 
 class Tail:
     """The newest events of one run, as this process knows them.
@@ -66,7 +69,7 @@ class Tail:
         self.kept: list[Recorded] = []
         """Events behind a hole, until the log has filled it."""
         self._dropped = 0
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[asyncio.Future[None], TakeNow | None]] = []
         # Before any read of the log: later events are heard on the bus, or found by the poller.
         self._subscription = bus.subscribe(run_id)
         self._subscription.listen(self._hear)
@@ -91,18 +94,22 @@ class Tail:
         fresh.reverse()
         return fresh
 
-    def moved(self) -> asyncio.Future[None]:
-        """A future for one reader: done at the next event, or after `BEAT_SECONDS`."""
+    def moved(self, take: TakeNow | None = None) -> asyncio.Future[None]:
+        """A future for one reader: done at the next event, or after `BEAT_SECONDS`.
+
+        If `take` takes the next events at once, the reader waits on: to wake its task for each
+        event costs more than to send the event.
+        """
         if len(self._waiting) > 2 * self.readers:  # most of them have left
-            self._waiting = [one for one in self._waiting if not one.done()]
+            self._waiting = [one for one in self._waiting if not one[0].done()]
         waiting = self._loop.create_future()
-        self._waiting.append(waiting)
+        self._waiting.append((waiting, take))
         return waiting
 
     @property
     def waiting(self) -> int:
         """How many readers have seen all events."""
-        return sum(not one.done() for one in self._waiting)
+        return sum(not one.done() for one, _ in self._waiting)
 
     def feed(self, events: Sequence[Recorded]) -> bool:
         """Take the next events; False if there is a hole before them.
@@ -141,10 +148,19 @@ class Tail:
             self._dropped += 1
 
     def wake(self) -> None:
-        """Wake every reader."""
+        """Wake every reader that does not take the new events at once."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
+        few = len(waiting) < CROWD  # many readers would delay the publisher
+        for one, take in waiting:
+            if one.done():
+                continue
+            try:
+                if few and take is not None and take():
+                    self._waiting.append((one, take))
+                    continue
+            except Exception as error:  # noqa: BLE001  # the reader gets it, not the publisher
+                one.set_exception(error)
+            else:
                 one.set_result(None)
 
     def _wake_for_news(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tailrace.server.guard import MAX_HEAD_BYTES
 
@@ -54,6 +54,14 @@ class BoundedHttp(HttpToolsProtocol):
         """Do not call this again. The connection may have begun its next stream already."""
         if self._left == left:
             self._left = None
+
+    def write_chunk(self, cycle: RequestResponseCycle, body: bytes) -> bool:
+        """Send bytes of an answer that has begun; False if `send` has to, as it may wait."""
+        if cycle.disconnected or not cycle.chunked_encoding or cycle.flow.write_paused:
+            return False
+        if body:  # an empty chunk would end the answer
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of the headers. The last read may exceed the limit."""

@@ -13,7 +13,7 @@ from itertools import chain
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import SEND_BYTES, cut
 from tailrace.ports import RunInfo, Trimmed
-from tailrace.runtime.fanout import Stream
+from tailrace.runtime.fanout import Stream, WriteNow
 from tailrace.runtime.follow import Look, saved_at
 from tailrace.runtime.offload import LARGE_BYTES, Parts, build
 from tailrace.runtime.opening import RunOpening, stage
@@ -41,7 +41,7 @@ class RunStream:
 
     __slots__ = (
         *("_gap_sent", "_info", "_joined", "_opening", "_over", "_piece", "_pieces", "_point"),
-        *("_run_id", "_runs", "_seen", "_sent", "_snapshot", "_stream", "wire"),
+        *("_run_id", "_runs", "_seen", "_sent", "_snapshot", "_stream", "_write", "wire"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -69,6 +69,7 @@ class RunStream:
         self._over = False
         self._seen = 0
         self._sent = time.monotonic()
+        self._write: WriteNow | None = None
         self._gap_sent = False
 
     @property
@@ -88,8 +89,11 @@ class RunStream:
             return b""
         return b"".join(self.wire.at(State()).close(reason))  # nothing was sent yet
 
-    async def next(self) -> bytes | None:
-        """Wait for the next bytes, and return all that are ready; None after the end."""
+    async def next(self, write: WriteNow | None = None, /) -> bytes | None:
+        """Wait for the next bytes, and return all that are ready; None after the end.
+
+        New frames may go to `write` meanwhile.
+        """
         if self._piece is not None:
             return self._next_piece()
         try:
@@ -97,7 +101,11 @@ class RunStream:
                 self._stream, self._joined = await self._after(self._joined), None
             if self._stream is None and not self._over:
                 return await self._first()
-            while self._stream is not None and (piece := await self._stream.next()) is not None:
+            self._write, noted = write, self._write_noted if write is not None else None
+            while self._stream is not None:
+                piece = await self._stream.next(noted)
+                if piece is None:
+                    break
                 now = time.monotonic()
                 if not piece and now - self._sent > HEARTBEAT_SECONDS - 1:
                     piece = self.wire.heartbeat
@@ -109,6 +117,11 @@ class RunStream:
                 self._gap_sent = True
                 return self._open_with(b"", await self._what_is_left())
         return None
+
+    def _write_noted(self, frames: bytes) -> bool:
+        """Write frames, and note when."""
+        self._sent = time.monotonic()
+        return self._write is not None and self._write(frames)
 
     async def _first(self) -> bytes:
         """The first bytes. They hold the next events, if there are any.

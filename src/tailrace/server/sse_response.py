@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from inspect import unwrap
 from typing import Any, Literal, Protocol
 
@@ -20,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.core.errors import Stopping, StorageBusy, TailraceError
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
+from tailrace.runtime.fanout import WriteNow
 from tailrace.runtime.offload import Parts
 from tailrace.runtime.store_retry import limit_of_wait, within
 from tailrace.server.access import Visit, visit
@@ -57,10 +59,11 @@ class StreamSource(Protocol):
     def name(self) -> str:
         """The run or thread, for the log."""
 
-    async def next(self) -> bytes | None:
+    async def next(self, write: WriteNow | None = None, /) -> bytes | None:
         """Wait for the next bytes, and return all that are ready; None after the end.
 
-        The first call waits for no event: its result may be empty.
+        The first call waits for no event: its result may be empty. While a later call waits, it may
+        send bytes with `write`.
         """
 
     @property
@@ -234,7 +237,7 @@ class WaitingRequest(Connection):
 class SseResponse(Connection):
     """Sends a stream until it ends, the client leaves or the server stops."""
 
-    __slots__ = ("_begun", "_headers", "_source", "_wait_left", "status_code")
+    __slots__ = ("_begun", "_headers", "_source", "_wait_left", "_write_chunk", "status_code")
 
     def __init__(
         self,
@@ -249,6 +252,7 @@ class SseResponse(Connection):
         self._begun = False
         self._wait_left = limit_of_wait()  # the request may have waited for the store already
         self._has_unsent = True
+        self._write_chunk: WriteNow | None = None
         self.status_code = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -267,6 +271,7 @@ class SseResponse(Connection):
         if watched is None or not watched.watch_client(self._left):
             client = asyncio.get_running_loop().create_task(client_left(receive), name="client")
             client.add_done_callback(self._left)
+        self._write_chunk = _chunk_writer(send)
         self._connections.enter(self)
         reason = "The stream broke off; connect again."
         try:
@@ -331,6 +336,7 @@ class SseResponse(Connection):
     async def _pump(self, send: Send) -> bool:
         """Send the stream; False if a goodbye shall follow what was sent."""
         source = self._source
+        write = self._write_now if self._write_chunk is not None else None
         try:
             if self._is_sent_away():  # the server is stopping already
                 return False
@@ -354,12 +360,19 @@ class SseResponse(Connection):
                     if self._is_sent_away():
                         return False
                     del chunk  # the next may come in hours
-                    chunk = await source.next()
+                    chunk = await source.next(write)
                     self._has_unsent = True
             return True
         finally:
             # Not left to the garbage collector: a stream without a client must not follow a run.
             await source.close()
+
+    def _write_now(self, body: bytes) -> bool:
+        """Send bytes without a wait; False if only `_write` can."""
+        if len(body) >= SEND_BYTES or self._write_chunk is None or not self._write_chunk(body):
+            return False
+        self._connections.sent_bytes += len(body)
+        return True
 
     async def _write(self, send: Send, body: bytes, *, more: bool) -> None:
         self.writing_since = time.monotonic()
@@ -416,12 +429,24 @@ class WatchedConnection(Protocol):
     def unwatch_client(self, left: Callable[[], None]) -> None:
         """Do not call this again."""
 
+    def write_chunk(self, cycle: Any, body: bytes) -> bool:
+        """Send bytes of an answer that has begun; False if `send` has to."""
+
 
 def _watched(send: Send) -> WatchedConnection | None:
     """The connection of the server, if it calls back. Other servers need `client_left`."""
     transport = _transport(send)
     connection = transport.get_protocol() if transport is not None else None
     return connection if hasattr(connection, "watch_client") else None
+
+
+def _chunk_writer(send: Send) -> WriteNow | None:
+    """What sends bytes without a task, if `send` is the server's own.
+
+    Middleware that wraps `send` may count the bytes, or change them.
+    """
+    cycle, watched = getattr(send, "__self__", None), _watched(send)
+    return None if cycle is None or watched is None else partial(watched.write_chunk, cycle)
 
 
 def _transport(send: Send) -> Any:

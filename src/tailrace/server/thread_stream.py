@@ -17,6 +17,7 @@ from tailrace.core.errors import InvalidCursor, MalformedEvent, NotFound, Unsupp
 from tailrace.core.fold import State
 from tailrace.core.sse import comment
 from tailrace.ports import RunInfo
+from tailrace.runtime.fanout import WriteNow
 from tailrace.runtime.runs import Runs
 from tailrace.server.resume_point import resume_point
 from tailrace.server.run_stream import HEARTBEAT_SECONDS, RunStream
@@ -75,7 +76,7 @@ class ThreadStream:
         """The frames that end the stream."""
         return self._run.closing(reason) if self._run is not None else b""
 
-    async def next(self) -> bytes | None:
+    async def next(self, _write: WriteNow | None = None, /) -> bytes | None:
         """Wait for the next bytes. The stream never ends."""
         return await anext(self._pieces, None)
 
