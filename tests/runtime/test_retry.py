@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from tailrace.core.errors import SeqConflict, StorageBusy
+from tailrace.ports import Batch
 from tailrace.runtime import store_retry
 from tailrace.runtime.offload import BuildCache
+from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.store_retry import limit_of_wait, patiently, within
 
 
@@ -72,6 +75,27 @@ async def test_a_wait_for_work_that_callers_share_counts_for_each_caller(
             return limit_of_wait()
 
     assert all(left is not None and left < 60 for left in await asyncio.gather(get(), get()))
+
+
+async def test_a_flush_for_many_runs_does_not_count_for_the_request_that_began_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_retry, "QUICK_SECONDS", 0.0)
+
+    class Slow:
+        async def append(self, _batches: list[Batch]) -> None:
+            await asyncio.sleep(0.01)
+
+        async def info(self, _run_id: str) -> None:
+            await asyncio.sleep(0.01)
+
+    slow: Any = Slow()
+    store = watched(slow, Outage(slow))
+    with within(60):
+        await store.append([])
+        assert limit_of_wait() == 60
+        await store.info("run_1")
+        assert limit_of_wait() != 60
 
 
 async def test_after_a_wait_in_vain_the_last_error_is_raised() -> None:

@@ -117,6 +117,8 @@ class _Watched:
             slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, begin, hangs)
             limit = None if name == "append" else limit_of_wait()
             try:
+                if limit is None:
+                    return await method(*args, **options)
                 with wait_counts():
                     async with asyncio.timeout(limit) as timeout:
                         return await method(*args, **options)
