@@ -9,12 +9,30 @@ import pytest
 from tailrace.buses import local, open_bus
 from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
-from tailrace.testing.bus_kit import RUN, BusKit, heard, notices
+from tailrace.core.events import Recorded
+from tailrace.testing.bus_kit import PROBE, RUN, BusKit, heard, notices, until_heard
 
 
 class TestLocalBus(BusKit):
     async def make(self) -> LocalBus:
         return LocalBus()
+
+
+async def test_the_kit_takes_no_earlier_probe_for_an_answer() -> None:
+    lost: list[Recorded] = []
+
+    class Lossy(LocalBus):
+        def publish(self, run_id: str, events: list[Recorded]) -> None:
+            if len(lost) < 3:
+                lost.extend(events)
+            else:
+                super().publish(run_id, events)
+
+    bus = Lossy()
+    subscription = bus.subscribe(RUN)
+    LocalBus.publish(bus, RUN, [PROBE])
+    await until_heard(bus, subscription)
+    assert len(lost) == 3
 
 
 @pytest.mark.parametrize("url", [None, "", "local:", "local://"])

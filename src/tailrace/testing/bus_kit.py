@@ -14,6 +14,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 
 import pytest
 
@@ -49,7 +50,12 @@ def _as_recorded(event: Notice, number: int, epoch: int = 3) -> Recorded:
     return Recorded(numbered, encode_event(numbered), epoch)
 
 
-PROBE = _as_recorded(Notice(task_id=RUN, message="can you hear me?"), 0)
+def _probe(number: int = 0) -> Recorded:
+    return _as_recorded(Notice(task_id=RUN, message=f"probe {number}"), 0)
+
+
+PROBE = _probe()
+_NUMBERS = count(1)
 
 
 async def heard(subscription: Subscription, last: int) -> list[Recorded]:
@@ -63,11 +69,16 @@ async def heard(subscription: Subscription, last: int) -> list[Recorded]:
 
 
 async def until_heard(bus: Bus, subscription: Subscription, run_id: str = RUN) -> None:
-    """Publish probes until the subscription receives a probe."""
+    """Publish probes until the subscription receives one of them.
+
+    Probes of an earlier call do not count: they may have been sent before a restart.
+    """
+    probe = _probe(next(_NUMBERS))
     async with asyncio.timeout(DEADLINE):
         while True:
-            bus.publish(run_id, [PROBE])
-            if await subscription.get(0.02):
+            bus.publish(run_id, [probe])
+            got = await subscription.get(0.02)
+            if any(one.public == probe.public for one in got):
                 return
 
 
