@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
@@ -194,19 +195,6 @@ def words(text: str) -> Iterator[str]:
     yield from re.findall(r"\S+\s*|\s+", text)
 
 
-def paced(text: str, pace: float) -> Iterator[tuple[float, str]]:
-    """Pieces with the pause before each; the first comes at once."""
-    for number, word in enumerate(words(text)):
-        yield (1 / pace if pace and number else 0), word
-
-
-def with_ends(script: Script) -> Iterator[tuple[Step, bool]]:
-    """Each step, and whether it is complete: the step before a cut or an error is not."""
-    for number, step in enumerate(script):
-        after = script[number + 1] if number + 1 < len(script) else None
-        yield step, not isinstance(after, Cut | Fail)
-
-
 def arguments_of(step: Call, *, is_whole: bool) -> str:
     """A call's arguments as JSON; half of them if the call is incomplete."""
     found = msgspec.json.encode(step.arguments).decode()
@@ -219,12 +207,71 @@ def opening_failure(script: Script) -> Fail | None:
     return first if isinstance(first, Fail) else None
 
 
-def ending(step: Step, event: str | None = None, unfinished: str = "{}") -> Frame | None:
-    """The frame of a step that all providers share; None for other steps."""
-    if isinstance(step, Garbage):
-        return Frame(step.text)
-    if isinstance(step, Wait):
-        return Frame("", after=step.seconds)
-    if isinstance(step, Cut):
-        return Frame(unfinished, event, cut=step.where)
-    return None
+class PlayedScript(ABC):
+    """A script as a provider streams it. A subclass has the provider's frames."""
+
+    def __init__(
+        self, name: str, script: Script, *, model: str = "scripted", input_tokens: int = 10
+    ) -> None:
+        self._name = name
+        self._script = script
+        self._model = model
+        self._input_tokens = input_tokens
+        self._words = 0
+
+    def frames(self) -> Iterator[Frame]:
+        """Everything that is sent, in order."""
+        yield from self._begin()
+        for step, is_whole in self._steps():
+            if isinstance(step, Think):
+                yield from self._think(step, is_whole=is_whole)
+            elif isinstance(step, Say):
+                yield from self._say(step, is_whole=is_whole)
+            elif isinstance(step, Call):
+                yield from self._call(step, is_whole=is_whole)
+            elif isinstance(step, Garbage):
+                yield Frame(step.text)
+            elif isinstance(step, Wait):
+                yield Frame("", after=step.seconds)
+            elif isinstance(step, Fail):
+                yield self._fail(step)
+                return
+            else:
+                unfinished = self._unfinished()
+                yield Frame(unfinished.data, unfinished.event, cut=step.where)
+                return
+        yield from self._end()
+
+    def _steps(self) -> Iterator[tuple[Step, bool]]:
+        """Each step, and whether it is complete: the step before a cut or an error is not."""
+        for number, step in enumerate(self._script):
+            after = self._script[number + 1] if number + 1 < len(self._script) else None
+            yield step, not isinstance(after, Cut | Fail)
+
+    def _paced(self, text: str, pace: float) -> Iterator[tuple[float, str]]:
+        """Pieces with the pause before each; the first comes at once. Counts them for usage."""
+        for number, word in enumerate(words(text)):
+            self._words += 1
+            yield (1 / pace if pace and number else 0), word
+
+    @abstractmethod
+    def _begin(self) -> Iterator[Frame]: ...
+
+    @abstractmethod
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]: ...
+
+    @abstractmethod
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]: ...
+
+    @abstractmethod
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]: ...
+
+    @abstractmethod
+    def _fail(self, step: Fail) -> Frame: ...
+
+    @abstractmethod
+    def _unfinished(self) -> Frame:
+        """The frame of which only a part arrives."""
+
+    @abstractmethod
+    def _end(self) -> Iterator[Frame]: ...

@@ -9,16 +9,13 @@ import msgspec
 
 from tailrace.runtime.scripts import (
     Call,
-    Cut,
     Fail,
     Frame,
+    PlayedScript,
     Say,
     Script,
     Think,
     arguments_of,
-    ending,
-    paced,
-    with_ends,
 )
 
 Json = dict[str, Any]
@@ -31,26 +28,16 @@ ERRORS = {
 }
 """Anthropic's words for errors."""
 
-_CUT_SHORT = {
-    "type": "content_block_delta",
-    "index": 99,
-    "delta": {"type": "text_delta", "text": "… at the café"},
-}
 
-
-class Messages:
+class Messages(PlayedScript):
     """One message; `content` is what has been streamed of it so far, whole blocks only."""
 
     def __init__(
         self, name: str, script: Script, *, model: str = "scripted", input_tokens: int = 10
     ) -> None:
+        super().__init__(name, script, model=model, input_tokens=input_tokens)
         self.id = f"msg_{name}"
         self.content: list[Json] = []
-        self._name = name
-        self._script = script
-        self._model = model
-        self._input_tokens = input_tokens
-        self._words = 0
 
     def object(self) -> Json:
         """The message, whole."""
@@ -66,36 +53,30 @@ class Messages:
             "usage": {"input_tokens": self._input_tokens, "output_tokens": self._words},
         }
 
-    def frames(self) -> Iterator[Frame]:
-        """Everything that is sent, in order."""
+    def _begin(self) -> Iterator[Frame]:
         begun = {**self.object(), "content": [], "stop_reason": None}
         yield _frame("message_start", message=begun)
         yield _frame("ping")
-        for step, is_whole in with_ends(self._script):
-            if isinstance(step, Think):
-                yield from self._think(step, is_whole=is_whole)
-            elif isinstance(step, Say):
-                text = {"type": "text", "text": ""}
-                yield from self._block(text, "text", step.text, step.pace)
-                if is_whole:
-                    yield self._stop({"type": "text", "text": step.text})
-            elif isinstance(step, Call):
-                yield from self._call(step, is_whole=is_whole)
-            elif isinstance(step, Fail):
-                code = ERRORS.get(step.code, step.code)
-                yield _frame("error", error={"type": code, "message": step.message})
-                return
-            else:
-                unfinished = msgspec.json.encode(_CUT_SHORT).decode()
-                frame = ending(step, "content_block_delta", unfinished)
-                assert frame is not None
-                yield frame
-                if isinstance(step, Cut):
-                    return
+
+    def _end(self) -> Iterator[Frame]:
         whole = self.object()
         delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
         yield _frame("message_delta", delta=delta, usage={"output_tokens": self._words})
         yield _frame("message_stop")
+
+    def _fail(self, step: Fail) -> Frame:
+        code = ERRORS.get(step.code, step.code)
+        return _frame("error", error={"type": code, "message": step.message})
+
+    def _unfinished(self) -> Frame:
+        delta = {"type": "text_delta", "text": "… at the café"}
+        return _frame("content_block_delta", index=99, delta=delta)
+
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]:
+        text = {"type": "text", "text": ""}
+        yield from self._block(text, "text", step.text, step.pace)
+        if is_whole:
+            yield self._stop({"type": "text", "text": step.text})
 
     def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]:
         index = len(self.content)
@@ -120,8 +101,7 @@ class Messages:
         index = len(self.content)
         field = "partial_json" if kind == "input_json" else kind
         yield _frame("content_block_start", index=index, content_block=start)
-        for after, piece in paced(text, pace):
-            self._words += 1
+        for after, piece in self._paced(text, pace):
             delta = {"type": f"{kind}_delta", field: piece}
             yield _frame("content_block_delta", after, index=index, delta=delta)
 

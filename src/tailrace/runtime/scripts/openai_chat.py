@@ -9,34 +9,27 @@ import msgspec
 
 from tailrace.runtime.scripts import (
     Call,
-    Cut,
     Fail,
     Frame,
+    PlayedScript,
     Say,
     Script,
     Think,
     arguments_of,
-    ending,
-    paced,
-    with_ends,
 )
 
 Json = dict[str, Any]
 
 
-class Chat:
+class Chat(PlayedScript):
     """One completion; `message` is what has been streamed of it so far."""
 
     def __init__(
         self, name: str, script: Script, *, model: str = "scripted", input_tokens: int = 10
     ) -> None:
+        super().__init__(name, script, model=model, input_tokens=input_tokens)
         self.id = f"chatcmpl-{name}"
         self.message: Json = {"role": "assistant", "content": None}
-        self._name = name
-        self._script = script
-        self._model = model
-        self._input_tokens = input_tokens
-        self._words = 0
 
     @property
     def _reason(self) -> str:
@@ -63,40 +56,35 @@ class Chat:
     def _facts(self, kind: str) -> Json:
         return {"id": self.id, "object": kind, "created": 1_700_000_000, "model": self._model}
 
-    def frames(self) -> Iterator[Frame]:
-        """Everything that is sent, in order."""
+    def _begin(self) -> Iterator[Frame]:
         yield self._delta({"role": "assistant", "content": ""})
-        for step, is_whole in with_ends(self._script):
-            if isinstance(step, Think):
-                yield from self._text("reasoning_content", step)
-            elif isinstance(step, Say):
-                yield from self._text("content", step)
-            elif isinstance(step, Call):
-                yield from self._call(step, is_whole=is_whole)
-            elif isinstance(step, Fail):
-                error = {"message": step.message, "type": "server_error", "code": step.code}
-                yield Frame(msgspec.json.encode({"error": error}).decode())
-                return
-            else:
-                unfinished = self._delta({"content": "… at the café"}).data
-                frame = ending(step, None, unfinished)
-                assert frame is not None
-                yield frame
-                if isinstance(step, Cut):
-                    return
+
+    def _end(self) -> Iterator[Frame]:
         yield self._delta({}, self._reason)
         last = {**self._facts("chat.completion.chunk"), "choices": [], "usage": self._usage}
         yield Frame(msgspec.json.encode(last).decode())
         yield Frame("[DONE]")
+
+    def _fail(self, step: Fail) -> Frame:
+        error = {"message": step.message, "type": "server_error", "code": step.code}
+        return Frame(msgspec.json.encode({"error": error}).decode())
+
+    def _unfinished(self) -> Frame:
+        return self._delta({"content": "… at the café"})
 
     def _delta(self, delta: Json, reason: str | None = None, after: float = 0) -> Frame:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         chunk = {**self._facts("chat.completion.chunk"), "choices": [choice]}
         return Frame(msgspec.json.encode(chunk).decode(), None, after)
 
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]:  # noqa: ARG002
+        yield from self._text("reasoning_content", step)
+
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]:  # noqa: ARG002
+        yield from self._text("content", step)
+
     def _text(self, field: str, step: Say | Think) -> Iterator[Frame]:
-        for after, piece in paced(step.text, step.pace):
-            self._words += 1
+        for after, piece in self._paced(step.text, step.pace):
             yield self._delta({field: piece}, after=after)
         self.message[field] = (self.message.get(field) or "") + step.text
 
@@ -112,8 +100,7 @@ class Chat:
             "function": {"name": step.name, "arguments": ""},
         }
         yield self._delta({"tool_calls": [begun]})
-        for after, piece in paced(arguments, step.pace):
-            self._words += 1
+        for after, piece in self._paced(arguments, step.pace):
             more = {"index": index, "function": {"arguments": piece}}
             yield self._delta({"tool_calls": [more]}, after=after)
         function = {"name": step.name, "arguments": arguments}

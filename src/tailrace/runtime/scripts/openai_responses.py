@@ -9,21 +9,18 @@ import msgspec
 
 from tailrace.runtime.scripts import (
     Call,
-    Cut,
     Fail,
     Frame,
+    PlayedScript,
     Say,
     Script,
     Think,
     arguments_of,
-    ending,
-    paced,
-    with_ends,
 )
 
 Json = dict[str, Any]
 
-_CUT_SHORT = {
+_CUT_SHORT: Json = {
     "type": "response.output_text.delta",
     "item_id": "msg_cut",
     "output_index": 99,
@@ -32,7 +29,7 @@ _CUT_SHORT = {
 }
 
 
-class Responses:
+class Responses(PlayedScript):
     """One response; `output` is what has been streamed of it so far, whole items only."""
 
     def __init__(
@@ -44,16 +41,12 @@ class Responses:
         sealed: bool = False,
         input_tokens: int = 10,
     ) -> None:
+        super().__init__(name, script, model=model, input_tokens=input_tokens)
         self.id = f"resp_{name}"
         self.output: list[Json] = []
         self.status = "in_progress"
-        self._name = name
-        self._script = script
-        self._model = model
         self._sealed = sealed
-        self._input_tokens = input_tokens
         self._sequence = 0
-        self._words = 0
 
     def object(self) -> Json:
         """The response as it stands."""
@@ -80,31 +73,21 @@ class Responses:
             }
         return found
 
-    def frames(self) -> Iterator[Frame]:
-        """Everything that is sent, in order."""
+    def _begin(self) -> Iterator[Frame]:
         yield self._frame("response.created", response=self.object())
         yield self._frame("response.in_progress", response=self.object())
-        for step, is_whole in with_ends(self._script):
-            if isinstance(step, Think):
-                yield from self._think(step, is_whole=is_whole)
-            elif isinstance(step, Say):
-                yield from self._say(step, is_whole=is_whole)
-            elif isinstance(step, Call):
-                yield from self._call(step, is_whole=is_whole)
-            elif isinstance(step, Fail):
-                self.status = "failed"
-                error = {"code": step.code, "message": step.message}
-                yield self._frame("response.failed", response={**self.object(), "error": error})
-                return
-            else:
-                unfinished = msgspec.json.encode(_CUT_SHORT).decode()
-                frame = ending(step, "response.output_text.delta", unfinished)
-                assert frame is not None
-                yield frame
-                if isinstance(step, Cut):
-                    return
+
+    def _end(self) -> Iterator[Frame]:
         self.status = "completed"
         yield self._frame("response.completed", response=self.object())
+
+    def _fail(self, step: Fail) -> Frame:
+        self.status = "failed"
+        error = {"code": step.code, "message": step.message}
+        return self._frame("response.failed", response={**self.object(), "error": error})
+
+    def _unfinished(self) -> Frame:
+        return Frame(msgspec.json.encode(_CUT_SHORT).decode(), _CUT_SHORT["type"])
 
     def _frame(self, kind: str, after: float = 0, **fields: Any) -> Frame:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
@@ -121,8 +104,7 @@ class Responses:
         place: Json = {"item_id": ident, "output_index": index, "summary_index": 0}
         part = {"type": "summary_text", "text": ""}
         yield self._frame("response.reasoning_summary_part.added", **place, part=part)
-        for after, piece in paced(step.text, step.pace):
-            self._words += 1
+        for after, piece in self._paced(step.text, step.pace):
             kind = "response.reasoning_summary_text.delta"
             yield self._frame(kind, after, **place, delta=piece)
         if not is_whole:
@@ -148,8 +130,7 @@ class Responses:
         place: Json = {"item_id": ident, "output_index": index, "content_index": 0}
         part: Json = {"type": "output_text", "text": "", "annotations": []}
         yield self._frame("response.content_part.added", **place, part=part)
-        for after, piece in paced(step.text, step.pace):
-            self._words += 1
+        for after, piece in self._paced(step.text, step.pace):
             kind = "response.output_text.delta"
             yield self._frame(kind, after, **place, delta=piece, logprobs=[])
         if not is_whole:
@@ -172,8 +153,7 @@ class Responses:
         yield self._frame("response.output_item.added", output_index=index, item=item)
         place: Json = {"item_id": ident, "output_index": index}
         arguments = arguments_of(step, is_whole=is_whole)
-        for after, piece in paced(arguments, step.pace):
-            self._words += 1
+        for after, piece in self._paced(arguments, step.pace):
             kind = "response.function_call_arguments.delta"
             yield self._frame(kind, after, **place, delta=piece)
         if not is_whole:
