@@ -224,6 +224,22 @@ def check(before: Log, after: Log, ran: list[str], result: Result) -> None:
     assert len(asked) == 1
 
 
+WHOLE = "run_000"
+
+
+async def whole_run(path: Path, agent: Agent) -> tuple[Log, Result]:
+    """The log and the result of a run whose worker was not lost."""
+    async with running(path, agent) as app:
+        run = await app.start("a", "?", run_id=WHOLE)
+        result = await finished(run)
+        return await log_of(app.runs.store, run.id), result
+
+
+def cut_behind(whole: Log, places: Sequence[int]) -> dict[str, Log]:
+    """The log up to each of these events, each as a run of its own."""
+    return {(name := f"run_{n:03}"): renamed(whole[:n], WHOLE, name) for n in places}
+
+
 def places(events: int, api: str) -> Sequence[int]:
     """Behind which events the log is cut: each API has others."""
     return range(1, events) if SOAK else sample(range(1 + APIS.index(api), events, len(APIS)), CUTS)
@@ -270,15 +286,9 @@ async def test_a_worker_takes_over_behind_every_event(tmp_path: Path, api: str) 
         opened(api, provider) as model,
     ):
         agent = agent_of(model, ran)
-        async with running(tmp_path / "whole.db", agent) as app:
-            run = await app.start("a", "?", run_id="run_000")
-            result = await finished(run)
-            whole = await log_of(app.runs.store, run.id)
-        check(whole[:1], whole, ran.by_run[run.id], result)
-        cuts = {
-            (name := f"run_{n:03}"): renamed(whole[:n], "run_000", name)
-            for n in places(len(whole), api)
-        }
+        whole, result = await whole_run(tmp_path / "whole.db", agent)
+        check(whole[:1], whole, ran.by_run[WHOLE], result)
+        cuts = cut_behind(whole, places(len(whole), api))
         logs = await continued(tmp_path / "once.db", agent, ran, cuts, check)
         # The worker that took over is killed too, behind any of its events.
         chance = random.Random(SEED)
@@ -323,14 +333,8 @@ async def test_a_conversation_goes_on_after_a_cancel_behind_every_event(
         opened(api, provider) as model,
     ):
         agent = agent_of(model, ran)
-        async with running(tmp_path / "whole.db", agent) as app:
-            run = await app.start("a", "?", run_id="run_000")
-            await finished(run)
-            whole = await log_of(app.runs.store, run.id)
-        cuts = {
-            (name := f"run_{n:03}"): renamed(whole[:n], "run_000", name)
-            for n in places(len(whole), api)
-        }
+        whole, _ = await whole_run(tmp_path / "whole.db", agent)
+        cuts = cut_behind(whole, places(len(whole), api))
         cancel = partial(Run.cancel, reason="The user left.")
         await continued(tmp_path / "cut.db", agent, ran, cuts, check_cancelled, cancel)
     assert provider.refusals == []
@@ -458,15 +462,9 @@ def check_rich(before: Log, after: Log, ran: list[str], result: Result) -> None:
 async def test_a_worker_takes_over_tools_of_every_kind_behind_every_event(tmp_path: Path) -> None:
     ran = Ran()
     agent = rich_agent(ran)
-    async with running(tmp_path / "whole.db", agent) as app:
-        run = await app.start("a", "?", run_id="run_000")
-        result = await finished(run)
-        whole = await log_of(app.runs.store, run.id)
-    check_rich(whole[:1], whole, ran.by_run[run.id], result)
-    cuts = {
-        (name := f"run_{n:03}"): renamed(whole[:n], "run_000", name)
-        for n in sample(range(1, len(whole)), 2 * CUTS)
-    }
+    whole, result = await whole_run(tmp_path / "whole.db", agent)
+    check_rich(whole[:1], whole, ran.by_run[WHOLE], result)
+    cuts = cut_behind(whole, sample(range(1, len(whole)), 2 * CUTS))
     logs = await continued(tmp_path / "once.db", agent, ran, cuts, check_rich)
     chance = random.Random(SEED)
     again = {
