@@ -1,4 +1,4 @@
-"""The real server in a process of its own, to be killed and started again."""
+"""The real server in a process of its own, to be killed and started again; or in this process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from tests.forked import Forked
 
 ROOT = Path(__file__).parents[1]
+
+
+def client_of(app: Any) -> httpx.AsyncClient:
+    """A client of an application in this process, without a network."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
 
 class Served:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from redis.asyncio import Redis as Client
 
@@ -24,6 +23,7 @@ from tailrace.runtime.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.follow_kit.setup import begun
 from tests.services import Redis
+from tests.serving import client_of
 from tests.written_agent import assistant
 
 DEADLINE = 120.0
@@ -56,13 +56,11 @@ async def test_the_mirror_has_each_run_as_its_stream_has_it(
 ) -> None:
     app = Tailrace({"a": assistant(0.0)}, tmp_path / "log.db", bus=f"{redis.url}?mirror=true")
     expected = []
-    async with asyncio.timeout(DEADLINE), app.running():
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            for _ in range(2):
-                run_id = await app.runs.start("a", "?", thread_id="t")
-                answer = await http.get(f"/runs/{run_id}/events", params={"format": "run"})
-                expected += [json.loads(frame.data) for frame in Parser().feed(answer.content)]
+    async with asyncio.timeout(DEADLINE), app.running(), client_of(app) as http:
+        for _ in range(2):
+            run_id = await app.runs.start("a", "?", thread_id="t")
+            answer = await http.get(f"/runs/{run_id}/events", params={"format": "run"})
+            expected += [json.loads(frame.data) for frame in Parser().feed(answer.content)]
     found = await entries(client, "tailrace:thread:t")
     assert found == expected
     assert [list(one) for one in found] == [["type", "threadId", "runId", "data"]] * len(found)

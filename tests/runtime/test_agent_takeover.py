@@ -478,17 +478,17 @@ async def test_a_worker_takes_over_tools_of_every_kind_behind_every_event(tmp_pa
 async def goes_on_without_asking(path: Path, agent: Agent, asked: Callable[[], int]) -> Result:
     """The result of a run whose worker dies behind the last event of the model's only turn."""
     async with running(path / "whole.db", agent) as app:
-        run = await app.start("a", "?", run_id="run_000")
+        run = await app.start("a", "?", run_id=WHOLE)
         await run.result()
         whole = await log_of(app.runs.store, run.id)
     before = asked()
     assert isinstance(decoded(whole)[-1], ev.TaskCompleted)
     store = SqliteLog(str(path / "left.db"))
-    await leave(store, "run_000", whole[:-1])
-    await set_free(store, ["run_000"])
+    await leave(store, WHOLE, whole[:-1])
+    await set_free(store, [WHOLE])
     await store.close()
     async with running(path / "left.db", agent) as app:
-        result = await (await app.run("run_000")).result()
+        result = await (await app.run(WHOLE)).result()
     assert asked() == before
     return result
 

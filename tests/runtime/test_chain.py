@@ -25,6 +25,7 @@ from tailrace.runtime.recovery import whole_state
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import Task
 from tailrace.testing.simulator import RecordedAnswer, Simulator
+from tests.serving import client_of
 
 Json = dict[str, Any]
 
@@ -39,10 +40,8 @@ async def remembers(task: Task) -> None:
 @asynccontextmanager
 async def serving(agent: Any = remembers) -> AsyncIterator[tuple[Runs, httpx.AsyncClient]]:
     app = Tailrace({"agent": agent}, ":memory:")
-    async with app.running():
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield app.runs, client
+    async with app.running(), client_of(app) as client:
+        yield app.runs, client
 
 
 async def ended(runs: Runs, run_id: str) -> TaskNode:

@@ -25,6 +25,7 @@ from tailrace.runtime.retention import Retention
 from tailrace.runtime.task import Task
 from tailrace.stores import open_store
 from tailrace.testing.follow_kit.setup import Counting, until
+from tests.serving import client_of
 
 DEADLINE = 120.0
 
@@ -234,30 +235,27 @@ async def test_a_reader_over_http_learns_that_events_were_trimmed(
     """Started by the application, in a process with a worker, as configured there."""
     monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.02)
     app = Tailrace({"a": agent}, database, keep_events=timedelta(0))
-    async with asyncio.timeout(DEADLINE), app.running():
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            answer = await client.post("/runs", json={"agent": "a", "input": "?"})
-            run_id = answer.json()["run_id"]
-            await eventually(lambda: is_trimmed(app.runs.store, run_id))
-            view = (await client.get(f"/runs/{run_id}")).json()
-            assert view["status"] == "completed"
-            answer = await client.get(f"/runs/{run_id}/events", headers={"Last-Event-ID": "2-3"})
-            frames = [json.loads(one.data) for one in Parser().feed(answer.content)]
-            gap, snapshot = frames
-            assert (gap["type"], gap["reason"]) == ("task.gap", "trimmed")
-            assert client_view(restore(json.dumps(snapshot["state"]).encode())) == view
+    async with asyncio.timeout(DEADLINE), app.running(), client_of(app) as client:
+        answer = await client.post("/runs", json={"agent": "a", "input": "?"})
+        run_id = answer.json()["run_id"]
+        await eventually(lambda: is_trimmed(app.runs.store, run_id))
+        view = (await client.get(f"/runs/{run_id}")).json()
+        assert view["status"] == "completed"
+        answer = await client.get(f"/runs/{run_id}/events", headers={"Last-Event-ID": "2-3"})
+        frames = [json.loads(one.data) for one in Parser().feed(answer.content)]
+        gap, snapshot = frames
+        assert (gap["type"], gap["reason"]) == ("task.gap", "trimmed")
+        assert client_view(restore(json.dumps(snapshot["state"]).encode())) == view
 
-            answer = await client.post("/runs", json={"agent": "a", "input": "?", "store": False})
-            gone = f"/runs/{answer.json()['run_id']}"
-            app.runs.retention._forget_after = 0.0
-            await eventually(lambda: answers_404(client, gone))
-            assert (await client.get(f"/runs/{run_id}")).status_code == 200
+        answer = await client.post("/runs", json={"agent": "a", "input": "?", "store": False})
+        gone = f"/runs/{answer.json()['run_id']}"
+        app.runs.retention._forget_after = 0.0
+        await eventually(lambda: answers_404(client, gone))
+        assert (await client.get(f"/runs/{run_id}")).status_code == 200
 
 
 async def test_only_true_and_false_say_whether_a_run_is_stored(app: Tailrace) -> None:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         body: dict[str, object] = {"agent": "a", "model": "a", "input": "?", "store": "no"}
         for path in ("/runs", "/v1/responses"):
             answer = await client.post(path, json=body)

@@ -10,10 +10,9 @@ import resource
 import sys
 from pathlib import Path
 
-import httpx
-
 from tailrace.app import Tailrace
 from tailrace.runtime.task import Task
+from tests.serving import client_of
 
 
 async def agent(_task: Task) -> None:
@@ -23,24 +22,22 @@ async def agent(_task: Task) -> None:
 async def main(path: Path) -> None:
     app = Tailrace({"a": agent}, path)
     body = {"agent": "a", "input": "x" * 10_000}
-    async with app.running():
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
-            answer = await client.post("/runs", json=body)
-            print(answer.status_code, answer.headers["retry-after"])
-            print((await client.get("/ready")).status_code)
-            print((await client.get("/health")).status_code)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-            async with asyncio.timeout(120):
-                while (answer := await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-            print(answer.status_code)
-            print((await client.post("/runs", json=body)).status_code)
-            async with asyncio.timeout(120):
-                while app.runs.outage.is_on:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+    async with app.running(), client_of(app) as client:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+        answer = await client.post("/runs", json=body)
+        print(answer.status_code, answer.headers["retry-after"])
+        print((await client.get("/ready")).status_code)
+        print((await client.get("/health")).status_code)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        async with asyncio.timeout(120):
+            while (answer := await client.get("/ready")).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        print(answer.status_code)
+        print((await client.post("/runs", json=body)).status_code)
+        async with asyncio.timeout(120):
+            while app.runs.outage.is_on:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
     sys.stdout.flush()
 
 

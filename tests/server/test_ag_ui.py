@@ -14,6 +14,7 @@ from tailrace import Agent, Context, Tailrace, Task, tool
 from tailrace.core.items import ToolResult
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.runs import Runs
+from tests.serving import client_of
 from tests.wire.ag_ui_checker import check, read
 
 
@@ -77,10 +78,8 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     app = Tailrace(
         [weather, mailer, postman, picker, traveller, agency, parrot, sees], tmp_path / "x.db"
     )
-    async with app.running():
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
-            yield made
+    async with app.running(), client_of(app) as made:
+        yield made
 
 
 async def run(client: httpx.AsyncClient, agent: str, **body: Any) -> list[dict[str, Any]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 
 from tailrace import Agent, Tailrace, Task, tool
 from tailrace.models import Scripted, say
 from tailrace.runtime.tools import Tool
+from tests.serving import client_of
 
 SECRET = "do-not-show"
 
@@ -66,10 +66,8 @@ async def details(path: Path) -> dict[str, Any]:
     )
     agents: dict[str, Any] = {"painter": painter, "plain": plain, "other": Spoken()}
     app = Tailrace(agents, path / "log.db")
-    async with app.running():
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            answer = await client.get("/agents")
+    async with app.running(), client_of(app) as client:
+        answer = await client.get("/agents")
     assert SECRET not in answer.text
     assert answer.json()["agents"] == ["other", "painter", "plain"]
     return {one.pop("name"): one for one in answer.json()["details"]}

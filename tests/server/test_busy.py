@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
-import httpx
 import pytest
 
 from tailrace.app import Tailrace
 from tailrace.runtime.task import Task
 from tailrace.stores.sqlite import schema
+from tests.serving import client_of
 
 
 async def agent(task: Task) -> None:
@@ -31,8 +31,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 async def test_a_database_that_stays_busy_is_503_with_a_time_to_come_back(
     app: Tailrace, tmp_path: Path
 ) -> None:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         body = {"agent": "a", "input": "?"}
         run_id = (await client.post("/runs", json=body)).json()["run_id"]
         assert await app.runs.reader.ended(run_id, 120)

@@ -14,6 +14,7 @@ from starlette.types import Message
 from tailrace import Agent, Tailrace, Task, tool
 from tailrace.models import Scripted, call, say
 from tailrace.server.apis import vercel_ui
+from tests.serving import client_of
 
 ASKED = [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}]
 DONE = b"data: [DONE]\n\n"
@@ -48,8 +49,7 @@ def _arrived(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+    async with client_of(app) as made:
         yield made
 
 

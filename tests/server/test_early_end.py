@@ -21,6 +21,7 @@ from tailrace.server.thread_stream import ThreadStream
 from tailrace.testing.follow_kit.setup import all_seen
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.task import TaskFormat
+from tests.serving import client_of
 
 LAST_FRAMES = {
     "openai-responses": b"event: response.failed\n",
@@ -72,8 +73,7 @@ async def app(tmp_path: Path, stage: Stage) -> AsyncIterator[Tailrace]:
 
 @pytest.fixture
 async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+    async with client_of(app) as made:
         yield made
 
 
@@ -151,8 +151,7 @@ async def test_a_run_that_cannot_be_read_is_an_error_and_no_empty_stream(
         await app.runs.store.create(run)
         if goes_on:
             assert await app.runs.store.append([batch]) == [None]
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        async with client_of(app) as client:
             answer = await client.get("/runs/r/events", params={"format": name})
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, code)
 
@@ -168,8 +167,7 @@ async def test_a_resume_before_an_event_that_cannot_be_read_is_an_error(name: st
     async with asyncio.timeout(120), app.running():
         await app.runs.store.create(run)
         assert await app.runs.store.append([batch]) == [None]
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        async with client_of(app) as client:
             query = {"format": name, "after": "1-1"}
             answer = await client.get("/runs/r/events", params=query)
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "malformed_event")
@@ -187,8 +185,7 @@ async def test_only_task_sends_a_malformed_event_as_it_is_stored(name: str, brok
     async with asyncio.timeout(120), app.running():
         await app.runs.store.create(run)
         assert await app.runs.store.append([batch]) == [None]
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        async with client_of(app) as client:
             answer = await client.get("/runs/r/events", params={"format": name})
             state = await client.get("/runs/r")
     if name == "task":

@@ -22,6 +22,7 @@ from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
 from tailrace.wire.base import ThreadFormat
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.openai_responses.cursors import spread
+from tests.serving import client_of
 
 DEADLINE = 120
 
@@ -47,8 +48,7 @@ async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
 
 @pytest.fixture
 async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+    async with client_of(app) as made:
         yield made
 
 

@@ -32,7 +32,7 @@ from tailrace.wire import openai_responses, task
 from tailrace.wire.base import Format, opened
 from tailrace.wire.formats import FORMATS
 from tests.server.raw_backend import serving
-from tests.serving import Served
+from tests.serving import Served, client_of
 
 RUN_BYTES = 15_000_000
 FIRST_BYTES = 6_000_000
@@ -120,8 +120,7 @@ async def test_a_large_state_that_is_being_built_holds_up_no_other_client(
 ) -> None:
     run_id = await finished(app)
     go = threading.Event()
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         # The builder has other work.
         busy = asyncio.ensure_future(build(LARGE_BYTES + 1, partial(go.wait, 10)))
         await asyncio.sleep(0)
@@ -143,8 +142,7 @@ async def test_a_large_state_that_is_being_built_holds_up_no_other_client(
 async def test_a_large_run_is_the_same_object_for_clients_as_for_python(app: Tailrace) -> None:
     run_id = await finished(app)
     state = await app.runs.state(run_id)
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         answer = await client.get(f"/runs/{run_id}")
         assert answer.headers["content-length"] == str(len(answer.content))
         assert answer.headers["content-type"] == "application/json"

@@ -17,6 +17,7 @@ from tailrace import Agent, Tailrace, tool
 from tailrace.models import Scripted, call, say
 from tailrace.server.mount import prefixed
 from tailrace.wire.formats import FORMATS
+from tests.serving import client_of
 
 SHA = "0123456789abcdef" * 4
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40_000)
@@ -37,10 +38,8 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     app = Tailrace([agent], tmp_path / "log.db")
     host = Starlette()
     host.mount("/ai", app)
-    async with app.running():
-        transport = httpx.ASGITransport(host)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
-            yield made
+    async with app.running(), client_of(host) as made:
+        yield made
 
 
 async def test_every_format_names_a_blob_that_can_be_fetched(client: httpx.AsyncClient) -> None:

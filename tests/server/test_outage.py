@@ -24,6 +24,7 @@ from tailrace.server import guard, router, sse_response
 from tailrace.stores.sqlite.store import SqliteLog
 from tests import forked
 from tests.services import Postgres, Redis
+from tests.serving import client_of
 
 BODY = {"agent": "a", "input": "?"}
 
@@ -47,8 +48,7 @@ async def app(
 
 @pytest.fixture
 async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+    async with client_of(app) as made:
         yield made
 
 

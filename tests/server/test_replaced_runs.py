@@ -16,6 +16,7 @@ from tailrace.core.errors import StorageBusy
 from tailrace.models import Scripted, call
 from tailrace.ports import Request, RunInfo
 from tailrace.server.abandoned import REPLACED
+from tests.serving import client_of
 
 DEADLINE = 30.0
 
@@ -62,8 +63,7 @@ async def app(tmp_path: Path) -> AsyncIterator[Tailrace]:
 
 @pytest.fixture
 async def client(app: Tailrace) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
+    async with client_of(app) as made:
         yield made
 
 

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.core.errors import StorageError
 from tailrace.server.router import Router
+from tests.serving import client_of
 
 
 async def show(request: Request) -> Response:
@@ -61,8 +62,7 @@ ROUTER = Router(
 
 
 async def ask(method: str, path: str) -> httpx.Response:
-    transport = httpx.ASGITransport(ROUTER)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(ROUTER) as client:
         return await client.request(method, path)
 
 
@@ -135,8 +135,7 @@ async def test_requests_that_never_wait_leave_other_tasks_a_turn() -> None:
             await asyncio.sleep(0)
 
     working = asyncio.create_task(work())
-    transport = httpx.ASGITransport(app=ROUTER)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(ROUTER) as client:
         for _ in range(20):
             await client.get("/things/a")
     working.cancel()

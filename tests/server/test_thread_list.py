@@ -11,6 +11,7 @@ import pytest
 
 from tailrace import Tailrace, Task
 from tailrace.server import threads as server_threads
+from tests.serving import client_of
 
 
 async def echo(task: Task) -> None:
@@ -22,10 +23,8 @@ async def echo(task: Task) -> None:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     app = Tailrace([echo], tmp_path / "list.db")
-    async with app.running():
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as opened:
-            yield opened
+    async with app.running(), client_of(app) as opened:
+        yield opened
 
 
 async def started(client: httpx.AsyncClient, thread: str, words: str) -> str:

@@ -16,6 +16,7 @@ from tailrace import Agent, Tailrace, Task, tool
 from tailrace.models import Scripted, call, say, think
 from tailrace.server.auth import Principal
 from tests.node import run_node
+from tests.serving import client_of
 
 _MESSAGES: TypeAdapter[Any] = TypeAdapter(list[Message])
 
@@ -44,10 +45,8 @@ def app_at(path: Path, **options: Any) -> Tailrace:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     app = app_at(tmp_path)
-    async with app.running():
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
-            yield made
+    async with app.running(), client_of(app) as made:
+        yield made
 
 
 async def turn(client: httpx.AsyncClient, agent: str, text: Any, thread: str = "t") -> str:
@@ -184,16 +183,14 @@ async def test_an_unknown_thread_is_404_and_a_format_without_messages_400(
 
 async def test_a_thread_of_another_principal_is_unknown(tmp_path: Path) -> None:
     app = app_at(tmp_path, auth=lambda request: Principal(request.headers["x-user"]))
-    async with app.running():
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as made:
-            made.headers["x-user"] = "ann"
-            await turn(made, "parrot", "one")
-            for form in ("vercel-ui", "openai-responses", "ag-ui"):
-                assert len(await listed(made, form)) == 2
-            made.headers["x-user"] = "eve"
-            for form in ("vercel-ui", "openai-responses", "ag-ui"):
-                assert (await made.get(f"/threads/t?format={form}")).status_code == 404
+    async with app.running(), client_of(app) as made:
+        made.headers["x-user"] = "ann"
+        await turn(made, "parrot", "one")
+        for form in ("vercel-ui", "openai-responses", "ag-ui"):
+            assert len(await listed(made, form)) == 2
+        made.headers["x-user"] = "eve"
+        for form in ("vercel-ui", "openai-responses", "ag-ui"):
+            assert (await made.get(f"/threads/t?format={form}")).status_code == 404
 
 
 async def test_a_large_conversation_is_sent_in_pieces(
