@@ -153,6 +153,14 @@ async def test_an_approval_that_a_providers_mcp_server_wants_is_asked_of_a_perso
         await run.send(Answer(request_id=request.id, approved=approved, reason="Because."))
         result = await run.result()
     assert result.text == "Done."
+    outcome = result.items[1]
+    assert (outcome["type"], outcome["call_id"]) == ("tool_result", result.items[0]["call_id"])
+    if not approved:
+        assert outcome["error"] == {
+            "code": "denied",
+            "message": "A person denied the call: Because.",
+        }
+    assert outcome.get("status", "completed") == ("completed" if approved else "failed")
     [sent] = [item for item in model.asked[1] if item["type"] == "mcp_approval_response"]
     assert (sent["approve"], sent["approval_request_id"]) == (approved, "mcpr_1")
 

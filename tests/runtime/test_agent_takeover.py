@@ -9,6 +9,7 @@ its log is cut again, so that recovery itself is interrupted. The model is a str
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,8 +28,9 @@ from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.items import Text, ToolCall, ToolResult
 from tailrace.errors import CallerError
+from tailrace.history import history
 from tailrace.models import Patience, Scripted, call, open_model, say, think
-from tailrace.ports import Batch, NewRun, Store
+from tailrace.ports import Batch, NewRun, Request, Store
 from tailrace.runtime.run import Result, Run
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.simulator import Simulator
@@ -507,3 +509,38 @@ async def test_a_cut_answer_that_was_complete_is_not_asked_for_again(tmp_path: P
     result = await goes_on_without_asking(tmp_path, agent, lambda: 0)
     assert (result.status, result.text) == ("completed", "Sunny.")
     assert result.object.get("attempt") is None
+
+
+class McpShop(Raw):
+    """A provider whose MCP server asks before it buys."""
+
+    async def stream(self, request: Request) -> AsyncIterator[list[str]]:
+        sent = history(request.chain, self.api, request.history, task_id=request.task_id).items
+        is_answered = any(item["type"] == "mcp_approval_response" for item in sent)
+        yield [json.dumps(event) for event in self.answers[is_answered]]
+
+
+def check_bought(before: Log, after: Log, ran: list[str], result: Result) -> None:
+    assert after[: len(before)] == before
+    assert (result.status, result.text) == ("completed", "Bought."), result.items
+    [asked] = [item for item in result.items if item["type"] == "tool_call"]
+    [outcome] = [item for item in result.items if item["type"] == "tool_result"]
+    assert outcome["call_id"] == asked["call_id"]
+    assert outcome.get("error", {}).get("code") in (None, "interrupted")
+
+
+async def test_a_worker_takes_over_an_approval_of_the_provider_behind_every_event(
+    tmp_path: Path,
+) -> None:
+    facts = {"name": "buy", "server_label": "shop", "arguments": "{}"}
+    wants = {"type": "mcp_approval_request", "id": "mcpr_1", **facts}
+    model = McpShop("openai_responses", response(1, wants), response(2, message("Bought.")))
+    agent = Agent("a", model=model)
+    async with running(tmp_path / "whole.db", agent) as app:
+        result = await finished(await app.start("a", "?", run_id="run_000"))
+        whole = await log_of(app.runs.store, "run_000")
+    check_bought(whole[:1], whole, [], result)
+    cuts = {
+        (name := f"run_{n:03}"): renamed(whole[:n], "run_000", name) for n in range(1, len(whole))
+    }
+    await continued(tmp_path / "once.db", agent, Ran(), cuts, check_bought)

@@ -40,13 +40,18 @@ from tailrace.runtime.model_call import call_model
 from tailrace.runtime.model_request import InvalidRequest, check_request
 from tailrace.runtime.output_types import InvalidOutput, OutputType
 from tailrace.runtime.task import Task, supersede
-from tailrace.runtime.tool_calls import CANCELLED, close_calls, settle
+from tailrace.runtime.tool_calls import (
+    CANCELLED,
+    close_calls,
+    mcp_approvals,
+    settle,
+    settle_approvals,
+)
 from tailrace.runtime.tools import Context, Tool
 
 if TYPE_CHECKING:
     from tailrace.runtime.agent import Agent
 
-MCP_APPROVAL = "mcp_approval_request"
 BROKEN_CALL = ("truncated_tool_call", "incomplete_call")
 """How readers name an answer that the provider ended, with a call whose arguments broke off."""
 
@@ -141,8 +146,8 @@ class Loop:
                 await self._hand_over(*switch)
             elif self._is_left_to_client():
                 return
-            elif asked := mcp_requests(task):
-                await self.ask(asked)
+            elif asked := mcp_approvals(task):
+                await settle_approvals(self, asked)
                 answered = False
             elif answered:
                 if await self._accepts_answer():
@@ -484,33 +489,6 @@ class Loop:
             task.fail(reason.partition("=")[0], f"The task was stopped: {reason}.")
         else:
             task.incomplete(reason)
-
-
-def mcp_requests(task: Task) -> list[InputRequest]:
-    """What the provider's MCP servers ask, as far as there is no answer."""
-    answered = {answer.get("call_id") for answer in task.node.answers.values()}
-    found: list[InputRequest] = []
-    for call_id, node in task.node.calls.items():
-        item = node.item
-        if (
-            isinstance(item, ToolCall)
-            and item.kind == MCP_APPROVAL
-            and not node.superseded
-            and not node.is_open
-            and item.status == "completed"
-            and call_id not in answered
-        ):
-            server = item.server_label or "the server"
-            pending = [request for request in task.node.requests if request.call_id == call_id]
-            found += pending or [
-                InputRequest(
-                    id=f"req_{call_id}",
-                    kind="approval",
-                    call_id=call_id,
-                    message=f"May {server} run {item.name}?",
-                )
-            ]
-    return found
 
 
 def last_turn(task: Task) -> list[str]:

@@ -16,6 +16,9 @@ from tailrace.core.state import ItemNode, TaskNode
 from tailrace.runtime.model_call import TURN
 from tailrace.runtime.task import Task, supersede
 
+MCP_APPROVAL = "mcp_approval_request"
+"""The kind of a call that an MCP server of the provider makes only if a person approves it."""
+
 
 def begin_again(task: Task) -> None:
     """Close what the lost worker left open in the task and below it."""
@@ -50,7 +53,9 @@ def has_answer(node: TaskNode) -> bool:
 def is_providers(node: TaskNode, result: ToolResult) -> bool:
     """Whether a result is of a tool that the provider ran, in the middle of a turn."""
     call = node.calls.get(result.call_id)
-    return call is not None and isinstance(call.item, ToolCall) and call.item.executor == "provider"
+    if call is None or not isinstance(call.item, ToolCall):
+        return False
+    return call.item.executor == "provider" and call.item.kind != MCP_APPROVAL
 
 
 def _unfinished(node: TaskNode) -> list[ItemNode]:

@@ -27,6 +27,7 @@ from tailrace.runtime.failures import tool_failure
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
+from tailrace.runtime.takeover import MCP_APPROVAL
 from tailrace.runtime.task import Answer, Task
 from tailrace.runtime.telemetry import execute_tool, operation
 from tailrace.runtime.tools import (
@@ -191,8 +192,7 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
     if plan.request is not None:
         [answer] = await loop.ask([plan.request])
         if answer.approved is False or (answer.approved is None and call.executor != "client"):
-            why = f": {answer.reason}" if answer.reason else "."
-            call.fail("denied", f"A person denied the call{why}")
+            _deny(call, answer)
             return
         if call.executor == "client":
             await _write(task, call, answer.value, None, "")
@@ -407,6 +407,44 @@ def close_calls(task: Task, error: ErrorInfo) -> None:
     """Give each call without a result this error as its result."""
     if task.node.ended:
         return
-    for call in [*task.calls("server"), *task.calls("client")]:
+    for call in [*task.calls("server"), *task.calls("client"), *mcp_approvals(task)]:
         with suppress(TailraceError):
             call.fail(error)
+
+
+def _deny(call: PendingCall, answer: Answer) -> None:
+    why = f": {answer.reason}" if answer.reason else "."
+    call.fail("denied", f"A person denied the call{why}")
+
+
+# --- calls of the provider's MCP servers ---------------------------------------------------------
+
+
+def mcp_approvals(task: Task) -> list[PendingCall]:
+    """The calls of the provider's MCP servers that people have to approve, without a result."""
+    return [call for call in task.calls("provider") if call.item.kind == MCP_APPROVAL]
+
+
+async def settle_approvals(loop: Loop, calls: list[PendingCall]) -> None:
+    """Ask people, and write what they decided. What an approved call returns has its own item."""
+    answers = await loop.ask([_approval(loop.task, call) for call in calls])
+    for call, answer in zip(calls, answers, strict=True):
+        if answer.approved:
+            ResultWriter(loop.task, call.call_id).finish()
+        else:
+            _deny(call, answer)
+
+
+def _approval(task: Task, call: PendingCall) -> InputRequest:
+    """The request of a call: that of the log, if it is pending or answered."""
+    call_id, answers = call.call_id, task.node.answers
+    for request in task.node.requests:
+        if request.call_id == call_id:
+            return request
+    answered = [ident for ident, answer in answers.items() if answer.get("call_id") == call_id]
+    return InputRequest(
+        id=answered[0] if answered else f"req_{call_id}",
+        kind="approval",
+        call_id=call_id,
+        message=f"May {call.item.server_label or 'the server'} run {call.name}?",
+    )
