@@ -362,7 +362,7 @@ def _picture(image: Image) -> Json:
     if payload is not None:
         return {"status": "completed", "result": payload, "output_format": image_format(image)}
     url = image.image_url.url
-    message = f"The image is not inline, but at {url}" if url else "There is no image."
+    message = f"The image is not inline: [image]({url})" if url else "There is no image."
     error = {"type": "image_not_inline", "code": "image_not_inline", "message": message}
     # The AI SDK requires a string as the result of an image.
     return {"status": "failed", "result": "", "error": error}
