@@ -17,7 +17,7 @@ from tailrace.core.errors import CallerError
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://" + _AUTHORITY.pattern)
 
-EXPOSED = ("location", "retry-after", "x-vercel-ai-ui-message-stream")
+EXPOSED = ("location", "retry-after", "x-should-retry", "x-vercel-ai-ui-message-stream")
 """Headers of our answers that a page of another origin may read."""
 
 PREFLIGHT_SECONDS = 600
