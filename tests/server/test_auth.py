@@ -83,6 +83,7 @@ async def test_every_route_but_the_page_and_the_probes_needs_a_key() -> None:
                 assert answer.headers["www-authenticate"].startswith("Bearer")
         for path in ("/", "/health", "/ready", "/inspector/main.js"):
             assert (await stranger.get(path)).status_code == 200
+            assert (await stranger.put(path)).status_code == 405
 
 
 async def test_the_refusal_has_the_shape_that_the_clients_of_the_path_read() -> None:

@@ -96,6 +96,7 @@ class Router:
             scope = {**scope, "path": scope["path"].rstrip("/")}
         allowed: set[str] = set()
         named: set[str] = set()  # of a route without parameters, which such a path belongs to
+        missed: str | None = None  # a route that takes other methods only
         for route in self._routes.get(_first_segment(path), ()):
             match, found = route.matches(scope)
             if match is Match.FULL:
@@ -103,10 +104,11 @@ class Router:
                 refused = await self._admitted(request, route.path)
                 return route.path, refused or await _call(route.endpoint, request)
             if match is Match.PARTIAL:
+                missed = missed or route.path
                 allowed |= route.methods or set()
                 if not route.param_convertors:
                     named |= route.methods or set()
-        if (refused := await self._admitted(Request(scope), None)) is not None:
+        if (refused := await self._admitted(Request(scope), missed)) is not None:
             return "", refused
         if not allowed:
             message = f"There is nothing at {path}; GET / lists the routes."
