@@ -632,6 +632,25 @@ async def test_under_a_prefix_the_page_asks_for_the_key(browser: Browser, tmp_pa
     host = Starlette(lifespan=lambda _host: app.running())
     host.mount("/ai", app)
     with serving(host) as url:
+async def test_on_a_phone_a_look_at_another_pane_does_not_lose_the_end(
+    browser: Browser, served: Served, go: Go
+) -> None:
+    phone = await browser.new_page(viewport={"width": 390, "height": 480}, has_touch=True)
+    await phone.goto(served.url)
+    await phone.get_by_role("button", name="Threads", exact=True).click()
+    await phone.get_by_role("button", name="New thread").click()
+    await phone.select_option("#agent", "slow")
+    await phone.fill("#message", str(go.path))
+    await phone.get_by_role("button", name="Send", exact=True).click()
+    await expect(phone.locator(".message")).to_contain_text("w20 ")
+    await phone.get_by_role("button", name="Inspect", exact=True).click()
+    go.on()
+    await expect(phone.locator("#stream-text")).to_have_text(DONE)
+    await phone.get_by_role("button", name="Chat", exact=True).click()
+    await expect(phone.get_by_role("button", name="Regenerate")).to_be_in_viewport()
+    await phone.close()
+
+
         page = await browser.new_page()
         await page.goto(f"{url}/ai/")
         for key in ("wrong", "right"):

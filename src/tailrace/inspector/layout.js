@@ -3,15 +3,19 @@
 import { byId } from "./dom.js";
 import { icon } from "./icons.js";
 
-const panes = document.querySelector(".panes");
+const box = byId("scroll");
+let follows = true; // whether the reader was at the end when the conversation was last in sight
 
 /** On a phone, show this pane; elsewhere all three are there. */
 export function showPane(name) {
-  panes.dataset.shown = name;
+  const wasHidden = box.clientHeight === 0;
+  if (!wasHidden) follows = isAtEnd();
+  document.querySelector(".panes").dataset.shown = name;
   for (const button of document.querySelectorAll(".tabs button")) {
     if (button.dataset.pane === name) button.setAttribute("aria-current", "true");
     else button.removeAttribute("aria-current");
   }
+  if (wasHidden && follows) scrollToEnd();
 }
 
 /** Open what a node is folded in, bring it into sight and flash it once. */
@@ -24,8 +28,6 @@ export function reveal(node) {
   void flashed.offsetWidth;
   flashed.classList.add("flash");
 }
-
-const box = byId("scroll");
 
 export const isAtEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 80;
 
