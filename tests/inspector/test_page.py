@@ -438,6 +438,16 @@ async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.fill("#message", "And tomorrow?")
     await page.press("#message", "Enter")
+    asked = await page.evaluate(
+        """async () => {
+            const { threads: [newest] } = await (await fetch('threads')).json();
+            const log = await (await fetch(`runs/${newest.last_run_id}/events`)).text();
+            return log.split('\\n\\n').findIndex((frame) => frame.includes('"agent":"guide"')) + 1;
+        }"""
+    )
+    await page.locator("#seq").fill(str(asked + 8))
+    # How long it would run was not known then.
+    await expect(call(page, "guide").locator("> summary .side")).to_have_text("")
     await expect(page.locator(".asked")).to_have_count(2)
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.locator("#seq").fill("4")

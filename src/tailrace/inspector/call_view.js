@@ -97,7 +97,8 @@ export class CallView {
           : this.ended
             ? "not run"
             : el("span", { class: "busy", role: "img", "aria-label": "running" });
-    const took = length < 1 || (!done && !this.item?.started) ? "" : seconds(length);
+    // How long a call has run is known only now, not at an earlier event.
+    const took = length < 1 || (!done && (!this.item?.started || this.now === undefined)) ? "" : seconds(length);
     const numbers = this.numbers.length > 0 ? `[${[...new Set(this.numbers)].join(", ")}]` : "";
     const key = `${took} ${failed} ${done} ${this.asks} ${this.ended} ${numbers}`;
     if (key === this.drawn) return;
