@@ -54,6 +54,14 @@ MARKDOWN = """# Title
 1. first
 2. second
 
+- [x] done
+- [ ] open
+
+  ~~~sh
+  make demo
+    indented
+  ~~~
+
 | a | b |
 | --- | ---: |
 | `x` | 1 |

@@ -402,7 +402,14 @@ async def test_a_failure_is_a_sentence_and_markdown_is_shown_as_it_streams(page:
     await expect(message.locator("ul > li > ul > li strong")).to_have_text("bold")
     await expect(message.locator("ol > li")).to_have_text(["first", "second"])
     await expect(message.locator("td.right")).to_have_text("1")
-    await expect(message.locator("pre")).to_have_text('print("[^1]")')
+    code = ["make demo\n  indented", 'print("[^1]")']  # the first is indented, as part of a list
+    assert await message.locator("pre").all_text_contents() == code
+    tasks = message.locator("li").filter(has_text=re.compile("^[☑☐]"))
+    await expect(tasks).to_have_text(["☑ done", "☐ open"])
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await message.get_by_role("button", name="Copy the code").first.click()
+    await expect(message.get_by_text("Copied")).to_be_visible()
+    assert await page.evaluate("navigator.clipboard.readText()") == code[0]
     await expect(message.locator("p br")).to_have_count(1)
     await expect(message.locator("a")).to_have_text("https://example.com/a")  # without the dot
     heights = "(cells) => cells.map((cell) => cell.clientHeight)"
@@ -431,13 +438,6 @@ async def test_the_scrubber_moves_all_panes_to_any_event(page: Page) -> None:
     await expect(page.locator(".rows [aria-selected=true] .n")).to_have_text("11")
     await page.keyboard.press("Escape")
     await expect(page.locator("details.call").first).to_be_visible()
-
-
-async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page) -> None:
-    await ask(page, "hostile", "Is it sunny?")
-    await expect(page.locator("#stream-text")).to_have_text(DONE)
-    await page.fill("#message", "And tomorrow?")
-    await page.press("#message", "Enter")
     asked = await page.evaluate(
         """async () => {
             const { threads: [newest] } = await (await fetch('threads')).json();
@@ -448,6 +448,13 @@ async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page
     await page.locator("#seq").fill(str(asked + 8))
     # How long it would run was not known then.
     await expect(call(page, "guide").locator("> summary .side")).to_have_text("")
+
+
+async def test_a_fork_in_the_middle_continues_the_run_as_it_was_there(page: Page) -> None:
+    await ask(page, "hostile", "Is it sunny?")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await page.fill("#message", "And tomorrow?")
+    await page.press("#message", "Enter")
     await expect(page.locator(".asked")).to_have_count(2)
     await expect(page.locator("#stream-text")).to_have_text(DONE)
     await page.locator("#seq").fill("4")
@@ -625,23 +632,6 @@ async def test_on_a_phone_the_panes_are_tabs(browser: Browser, served: Served) -
     await phone.close()
 
 
-async def test_under_a_prefix_the_page_asks_for_the_key(browser: Browser, tmp_path: Path) -> None:
-    @tool
-    async def paint() -> Any:
-        """Paints a picture that is stored as a blob."""
-        return image(demo._sun(90) + bytes(40_000))
-
-    model = Scripted([calls("paint")], [say("Painted.")])
-    app = Tailrace(
-        [Agent("painter", model=model, tools=[paint])],
-        tmp_path / "keys.db",
-        auth=lambda request: (
-            Principal("ann") if request.headers.get("authorization") == "Bearer right" else None
-        ),
-    )
-    host = Starlette(lifespan=lambda _host: app.running())
-    host.mount("/ai", app)
-    with serving(host) as url:
 async def test_on_a_phone_a_look_at_another_pane_does_not_lose_the_end(
     browser: Browser, served: Served, go: Go
 ) -> None:
@@ -661,6 +651,23 @@ async def test_on_a_phone_a_look_at_another_pane_does_not_lose_the_end(
     await phone.close()
 
 
+async def test_under_a_prefix_the_page_asks_for_the_key(browser: Browser, tmp_path: Path) -> None:
+    @tool
+    async def paint() -> Any:
+        """Paints a picture that is stored as a blob."""
+        return image(demo._sun(90) + bytes(40_000))
+
+    model = Scripted([calls("paint")], [say("Painted.")])
+    app = Tailrace(
+        [Agent("painter", model=model, tools=[paint])],
+        tmp_path / "keys.db",
+        auth=lambda request: (
+            Principal("ann") if request.headers.get("authorization") == "Bearer right" else None
+        ),
+    )
+    host = Starlette(lifespan=lambda _host: app.running())
+    host.mount("/ai", app)
+    with serving(host) as url:
         page = await browser.new_page()
         await page.goto(f"{url}/ai/")
         for key in ("wrong", "right"):

@@ -5,9 +5,10 @@
  * built again when text arrives.
  */
 
-import { el } from "./dom.js";
+import { copyText, el } from "./dom.js";
+import { icon } from "./icons.js";
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+-]*)/;
+const FENCE = /^ *(`{3,}|~{3,})\s*([\w+-]*)/; // at any depth: a fence in a list is indented
 
 export class Markdown {
   constructor(node, cite) {
@@ -79,10 +80,11 @@ function blocks(source, cite) {
     const fence = FENCE.exec(line);
     if (fence !== null) {
       const body = [];
+      const indent = new RegExp(`^ {0,${line.search(/[^ ]/)}}`);
       n += 1;
-      while (n < lines.length && !lines[n].trim().startsWith(fence[1])) body.push(lines[n++]);
+      while (n < lines.length && !lines[n].trim().startsWith(fence[1])) body.push(lines[n++].replace(indent, ""));
       n += 1;
-      out.push(el("pre", {}, el("code", { "data-language": fence[2] || undefined }, body.join("\n"))));
+      out.push(code(body.join("\n"), fence[2]));
       continue;
     }
     const heading = /^ {0,3}(#{1,6})\s+(.*)$/.exec(line);
@@ -128,6 +130,11 @@ function blocks(source, cite) {
   return out;
 }
 
+function code(text, language) {
+  const copy = el("button", { type: "button", class: "quiet copy", title: "Copy", "aria-label": "Copy the code", onclick: () => copyText(text, copy) }, icon("copy"));
+  return el("div", { class: "code" }, el("pre", {}, el("code", { "data-language": language || undefined }, text)), copy);
+}
+
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const starts = (line) => FENCE.test(line) || ITEM.test(line) || /^ {0,3}(#{1,6}\s|>)/.test(line);
 
@@ -146,7 +153,7 @@ function list(lines, from, cite) {
       n = inner.next;
       continue;
     }
-    const body = [found[3]];
+    const body = [found[3].replace(/^\[( |x|X)\] /, (_, box) => (box === " " ? "☐ " : "☑ "))];
     n += 1;
     while (n < lines.length && lines[n].trim() !== "" && !starts(lines[n])) body.push(lines[n++].trim());
     node.append(el("li", {}, ...inline(body.join("\n"), cite)));
