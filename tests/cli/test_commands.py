@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tailrace.app import Tailrace
 from tailrace.cli.commands import cli
+from tailrace.cli.messages import coloured
 from tailrace.core.errors import CallerError
 from tests.cli.commands import ROOT, running, tailrace
 
@@ -189,6 +190,22 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         assert done.exit_code == 2, (arguments, done)
         assert words in shown
         assert "secret" not in shown
+
+
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert coloured("x", "red") == "\x1b[31mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert coloured("x", "red") == "x"
+
+
+def test_an_export_that_failed_is_not_replayed_as_an_empty_run(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").touch()  # what `tailrace export RUN > trace.jsonl` leaves
+    done = tailrace("replay", "trace.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "tailrace: File trace.jsonl has no events; write it again with `tailrace export`.\n"
+    )
 
 
 def test_the_command_line_says_how_long_runs_are_kept() -> None:

@@ -17,6 +17,7 @@ import typer
 
 from tailrace import __version__
 from tailrace.cli.loading import load
+from tailrace.cli.messages import coloured
 from tailrace.cli.options import Config, use_config
 from tailrace.cli.remote import Away, Key, ServerClient
 from tailrace.core.errors import TailraceError
@@ -104,7 +105,7 @@ def doctor(
             typer.echo(msgspec.json.encode(finding._asdict()))
             continue
         mark, colour = _MARKS[finding.verdict]
-        typer.echo(f"{typer.style(mark, fg=colour)} {finding.what}")
+        typer.echo(f"{coloured(mark, colour)} {finding.what}")
         if finding.fix:
             typer.echo(f"  → {finding.fix}")
     to_fix = sum(finding.verdict == "bad" for finding in findings)

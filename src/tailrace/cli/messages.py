@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import NoReturn
 
@@ -22,7 +23,12 @@ def say_aside(line: str) -> None:
 
 def say_error(message: str) -> None:
     """Print an error message."""
-    typer.secho(f"tailrace: {message}", fg="red", err=True)
+    typer.echo(coloured(f"tailrace: {message}", "red"), err=True)
+
+
+def coloured(text: str, colour: str) -> str:
+    """The text in a colour, unless NO_COLOR is set (https://no-color.org)."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

@@ -224,6 +224,8 @@ def stored_events(run: str, url: str, key: str | None, db: str | None) -> list[A
 def _of_file(path: Path) -> list[AnyEvent]:
     try:
         lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+        if not lines:
+            fail(f"File {path} has no events; write it again with `tailrace export`.")
         return [decode_event(line) for line in lines]
     except OSError as error:
         fail(f"File {path} cannot be read ({error.strerror}).")
