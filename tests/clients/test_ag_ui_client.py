@@ -145,8 +145,8 @@ def test_the_interrupt_of_a_tool_of_the_agent_has_its_call(talks: Talks, name: s
     [call] = [call for one in talk["messages"] for call in one.get("toolCalls", ())]
     [interrupt] = talk["turns"][0]["events"][-1]["outcome"]["interrupts"]
     assert (call["id"], call["function"]["name"]) == (interrupt["toolCallId"], "locate")
-    assert said(talk, "tool") == ["Rome"]
-    assert said(talk)[-1] == "You are there."
+    assert texts_of(talk, "tool") == ["Rome"]
+    assert texts_of(talk)[-1] == "You are there."
 
 
 @pytest.mark.parametrize(("name", "output"), [("approved", "sent to ada"), ("denied", "denied")])
