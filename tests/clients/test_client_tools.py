@@ -43,9 +43,9 @@ def with_chat(served: Served, *, streams: bool) -> str:
         [call] = first.message.tool_calls
         called = {"id": call.id, "type": "function", "function": call.function.model_dump()}
         called["function"] = {name: called["function"][name] for name in ("name", "arguments")}
-        said = {"role": "assistant", "tool_calls": [called]}
+        reply = {"role": "assistant", "tool_calls": [called]}
         output = {"role": "tool", "tool_call_id": call.id, "content": "Rome"}
-        return str(turn([WHERE, said, output]).message.content)
+        return str(turn([WHERE, reply, output]).message.content)
 
 
 def with_messages(served: Served, *, streams: bool) -> str:
@@ -60,9 +60,9 @@ def with_messages(served: Served, *, streams: bool) -> str:
         first = turn([WHERE])
         assert first.stop_reason == "tool_use"
         [use] = first.content
-        said = {"role": "assistant", "content": [use.model_dump(exclude_none=True)]}
+        reply = {"role": "assistant", "content": [use.model_dump(exclude_none=True)]}
         output = {"type": "tool_result", "tool_use_id": use.id, "content": "Rome"}
-        return str(turn([WHERE, said, {"role": "user", "content": [output]}]).content[0].text)
+        return str(turn([WHERE, reply, {"role": "user", "content": [output]}]).content[0].text)
 
 
 @pytest.mark.parametrize("streams", [True, False])
