@@ -3,8 +3,10 @@
     outcome = await call_model(model, Request(chain=[first, current]), task)
 
 A provider's errors never raise: the `Outcome` reports them. A failed try is repeated if that can
-help, and each retry is shown as a notice. If a stream breaks off, all its items are superseded
-(`task.attempt`), so they leave the object and the history. An answer with a complete message or
+help, and each retry is shown as a notice. If a stream breaks off, the first item of a retry
+supersedes its items (`task.attempt`), so they leave the object. The history of a retry is without
+them in any case. If no retry brings anything, they stay: what clients have seen, and then the error
+as its end. An answer with a complete message or
 call is not requested again: it would be written, or done, twice. It ends `cut`, and the caller
 decides how to continue. If history leaves something out, a notice shows it once per conversation.
 """
@@ -16,6 +18,7 @@ import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from copy import copy
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -174,15 +177,20 @@ async def _call(
     if request.load is reachable and request.chain and emitter is not None:
         load = await blob_loader(emitter.blobs, request.chain, request.task_id)
         request = msgspec.structs.replace(request, load=load)
+    lost, reason = list[str](), ""
     for retry in range(1, patience.retries + 2):
         first = len(sink.node.items)
         watched = watch(first)
+        watched.replaces(lost, reason)
         ingest = INGESTS[model.api](watched, executor_of)
-        outcome = await _one_try(model.stream(request), ingest, patience, drain)
+        stream = model.stream(_without(request, sink.task_id, lost))
+        outcome = await _one_try(stream, ingest, patience, drain)
         passing = outcome.status == "cut" or (
             outcome.error is not None and outcome.error.code in _PASSING
         )
         if not passing or watched.has_whole or retry > patience.retries:
+            if outcome.error is None and outcome.status != "cut":
+                watched.supersede()
             watched.mark_end()
             if request.output is not None and emit_output and outcome.status == "completed":
                 _emit_output(sink, request.output.name, first)
@@ -198,19 +206,24 @@ async def _call(
             )
         )
         await asyncio.sleep(seconds)
-        if watched.made:
-            sink.emit(
-                ev.TaskAttempt(
-                    task_id=sink.task_id,
-                    attempt=sink.node.next_attempt,
-                    reason=error.code,
-                    superseded=watched.made,
-                )
-            )
+        lost, reason = [*watched.lost, *watched.made], error.code
         # If the provider lost its stored response, send the whole conversation.
         mode = "drop" if error.code == StateLost.code else request.history
         request = msgspec.structs.replace(request, history=mode, attempt=request.attempt + 1)
     raise AssertionError("the last try returns")
+
+
+def _without(request: Request, task_id: str, items: list[str]) -> Request:
+    """A request that does not contain these items of the task, which are of failed tries."""
+    if not items or not request.chain or task_id not in request.chain[-1].tasks:
+        return request
+    state = copy(request.chain[-1])
+    task = copy(state.tasks[task_id])
+    task.items = {index: node for index, node in task.items.items() if node.id not in items}
+    state.tasks = {**state.tasks, task_id: task}
+    if task.parent is None:
+        state.root = task
+    return msgspec.structs.replace(request, chain=[*request.chain[:-1], state])
 
 
 _PASSING = frozenset(  # codes of errors after which a retry may succeed
@@ -407,6 +420,9 @@ class _Watched(Sink):
         """Whether a complete message or call was written, which must not come twice."""
         self.made: list[str] = []
         """The items of this try, finished or cut short."""
+        self.lost: list[str] = []
+        """The items of failed tries that are still shown."""
+        self._reason = ""
         self._model = model
         host = host_of(model)
         self._asked: dict[str, Any] = {"model": model.name, TURN: turn}
@@ -428,6 +444,23 @@ class _Watched(Sink):
         elif not isinstance(event, _EMPTY):
             self._token()
         self._inner.emit(event, self._placed(private))
+
+    def replaces(self, lost: list[str], reason: str) -> None:
+        """Supersede the items of failed tries with the first item of this one."""
+        self.lost, self._reason = lost, reason
+
+    def supersede(self) -> None:
+        """Supersede the items of failed tries."""
+        lost, self.lost = self.lost, []
+        if lost:
+            self._inner.emit(
+                ev.TaskAttempt(
+                    task_id=self.task_id,
+                    attempt=self._inner.node.next_attempt,
+                    reason=self._reason,
+                    superseded=lost,
+                )
+            )
 
     def mark_end(self) -> None:
         """Record that this try was the last, if it has an item that counts and no usage.
@@ -461,6 +494,7 @@ class _Watched(Sink):
     def add(self, item: Item, private: ev.Private | None = None) -> int:
         if not isinstance(item, Message | Reasoning):  # these are empty, but a call has its name
             self._token()
+        self.supersede()
         return self._inner.add(self._marked(item), self._placed(private))
 
     def _marked(self, item: Item) -> Item:
