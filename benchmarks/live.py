@@ -27,7 +27,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
         limits = started.enter_context(server("limits", folder))
         ours = started.enter_context(_sqlite(folder))
-        both = started.enter_context(_shared(folder))
+        both, by_hand = started.enter_context(_shared(folder))
         synced = started.enter_context(_sqlite(folder, "synchronous=full"))
         with live_peers.frameworks(folder) as peers:
             first, wanted = _end_to_end(limits, ours, both, peers, rounds)
@@ -35,6 +35,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
                 live_paced.LIMIT: limits,
                 live_paced.OURS: ours,
                 live_paced.SHARED: both,
+                live_paced.BY_HAND: by_hand,
                 live_paced.SYNCED: synced,
                 **peers,
             }
@@ -62,8 +63,8 @@ def _sqlite(folder: str, options: str = "") -> Iterator[Server]:
 
 
 @contextmanager
-def _shared(folder: str) -> Iterator[Server]:
-    """Postgres and Redis, a server process and a worker process."""
+def _shared(folder: str) -> Iterator[tuple[Server, Server]]:
+    """On Postgres and Redis: a server process with a worker process, and what is possible."""
     from tests.services import Postgres, Redis
 
     postgres, redis = Postgres(fsync=True), Redis()
@@ -72,9 +73,10 @@ def _shared(folder: str) -> Iterator[Server]:
         with (
             server("worker", folder, *places) as worker,
             server("tailrace", folder, *places, "--no-worker") as found,
+            server("limits", folder, *places) as by_hand,
         ):
             found.helpers.append(worker)
-            yield found
+            yield found, by_hand
     finally:
         redis.close()
         postgres.close()

@@ -11,6 +11,7 @@ from benchmarks.harness import Table, Target, at_most, progress
 RUNS, RATE = 50, 100
 LIMIT, OURS, SHARED = "bare uvicorn", "tailrace", "tailrace, Postgres + Redis"
 SYNCED = "tailrace, synchronous=full"
+BY_HAND = "hand-written, Postgres + Redis"
 DURABLE = (OURS, SHARED, SYNCED)
 PARTS = (50, 90, 99)
 JOINED_AFTER = 2.5
@@ -30,7 +31,7 @@ def run(
             progress(f"{title}: round {turn + 1}, {name}")
             one = contenders[name]
             before = one.cpu()
-            found = _followed(one, count, durable=name in DURABLE)
+            found = _followed(one, name, count)
             if name in DURABLE:
                 time.sleep(JOINED_AFTER)
             one.settle()  # what it does after the end of the runs is part of their cost
@@ -50,7 +51,9 @@ def run(
             "when the bytes are there. The first half second, in which the streams are opened, is "
             f"left out. Each round lasts {seconds:g} s; checkpoints happen within it. The growth "
             "column is that from p50 to p99. The frameworks keep nothing. With synchronous=full "
-            "SQLite waits for the disk at each transaction."
+            "SQLite waits for the disk at each transaction. The hand-written path is one process: "
+            "it inserts what has gathered, publishes it on Redis after the commit, and sends what "
+            "comes back. It has no fences, no snapshots and no recovery."
         ),
     )
     cpu = Table(
@@ -90,7 +93,7 @@ def lone(contenders: dict[str, Server], rounds: int, seconds: float) -> tuple[Ta
         for name in contenders if turn % 2 == 0 else reversed(contenders):
             progress(f"{title}: round {turn + 1}, {name}")
             count = int(seconds * RATE)
-            found = _followed(contenders[name], count, durable=name in DURABLE, runs=1)
+            found = _followed(contenders[name], name, count, runs=1)
             for part in PARTS:
                 waits[part].setdefault(name, []).append(found[len(found) * part // 100])
     table = Table(
@@ -106,13 +109,14 @@ def lone(contenders: dict[str, Server], rounds: int, seconds: float) -> tuple[Ta
     return table, [at_most(f"{title}, p50", 1.0, statistics.median(waits[50][OURS]) * 1e3, "ms")]
 
 
-def _followed(one: Server, count: int, *, durable: bool, runs: int = RUNS) -> list[float]:
+def _followed(one: Server, name: str, count: int, runs: int = RUNS) -> list[float]:
     """How long the deltas of all runs took to their clients, ascending; seconds."""
-    if durable:
+    if name in DURABLE:
         ids = [one.start(count=count, rate=RATE) for _ in range(runs)]
         streams = [one.open(f"/runs/{run_id}/events") for run_id in ids]
     else:
-        streams = [one.open(f"/stream?count={count}&rate={RATE}") for _ in range(runs)]
+        path = "/shared" if name == BY_HAND else "/stream"
+        streams = [one.open(f"{path}?count={count}&rate={RATE}") for _ in range(runs)]
     opened = time.monotonic() + 0.5
     found = latencies(streams)
     for stream in streams:

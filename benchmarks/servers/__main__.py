@@ -29,7 +29,7 @@ def main() -> None:
     if options.name == "limits":
         from benchmarks.servers.limits import Limits
 
-        app = Limits(options.folder)
+        app = Limits(options.folder, options.database, options.bus)
     elif options.name in PEERS:
         from benchmarks.servers import peers
 

@@ -3,6 +3,7 @@
     GET /stream?count=N&rate=R    a model's deltas, one chunk each, kept nowhere
     GET /durable?count=N&rate=R   the same, each shown only after SQLite has committed it; with
                                   &rest=S a fast run rests so many seconds between two commits
+    GET /shared?count=N&rate=R    the same with PostgreSQL and Redis: `limits_shared.py`
     GET /joined?bytes=N           so many bytes of frames that lie ready in memory
     GET /crowd?count=N&people=P   one run for P readers: it begins when all are there
     GET /idle                     a stream on which nothing happens
@@ -24,6 +25,7 @@ from urllib.parse import parse_qsl
 import apsw
 import msgspec
 
+from benchmarks.servers.limits_shared import SharedLog
 from tailrace.core.events import TextDelta, recorded
 
 encode = msgspec.json.Encoder().encode
@@ -125,6 +127,24 @@ async def durable(send: Any, count: int, rate: float, rest: float, path: str) ->
     await writing
 
 
+async def shared(send: Any, count: int, rate: float, log: SharedLog) -> None:
+    """Only what PostgreSQL has committed and Redis has passed on is shown."""
+    run, passed_on = log.begin()
+
+    async def write() -> None:
+        number = 0
+        async for delta in model(count, rate):
+            number += 1
+            log.add(run, frame(number, delta))
+
+    writing = asyncio.create_task(write())
+    for _ in range(count):
+        body = await passed_on.get()
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    await writing
+    log.end(run)
+
+
 class Crowd:
     """One run for many: a shared list of frames, a place for each reader, one tick for all."""
 
@@ -178,8 +198,10 @@ class Crowd:
 class Limits:
     """The ASGI application."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, database: str | None, bus: str | None) -> None:
         self._folder = folder
+        self._places = (database, bus)
+        self._shared: SharedLog | None = None
         self._crowd: Crowd | None = None
         self._count = 0
         self._joined = b""
@@ -188,6 +210,9 @@ class Limits:
         """Answer one request."""
         if scope["type"] == "lifespan":
             await receive()
+            database, bus = self._places
+            if database is not None and bus is not None:
+                self._shared = await SharedLog.open(database, bus)
             await send({"type": "lifespan.startup.complete"})
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
@@ -202,6 +227,8 @@ class Limits:
             file = f"{self._folder}/durable{self._count}.db"
             rest = float(asked.get("rest", 0))
             await durable(send, int(asked["count"]), float(asked["rate"]), rest, file)
+        elif path == "/shared" and self._shared is not None:
+            await shared(send, int(asked["count"]), float(asked["rate"]), self._shared)
         elif path == "/joined":
             size = int(asked["bytes"])
             if len(self._joined) != size:
