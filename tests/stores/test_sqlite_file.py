@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apsw
@@ -642,6 +643,33 @@ async def test_a_flush_that_may_have_to_wait_leaves_the_event_loop_free(
     assert await numbers(store, "r") == [1, 2, 3]
     other.close()
     await store.close()
+
+
+async def test_after_one_slow_job_the_event_loop_soon_writes_again_and_after_several_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+
+    def job(_db: apsw.Connection, seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+
+    def pause_after(seconds: float) -> float:
+        nonlocal clock
+        assert threads.call_now(partial(job, seconds=seconds)) is not None
+        pause = threads._threads_only_until - clock
+        if pause > 0:
+            assert threads.call_now(partial(job, seconds=0.0)) is None
+        clock += max(pause, 0.0)
+        return pause
+
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: clock))
+    threads = DatabaseThreads(partial(schema.connect, str(path), "normal"), writes=True)
+    pauses = [pause_after(0.03) for _ in range(6)]
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0])
+    assert pause_after(0.001) <= 0
+    assert pause_after(0.03) == pytest.approx(0.05)
+    threads.stop()
 
 
 async def test_the_rows_of_a_short_run_are_joined_with_few_changes_of_threads(

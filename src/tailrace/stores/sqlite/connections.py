@@ -30,9 +30,11 @@ CHECKPOINT_PAGES = 1000
 """Pages in the WAL after which the checkpointer copies them to the file."""
 
 SLOW_SECONDS = 0.02
+SHORT_SECONDS = 0.05
 THREADS_SECONDS = 1.0
 """After a job of the event loop that took so long, the threads do all jobs for a while: the disk is
-busy, and the loop must not wait for it."""
+busy, and the loop must not wait for it. The while is short at first, and doubles with each slow job
+in a row: mostly the disk is quick, and the process only had to wait for a CPU."""
 
 logger = logging.getLogger("tailrace")
 
@@ -56,6 +58,7 @@ class DatabaseThreads:
         self._writes = writes
         self._in_use = threading.Lock()
         self._threads_only_until = 0.0
+        self._threads_only_for = SHORT_SECONDS
         self._closing = threading.Lock()
         self._closed = False
         connections: list[apsw.Connection] = []
@@ -106,13 +109,20 @@ class DatabaseThreads:
             wait_when_busy(self._connection)
         finally:
             self._in_use.release()
-        if time.monotonic() - begun > SLOW_SECONDS:
-            self._threads_only_until = time.monotonic() + THREADS_SECONDS
+        self._note_duration(begun, time.monotonic())
         if isinstance(failure, StorageBusy | TakesLong):
             return None  # nothing was written
         if failure is not None:
             raise failure
         return (value,)
+
+    def _note_duration(self, begun: float, ended: float) -> None:
+        """Leave later jobs to the threads for a while, if this job was slow."""
+        if ended - begun > SLOW_SECONDS:
+            self._threads_only_until = ended + self._threads_only_for
+            self._threads_only_for = min(2 * self._threads_only_for, THREADS_SECONDS)
+        else:
+            self._threads_only_for = SHORT_SECONDS
 
     def stop(self) -> None:
         """Finish the waiting jobs, then end the threads. A second call does nothing."""
