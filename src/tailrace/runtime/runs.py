@@ -175,18 +175,17 @@ class Runs:
             raise Stopping("This server is stopping and accepts no new runs. Try again.")
         self.check_agent(agent)
         options = self.allowed_options(agent, options)
-        for param, value in (
-            *(("run_id", run_id), ("thread_id", thread_id), ("owner", owner or None)),
-            ("previous_run_id", previous_run_id),
-        ):
-            if isinstance(value, str):
-                check_id(value, param)
+        _check_ids(
+            run_id=run_id,
+            thread_id=thread_id,
+            owner=owner or None,
+            previous_run_id=previous_run_id,
+        )
         run_id = run_id or f"{RUN_PREFIX}{self._new_id()}"
-        named = previous_run_id
         earlier = None
-        if isinstance(named, str):
-            earlier = await self.of(owner).info(named, "previous_run_id")
-        continues_newest = named is msgspec.UNSET and thread_id is not None
+        if isinstance(previous_run_id, str):
+            earlier = await self.of(owner).info(previous_run_id, "previous_run_id")
+        continues_newest = previous_run_id is msgspec.UNSET and thread_id is not None
         if thread_id is None:
             thread_id = earlier.thread_id if earlier is not None else f"thread_{self._new_id()}"
         busy = getattr(self.agents[agent], "busy_thread", None) or self._busy_thread
@@ -217,13 +216,17 @@ class Runs:
                 )
             except SeqConflict:
                 continue  # another run of the thread was created at the same moment
+        self._announce(info)
+        return info
+
+    def _announce(self, info: RunInfo) -> None:
+        """Count a new run, and wake the followers of its thread and the workers."""
         self.metrics.runs_started += 1
         crash_points.point("create.after")
-        self._note(run_id)
+        self._note(info.run_id)
         self.started = self.owner is not None
-        wakeups.wake(self.bus, wakeups.of_thread(thread_id), run_id)
-        self._wake_workers(run_id)
-        return info
+        wakeups.wake(self.bus, wakeups.of_thread(info.thread_id), info.run_id)
+        self._wake_workers(info.run_id)
 
     def allowed_options(self, agent: str, options: Any) -> Any:
         """The options of a run, as far as its agent allows them."""
@@ -496,6 +499,13 @@ class Runs:
         await self.reader.close()
         await self.bus.close()
         await self.store.close()
+
+
+def _check_ids(**ids: Any) -> None:
+    """Check the ids that a caller chose, by the names of their parameters."""
+    for param, value in ids.items():
+        if isinstance(value, str):
+            check_id(value, param)
 
 
 def _check_fork(earlier: RunInfo | None, seq: int) -> None:
