@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, Any, overload
 from tailrace.core import events as ev
 from tailrace.core.ids import check_id
 from tailrace.core.items import ErrorInfo, Executor, ToolCall, ToolResult
-from tailrace.core.references import import_citations
 from tailrace.core.state import ItemNode
 from tailrace.core.tool_output import tool_output
 from tailrace.core.writers import ArgumentsWriter, BlocksWriter, ResultWriter
 from tailrace.runtime.failures import AGENT_FAILED
-from tailrace.runtime.sub_agent_answer import (
-    announce_imports,
-    message_texts,
-    no_answer,
-    returned,
-)
+from tailrace.runtime.sub_agent_answer import announce_imports, imported_answer, no_answer
 from tailrace.runtime.telemetry import begin, execute_tool, invoke_agent
 
 if TYPE_CHECKING:
@@ -139,7 +133,7 @@ class _Answerable:
         if child.node.error is not None:
             result.fail(child.node.error)
             return
-        imported = import_citations(message_texts(child.node), returned(child.node), parent.pool)
+        imported = imported_answer(child.node, parent.pool)
         announce_imports(parent, child.task_id, imported)
         private = ev.Private(content=imported.content)
         if child.node.status != "completed":

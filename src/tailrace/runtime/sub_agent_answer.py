@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tailrace.core import events as ev
 from tailrace.core.items import ErrorInfo, Message
-from tailrace.core.references import Imported
+from tailrace.core.references import Imported, ReferencePool, import_citations
 from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.writers import Sink
 
@@ -22,10 +20,11 @@ def message_texts(task: TaskNode) -> list[str]:
     ]
 
 
-def returned(task: TaskNode) -> list[Any]:
-    """What a task's own model read of its tools, in order."""
-    contents = (node.private.get("content") for node in task.output())
-    return [content for content in contents if content is not None]
+def imported_answer(child: TaskNode, pool: ReferencePool) -> Imported:
+    """A sub-agent's answer, with the references that it cites under numbers of its caller."""
+    contents = (node.private.get("content") for node in child.output())
+    returned = [content for content in contents if content is not None]
+    return import_citations(message_texts(child), returned, pool)
 
 
 def no_answer(child: TaskNode) -> ErrorInfo:

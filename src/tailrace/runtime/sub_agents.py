@@ -18,7 +18,7 @@ from tailrace.core import events as ev
 from tailrace.core.citations import renumber
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
-from tailrace.core.references import ADDED, import_citations, unwrap
+from tailrace.core.references import ADDED, unwrap
 from tailrace.core.writers import ResultWriter
 from tailrace.runtime.agent_functions import call_agent
 from tailrace.runtime.call_writer import PendingCall
@@ -27,9 +27,9 @@ from tailrace.runtime.limits import named
 from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.sub_agent_answer import (
     announce_imports,
+    imported_answer,
     message_texts,
     no_answer,
-    returned,
 )
 from tailrace.runtime.task import Task
 from tailrace.runtime.telemetry import invoke_agent
@@ -187,7 +187,7 @@ async def run_below(
     if child.node.status != "completed":
         raise ToolError((child.node.error or no_answer(child.node)).message)
     texts = message_texts(child.node)
-    imported = import_citations(texts, returned(child.node), parent.pool)
+    imported = imported_answer(child.node, parent.pool)
     announce_imports(parent, child.task_id, imported)
     return "".join(renumber(text, imported.mapping) for text in texts), imported.mapping.values()
 
@@ -281,7 +281,7 @@ async def run_unlogged(
         error = child.node.error or no_answer(child.node)
         call.fail(ErrorInfo(code=error.code, message=error.message))
         return
-    imported = import_citations(message_texts(child.node), returned(child.node), task.pool)
+    imported = imported_answer(child.node, task.pool)
     result = ResultWriter(task, call.call_id)
     for part in unwrap(imported.content):
         if isinstance(part, TextPart) and ADDED not in part.tags:
