@@ -108,6 +108,25 @@ async def test_a_child_that_does_not_stream_leaves_its_answer_and_its_usage(tmp_
     assert "get_weather" not in str(result.to_input_list())
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_childs_tool_knows_its_run_and_thread(tmp_path: Path, streaming: bool) -> None:
+    places: list[Any] = []
+
+    @tool
+    async def look(ctx: Context) -> str:
+        """Looks around."""
+        places.append((ctx.run_id, ctx.thread_id, ctx.metadata))
+        return "Seen."
+
+    child = Agent("child", model=Scripted([call("look")], [say("Seen.")]), tools=[look])
+    model = Scripted([call("child", prompt="?")], [say("Yes.")])
+    agent = Agent("a", model=model, tools=[child.as_tool(streaming=streaming)])
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "?", thread="t1", metadata={"user": "ada"})
+        await run.result()
+    assert places == [(run.id, "t1", {"user": "ada"})]
+
+
 async def test_a_child_that_does_not_stream_cannot_ask_people(tmp_path: Path) -> None:
     @tool(needs_approval=True)
     async def pay() -> str:

@@ -221,9 +221,15 @@ class Emitter:
                 job.cancel()
 
     @property
-    def metadata(self) -> Any:
-        """The metadata that the run was started with."""
-        return self.state.root.facts.get("metadata") if self.state.root is not None else None
+    def logged(self) -> Emitter:
+        """The writer of the run's log: this one, if its events are stored."""
+        return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of the run: its thread and the metadata that it was started with."""
+        root = self.logged.state.root
+        return root.facts if root is not None else {}
 
     @property
     def is_ours(self) -> bool:

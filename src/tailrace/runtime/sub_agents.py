@@ -239,9 +239,9 @@ class Unlogged(Emitter):
         await asyncio.sleep(0)
 
     @property
-    def metadata(self) -> Any:
-        """The metadata of the run that it is part of."""
-        return self._above.metadata
+    def logged(self) -> Emitter:
+        """The writer of the run that it is part of."""
+        return self._above.logged
 
     @property
     def is_ours(self) -> bool:

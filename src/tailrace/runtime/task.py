@@ -104,8 +104,7 @@ class Task(Sink):
     @property
     def thread_id(self) -> str:
         """The conversation that the run belongs to."""
-        root = self.emitter.state.root
-        return str(root.facts.get("thread_id") or "") if root is not None else ""
+        return str(self.emitter.facts.get("thread_id") or "")
 
     @property
     def owner(self) -> str:
@@ -115,7 +114,7 @@ class Task(Sink):
     @property
     def metadata(self) -> Any:
         """The metadata that the run was started with; clients can read it."""
-        return self.emitter.metadata
+        return self.emitter.facts.get("metadata")
 
     @property
     def agent(self) -> str:

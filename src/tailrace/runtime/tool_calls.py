@@ -123,7 +123,7 @@ def _planned(loop: Loop, call: PendingCall) -> _Plan:
     except InvalidArguments as error:
         raise _Mistake(error.code, str(error)) from None
     except Exception as error:  # a type of the tool's own may raise anything
-        failed = tool_failure(loop.task.run_id, call.name, error)
+        failed = tool_failure(loop.task.emitter.logged.run_id, call.name, error)
         raise _Mistake(InvalidArguments.code, failed.message) from error
     return _Plan(call, found, arguments, _request(call, found, arguments))
 
@@ -183,7 +183,9 @@ async def _answer(loop: Loop, plan: _Plan) -> None:
         write_error(loop.task, call, ErrorInfo(code=error.code, message=str(error)))
     # `SystemExit` in a tool must not end the process.
     except (Exception, SystemExit) as error:  # noqa: BLE001
-        write_error(loop.task, call, tool_failure(loop.task.run_id, call.name, error))
+        write_error(
+            loop.task, call, tool_failure(loop.task.emitter.logged.run_id, call.name, error)
+        )
 
 
 async def _carry_out(loop: Loop, plan: _Plan) -> None:

@@ -155,7 +155,7 @@ class Context:
     @property
     def run_id(self) -> str:
         """The run that the call belongs to."""
-        return self.task.run_id
+        return self.task.emitter.logged.run_id
 
     @property
     def thread_id(self) -> str:
