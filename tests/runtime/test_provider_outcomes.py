@@ -262,6 +262,30 @@ async def test_code_that_calls_tools_goes_on_with_their_results(tmp_path: Path) 
     assert sent == [[CODE, first_ask], [second_ask], [PRINTED, text]]
 
 
+async def test_a_search_that_runs_beside_a_tool_goes_on_with_the_tools_result(
+    tmp_path: Path,
+) -> None:
+    call_of = {"type": "server_tool_use", "id": "srvtoolu_2", "name": "web_search"}
+    search = {**call_of, "input": {"query": "rivers"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_2", "content": []}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Rome"}}
+    text = {"type": "text", "text": "Sunny."}
+    answers = (
+        of_blocks("msg_1", search, use),
+        of_blocks("msg_2", found, text, stop_reason="end_turn"),
+    )
+    async with Simulator(*answers, [say("Yes.")]) as provider:
+        model = opened("anthropic_messages", provider)
+        own = {"type": "web_search_20250305", "name": "web_search"}
+        agent = Agent("a", model=model, tools=[own, get_weather])
+        first, second = await turns(tmp_path, agent, "Is it sunny?", "Really?")
+        await model.close()
+    assert provider.refusals == []
+    assert (first.text, second.text) == ("Sunny.", "Yes.")
+    sent = [one["content"] for one in provider.requests[2]["messages"] if one["role"] != "user"]
+    assert sent == [[search, use], [found, text]]
+
+
 async def test_code_that_never_ended_is_left_out_of_the_next_turn(tmp_path: Path) -> None:
     asked = asked_by_code("toolu_1", "Paris")
     async with Simulator(of_blocks("msg_1", CODE, asked), [say("Yes.")]) as provider:
