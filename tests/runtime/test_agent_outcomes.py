@@ -131,18 +131,20 @@ async def test_a_builtin_call_without_a_handler_is_an_error_that_the_model_reads
     assert any(item["type"] == "shell_call_output" for item in model.asked[1])
 
 
+DELETION = {
+    "type": "mcp_approval_request",
+    "id": "mcpr_1",
+    "name": "delete_repo",
+    "server_label": "github",
+    "arguments": "{}",
+}
+
+
 @pytest.mark.parametrize("approved", [True, False])
 async def test_an_approval_that_a_providers_mcp_server_wants_is_asked_of_a_person(
     tmp_path: Path, approved: bool
 ) -> None:
-    wanted = {
-        "type": "mcp_approval_request",
-        "id": "mcpr_1",
-        "name": "delete_repo",
-        "server_label": "github",
-        "arguments": "{}",
-    }
-    model = Raw("openai_responses", response(1, wanted), response(2, message("Done.")))
+    model = Raw("openai_responses", response(1, DELETION), response(2, message("Done.")))
     async with running(tmp_path, Agent("a", model=model)) as app:
         run = await app.start("a", "?")
         async for event in run.events():
@@ -163,6 +165,16 @@ async def test_an_approval_that_a_providers_mcp_server_wants_is_asked_of_a_perso
     assert outcome.get("status", "completed") == ("completed" if approved else "failed")
     [sent] = [item for item in model.asked[1] if item["type"] == "mcp_approval_response"]
     assert (sent["approve"], sent["approval_request_id"]) == (approved, "mcpr_1")
+
+
+async def test_an_approval_that_no_person_can_be_asked_for_is_denied(tmp_path: Path) -> None:
+    model = Raw("openai_responses", response(1, DELETION), response(2, message("I may not.")))
+    child = Agent("child", model=model).as_tool(streaming=False)
+    script = Scripted([call("child", prompt="?")], [say("A pity.")])
+    result = await answer(tmp_path, Agent("a", model=script, tools=[child]))
+    assert result.items[1]["block_list"][0]["text"] == "I may not."
+    [sent] = [item for item in model.asked[1] if item["type"] == "mcp_approval_response"]
+    assert sent["approve"] is False
 
 
 async def test_a_refusal_is_an_answer(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.core import closing
 from tailrace.core import events as ev
-from tailrace.core.errors import StorageError, TailraceError
+from tailrace.core.errors import CallerError, StorageError, TailraceError
 from tailrace.core.items import ErrorInfo, Image, InputRequest, TextPart, ToolResult
 from tailrace.core.tool_output import ToolOutput, tool_output
 from tailrace.core.writers import ImageWriter, ResultWriter
@@ -429,7 +429,12 @@ def mcp_approvals(task: Task) -> list[PendingCall]:
 
 async def settle_approvals(loop: Loop, calls: list[PendingCall]) -> None:
     """Ask people, and write what they decided. What an approved call returns has its own item."""
-    answers = await loop.ask([_approval(loop.task, call) for call in calls])
+    try:
+        answers = await loop.ask([_approval(loop.task, call) for call in calls])
+    except CallerError as error:  # a sub-agent with `streaming=False` cannot ask
+        for call in calls:
+            call.fail("denied", str(error))
+        return
     for call, answer in zip(calls, answers, strict=True):
         if answer.approved:
             ResultWriter(loop.task, call.call_id).finish()
