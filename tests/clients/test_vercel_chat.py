@@ -387,6 +387,18 @@ def test_chat_regenerates_and_edits_from_the_message_that_it_names(real: str) ->
     ]
 
 
+def test_chat_that_sends_its_last_message_alone_continues_its_thread(real: str) -> None:
+    steps = [{"send": "two"}, {"send": "add"}, {"send": "three"}]
+    chats: list[Json] = [{"id": "alone", "last": True, "steps": steps}]
+    (answer,) = talk(real, chats, body={"agent": "remembers"})
+    assert (answer["status"], answer["errors"]) == ("ready", [])
+    said = "Is it sunny in Paris? two"
+    assert answer["answers"] == [said, f"{said} add =", f"{said} add = three"]
+    chats = [{"id": "alone-mail", "last": True, "approve": True}]
+    (answer,) = talk(real, chats, body={"agent": "mailer"})
+    assert answer["messages"][1]["parts"][-1]["text"] == "Done."
+
+
 # --- what goes wrong -----------------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
 // Drives the AI SDK's `Chat`, which is what `useChat` drives, over HTTP. The plan on stdin:
-// {api, body?, parallel?, chats: [{id, cut?, clean?, approve?, steps?}]}. A chat with `cut` loses its
-// connection after so many frames (with `clean`, without any error) and resumes; one with `approve`
-// answers the approvals that it is asked for. `steps` follow the first message: {send: text},
-// {regenerate: index}, {edit: index, send: text}. Out: how each chat ended.
+// {api, body?, parallel?, chats: [{id, cut?, clean?, approve?, last?, steps?}]}. A chat with `cut`
+// loses its connection after so many frames (with `clean`, without any error) and resumes; one with
+// `approve` answers the approvals that it is asked for; one with `last` sends its last message
+// alone. `steps` follow the first message: {send: text}, {regenerate: index},
+// {edit: index, send: text}. Out: how each chat ended.
 import { Chat } from '@ai-sdk/react';
 import {
   DefaultChatTransport,
@@ -46,12 +47,16 @@ function cutAfter(body, frames, clean) {
 
 const plan = JSON.parse(await text(process.stdin));
 
-async function talk({ id, cut, clean, approve, steps }) {
+// As the AI SDK's guide to message persistence has it.
+const onlyLast = ({ id, messages, body }) => ({ body: { ...body, id, message: messages.at(-1) } });
+
+async function talk({ id, cut, clean, approve, last, steps }) {
   const seen = { data: {}, errors: [], called: [], requests: [], answers: [] };
   let chat;
   const transport = new DefaultChatTransport({
     api: plan.api,
     body: plan.body,
+    prepareSendMessagesRequest: last ? onlyLast : undefined,
     fetch: async (url, options) => {
       seen.requests.push(options.method);
       if (options.body) seen.sent = JSON.parse(options.body).messages;

@@ -232,21 +232,19 @@ MESSAGE_REQUEST = _object(
     top_p=_number(0, 1),
 )
 _CHAT_ROLE: Json = {"enum": ["user", "assistant", "system"]}
-CHAT_REQUEST = _object(
-    {
-        "id": ID,
-        "messages": _list(
-            {
-                "anyOf": [
-                    _object({"role": _CHAT_ROLE, "parts": _PARTS}),
-                    _object({"role": _CHAT_ROLE, "content": _CONTENT}, parts={"type": "null"}),
-                ]
-            },
-            minItems=1,
-        ),
-    },
-    agent={"anyOf": [AGENT, {"type": "null"}]},
-)
+_CHAT_MESSAGE: Json = {
+    "anyOf": [
+        _object({"role": _CHAT_ROLE, "parts": _PARTS}),
+        _object({"role": _CHAT_ROLE, "content": _CONTENT}, parts={"type": "null"}),
+    ]
+}
+_CHAT_AGENT: Json = {"anyOf": [AGENT, {"type": "null"}]}
+CHAT_REQUEST: Json = {
+    "anyOf": [
+        _object({"id": ID, "messages": _list(_CHAT_MESSAGE, minItems=1)}, agent=_CHAT_AGENT),
+        _object({"id": ID, "message": _CHAT_MESSAGE}, agent=_CHAT_AGENT, messages={"type": "null"}),
+    ]
+}
 _AG_UI_PART: Json = {
     "anyOf": [
         _object({"type": {"const": "text"}, "text": _STRING}),

@@ -94,6 +94,9 @@ class ChatApi(HttpApi):
             agent = next(iter(self.runs.agents), "")
         self.runs.check_agent(agent, "agent")
         previous, new = await self._continued(messages)
+        if previous is None and body.get("messages") is None:  # the page sends no earlier message
+            newest = await self.runs.latest(chat_id)
+            previous = None if newest is None else newest.run_id
         if previous is not None:
             answers = await self._answers(previous, new[-1])
             if answers is not None:
