@@ -233,6 +233,13 @@ def test_the_document_names_the_formats_that_a_route_takes(document: dict[str, A
     assert names("/threads/{thread_id}") == ["openai-responses", "vercel-ui", "ag-ui"]
 
 
+def test_the_document_says_what_a_thread_s_id_may_be_in_a_query(document: dict[str, Any]) -> None:
+    parameters = document["paths"]["/ag-ui/{agent}"]["get"]["parameters"]
+    [schema] = [one["schema"] for one in parameters if one["name"] == "threadId"]
+    assert Draft202012Validator(schema).is_valid("t1")
+    assert not Draft202012Validator(schema).is_valid("")
+
+
 def test_keys_are_in_the_document_of_a_server_with_keys(
     document: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -437,6 +444,8 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             *({"tool_choice": {"type": value}} for value in of("any", "tool", "some")),
             {"tool_choice": {"type": "tool", "name": "f"}},
             *({"tools": [value]} for value in of({"name": "f"}, {"name": 5}, {}, {"type": "bash"})),
+            *({"thread": value} for value in of({}, None, {"type": "create"}, {"type": "fork"})),
+            *({"thread": value} for value in of({"type": "continue"}, {"a": 1}, 5)),
         ],
     ),
     "/api/chat": (
@@ -447,6 +456,8 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             *({"messages": value} for value in of([], [{}], [{"role": "user"}], USER)),
             *({"messages": [{**UI, "parts": value}]} for value in of([{}], [5], "a", None)),
             {"messages": [{**UI, "role": "tool"}]},
+            *({"messages": None, "message": value} for value in of(UI, {}, 5, None)),
+            {"messages": [], "message": UI},
         ],
     ),
     "/ag-ui/hello": (

@@ -19,6 +19,7 @@ from tailrace.server.idempotency import keyed_name
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import ResumePoint
+from tailrace.server.schemas import ID
 from tailrace.wire import ag_ui
 from tailrace.wire.base import Cursor
 
@@ -88,9 +89,7 @@ class AgUiApi(HttpApi):
             raise CallerError("`runId` is a run of another thread; send a new id.", param="runId")
         return self.stream(ag_ui.FORMAT, run_id, snapshot=True)
 
-    @operation(
-        query={"threadId": {"type": "string", "required": True}}, answers={200: STREAM, 204: None}
-    )
+    @operation(query={"threadId": {**ID, "required": True}}, answers={200: STREAM, 204: None})
     async def attach(self, request: Request) -> ASGIApp:
         """The last run of a thread from its first event; 204 if the thread has no run."""
         self.agent(request.path_params, "agent")

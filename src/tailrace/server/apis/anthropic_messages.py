@@ -89,10 +89,10 @@ class MessagesApi(OneWayApi):
     async def _continued(self, body: Json) -> TaskNode | None:
         """The root of the run that a `thread` continues; None for any other request."""
         thread = request_fields.optional(body, "thread", dict) or {}
-        kind = thread.get("type", "create")
-        if kind not in ("create", "continue"):
+        kind = thread.get("type")
+        if thread and kind not in ("create", "continue"):
             raise CallerError("`thread.type` must be create or continue.", param="thread.type")
-        if kind == "create":
+        if kind != "continue":
             return None
         name = "previous_message_id"
         message_id = request_fields.text(thread, name, "send the id of the last message")
