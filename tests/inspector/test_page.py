@@ -632,7 +632,7 @@ async def test_on_a_phone_the_panes_are_tabs(browser: Browser, served: Served) -
     await phone.close()
 
 
-async def test_on_a_phone_a_look_at_another_pane_does_not_lose_the_end(
+async def test_on_a_phone_neither_another_pane_nor_the_keyboard_loses_the_end(
     browser: Browser, served: Served, go: Go
 ) -> None:
     phone = await browser.new_page(viewport={"width": 390, "height": 480}, has_touch=True)
@@ -647,7 +647,16 @@ async def test_on_a_phone_a_look_at_another_pane_does_not_lose_the_end(
     go.on()
     await expect(phone.locator("#stream-text")).to_have_text(DONE)
     await phone.get_by_role("button", name="Chat", exact=True).click()
-    await expect(phone.get_by_role("button", name="Regenerate")).to_be_in_viewport()
+    end = phone.get_by_role("button", name="Regenerate")
+    await expect(end).to_be_in_viewport()
+    await phone.set_viewport_size({"width": 390, "height": 320})  # as a keyboard does
+    await expect(end).to_be_in_viewport()
+    await phone.locator("#scroll").evaluate("(box) => { box.scrollTop = 0; }")
+    await expect(end).not_to_be_in_viewport()
+    await phone.set_viewport_size({"width": 390, "height": 300})
+    await phone.get_by_role("button", name="Inspect", exact=True).click()
+    await phone.get_by_role("button", name="Chat", exact=True).click()
+    await expect(phone.locator(".asked")).to_be_in_viewport()  # who has scrolled up stays there
     await phone.close()
 
 

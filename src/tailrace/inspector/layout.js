@@ -4,18 +4,15 @@ import { byId } from "./dom.js";
 import { icon } from "./icons.js";
 
 const box = byId("scroll");
-let follows = true; // whether the reader was at the end when the conversation was last in sight
+let follows = true; // whether the reader is at the end
 
 /** On a phone, show this pane; elsewhere all three are there. */
 export function showPane(name) {
-  const wasHidden = box.clientHeight === 0;
-  if (!wasHidden) follows = isAtEnd();
   document.querySelector(".panes").dataset.shown = name;
   for (const button of document.querySelectorAll(".tabs button")) {
     if (button.dataset.pane === name) button.setAttribute("aria-current", "true");
     else button.removeAttribute("aria-current");
   }
-  if (wasHidden && follows) scrollToEnd();
 }
 
 /** Open what a node is folded in, bring it into sight and flash it once. */
@@ -29,12 +26,19 @@ export function reveal(node) {
   flashed.classList.add("flash");
 }
 
-export const isAtEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+/** Whether the reader is at the end; while a phone shows another pane, whether that was so before. */
+export const isAtEnd = () => (box.clientHeight === 0 ? follows : box.scrollHeight - box.scrollTop - box.clientHeight < 80);
 
 export function scrollToEnd(soon = false) {
   box.scrollTop = box.scrollHeight;
+  follows = true;
   byId("to-end").hidden = true;
   if (soon) setTimeout(() => (box.scrollTop = box.scrollHeight), 150);
+}
+
+function scrolled() {
+  follows = isAtEnd();
+  if (follows) byId("to-end").hidden = true;
 }
 
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
@@ -59,6 +63,8 @@ export function listenToLayout() {
   darkScheme.addEventListener("change", showTheme);
   byId("theme").addEventListener("click", switchTheme);
   byId("to-end").addEventListener("click", () => scrollToEnd());
-  box.addEventListener("scroll", () => isAtEnd() && (byId("to-end").hidden = true), { passive: true });
+  box.addEventListener("scroll", scrolled, { passive: true });
+  // Another pane, a phone's keyboard or its rotation must not lose the end.
+  new ResizeObserver(() => follows && scrollToEnd()).observe(box);
   for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => showPane(button.dataset.pane));
 }
