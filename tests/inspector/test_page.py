@@ -701,6 +701,26 @@ async def test_under_a_prefix_the_page_asks_for_the_key(browser: Browser, tmp_pa
         await page.close()
 
 
+async def test_each_status_has_a_shape_and_not_only_a_colour(page: Page) -> None:
+    await page.emulate_media(reduced_motion="reduce")
+    shapes = await page.evaluate(
+        """() => ['queued', 'in_progress', 'input_required', 'completed', 'failed', 'cancelled',
+                  'incomplete'].map((status) => {
+            const mark = document.body.appendChild(document.createElement('span'));
+            mark.className = 'mark';
+            mark.dataset.status = status;
+            const style = getComputedStyle(mark);
+            const isClear = (colour) => colour === 'rgba(0, 0, 0, 0)';
+            const shape = [isClear(style.backgroundColor), isClear(style.borderTopColor),
+                style.backgroundImage === 'none', style.borderRadius, style.borderTopStyle,
+                style.transform];
+            mark.remove();
+            return JSON.stringify(shape);
+        })"""
+    )
+    assert len(set(shapes)) == len(shapes), shapes
+
+
 async def test_axe_finds_nothing(browser: Browser, served: Served) -> None:
     """Contrast, names, roles and landmarks: on the first page, in each tab, in each dialog."""
     context = await browser.new_context(bypass_csp=True, reduced_motion="reduce")
