@@ -392,8 +392,8 @@ def test_chat_that_sends_its_last_message_alone_continues_its_thread(real: str) 
     chats: list[Json] = [{"id": "alone", "last": True, "steps": steps}]
     (answer,) = talk(real, chats, body={"agent": "remembers"})
     assert (answer["status"], answer["errors"]) == ("ready", [])
-    said = "Is it sunny in Paris? two"
-    assert answer["answers"] == [said, f"{said} add =", f"{said} add = three"]
+    texts = "Is it sunny in Paris? two"
+    assert answer["answers"] == [texts, f"{texts} add =", f"{texts} add = three"]
     chats = [{"id": "alone-mail", "last": True, "approve": True}]
     (answer,) = talk(real, chats, body={"agent": "mailer"})
     assert answer["messages"][1]["parts"][-1]["text"] == "Done."

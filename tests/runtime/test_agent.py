@@ -508,6 +508,21 @@ async def test_no_model_reads_an_input_that_a_guardrail_refused(tmp_path: Path) 
     assert "sk-1" not in str(provider.requests)
 
 
+async def test_a_guardrail_reads_the_whole_conversation_that_a_client_sends(tmp_path: Path) -> None:
+    def no_secrets(text: str) -> str | None:
+        return "The input has a secret." if "sk-" in text else None
+
+    agent = Agent("a", model=Scripted([say("Sunny.")]), input_guardrails=[no_secrets])
+    conversation = [
+        {"role": "user", "content": "My key is sk-1."},
+        {"role": "assistant", "content": "I see."},
+        {"role": "user", "content": "Is it sunny?"},
+    ]
+    result = await answer(tmp_path, agent, conversation)
+    assert result.error is not None
+    assert result.error.code == "input_guardrail"
+
+
 @pytest.mark.parametrize("where", ["input", "output"])
 async def test_a_guardrail_that_raises_refuses(where: str, tmp_path: Path) -> None:
     def broken(text: str) -> str | None:

@@ -89,6 +89,36 @@ def read_input(value: Any) -> Iterator[Given]:
             yield from _read(member)
 
 
+def user_text(value: Any) -> str:
+    """The text of every message of the user, joined by line breaks."""
+    return _text_of(list(read_input(value)))
+
+
+def last_question(value: Any) -> str:
+    """What the user wrote since the answer or call before it, joined by line breaks."""
+    since: list[Given] = []
+    answered = False
+    for given in read_input(value):
+        if isinstance(given, Use) or (isinstance(given, Speech) and given.role == "assistant"):
+            answered = True
+        elif isinstance(given, Speech) and given.role == "user":
+            if answered:
+                since = []
+            since.append(given)
+            answered = False
+    return _text_of(since)
+
+
+def _text_of(entries: list[Given]) -> str:
+    return "\n".join(
+        piece.text
+        for given in entries
+        if isinstance(given, Speech) and given.role == "user"
+        for piece in given.pieces
+        if isinstance(piece, TextPart)
+    )
+
+
 def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("type"), str) and _piece(value) != []
 

@@ -29,6 +29,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import Executor, InputRequest, Message, ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.history.entries import REFUSED_INPUT
+from tailrace.history.inputs import user_text
 from tailrace.ingest.base import Outcome
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime import handoff, takeover
@@ -423,7 +424,7 @@ class Loop:
     async def _refuses_input(self) -> bool:
         """Whether a guardrail stopped the task because of its input."""
         checks = self.agent.input_guardrails
-        refused = await refusal(REFUSED_INPUT, checks, self.task.text, self.context)
+        refused = await refusal(REFUSED_INPUT, checks, user_text(self.task.input), self.context)
         if refused is not None:
             self.task.fail(refused)
         return refused is not None

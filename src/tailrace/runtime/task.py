@@ -34,7 +34,6 @@ from tailrace.core.items import (
     Executor,
     InputRequest,
     Item,
-    TextPart,
     ToolCall,
     Usage,
 )
@@ -49,7 +48,7 @@ from tailrace.core.writers import (
     Sink,
 )
 from tailrace.history import Api, History, Load, Mode, history, reachable
-from tailrace.history.inputs import Speech, read_input
+from tailrace.history.inputs import last_question
 from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.call_writer import CallWriter, PendingCall
 from tailrace.runtime.pipeline import Emitter
@@ -128,17 +127,13 @@ class Task(Sink):
 
     @property
     def text(self) -> str:
-        """The text of the user's messages in the input, joined by line breaks.
+        """What the user wrote last, in one or several messages, which are joined by line breaks.
 
-        An input that is not a message, such as an object, is shown as JSON.
+        A client without a server-side history sends the whole conversation each time: messages
+        before the last answer are in `input`. An input that is not a message, such as an object,
+        is shown as JSON.
         """
-        return "\n".join(
-            piece.text
-            for given in read_input(self.input)
-            if isinstance(given, Speech) and given.role == "user"
-            for piece in given.pieces
-            if isinstance(piece, TextPart)
-        )
+        return last_question(self.input)
 
     @property
     def options(self) -> dict[str, Any]:
