@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from itertools import cycle
 from typing import Any
 
@@ -310,4 +312,30 @@ async def test_frames_that_are_written_and_returned_are_together_the_whole_strea
     await asyncio.wait_for(asyncio.gather(*readers), 30)
     assert b"".join(got[0]) == b"".join(got[1])
     assert len(written) > 2
+    await store.close()
+
+
+async def test_a_reader_that_left_keeps_nothing_of_its_connection() -> None:
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    streams = Streams(Reader(store, bus))
+    leaving, staying = await riding(emitter, streams, task.FORMAT)
+
+    class Connection:
+        def write(self, _frames: bytes) -> bool:
+            return True
+
+    connection = Connection()
+    left = weakref.ref(connection)
+    waiting = asyncio.ensure_future(leaving.next(connection.write))
+    tail = streams.reader.tails.get("run_1")
+    assert tail is not None
+    await until(lambda: tail.waiting == 1)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    leaving.close()
+    del connection, waiting
+    gc.collect()
+    assert left() is None
+    staying.close()
     await store.close()

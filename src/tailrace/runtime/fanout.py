@@ -9,6 +9,7 @@ that wakes encodes for the others.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import islice
@@ -171,7 +172,7 @@ class Stream:
 
     __slots__ = (
         *("_ahead", "_encoder", "_ended", "_fetched", "_held", "_private", "_ready", "_run_id"),
-        *("_shared", "_streams", "_tail", "_wire", "_write", "seen"),
+        *("_shared", "_streams", "_tail", "_wire", "_write", "seen", "written_at"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -198,6 +199,8 @@ class Stream:
         self._ended = is_over(encoder)
         self._write: WriteNow | None = None
         self.seen = after
+        self.written_at = 0.0
+        """When frames went to `write`, by the monotonic clock."""
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """All pieces, as a generator."""
@@ -216,6 +219,7 @@ class Stream:
     def close(self) -> None:
         """Stop following. A second call changes nothing."""
         self._drop_ahead()
+        self._write = None  # the tail keeps this stream for a while, but not its connection
         if self._tail is not None:
             self._streams.give_back(self._run_id, self._wire.name)
             self._streams.reader.tails.give_back(self._tail)
@@ -283,6 +287,8 @@ class Stream:
         if piece.first != self.seen + 1 or shared.ends_at(piece.last) or not write(piece.frames):
             return False
         self.seen = piece.last
+        if piece.frames:
+            self.written_at = time.monotonic()
         return piece.last == shared.last
 
     def _pass(self, piece: FrameRange) -> bytes:

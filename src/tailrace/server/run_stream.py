@@ -41,7 +41,7 @@ class RunStream:
 
     __slots__ = (
         *("_gap_sent", "_info", "_joined", "_opening", "_over", "_piece", "_pieces", "_point"),
-        *("_run_id", "_runs", "_seen", "_sent", "_snapshot", "_stream", "_write", "wire"),
+        *("_run_id", "_runs", "_seen", "_sent", "_snapshot", "_stream", "wire"),
     )  # a server has many that wait for events
 
     def __init__(
@@ -69,7 +69,6 @@ class RunStream:
         self._over = False
         self._seen = 0
         self._sent = time.monotonic()
-        self._write: WriteNow | None = None
         self._gap_sent = False
 
     @property
@@ -101,13 +100,11 @@ class RunStream:
                 self._stream, self._joined = await self._after(self._joined), None
             if self._stream is None and not self._over:
                 return await self._first()
-            self._write, noted = write, self._write_noted if write is not None else None
-            while self._stream is not None:
-                piece = await self._stream.next(noted)
-                if piece is None:
-                    break
+            stream = self._stream
+            while stream is not None and (piece := await stream.next(write)) is not None:
                 now = time.monotonic()
-                if not piece and now - self._sent > HEARTBEAT_SECONDS - 1:
+                sent = max(self._sent, stream.written_at)
+                if not piece and now - sent > HEARTBEAT_SECONDS - 1:
                     piece = self.wire.heartbeat
                 if piece:
                     self._sent = now
@@ -117,11 +114,6 @@ class RunStream:
                 self._gap_sent = True
                 return self._open_with(b"", await self._what_is_left())
         return None
-
-    def _write_noted(self, frames: bytes) -> bool:
-        """Write frames, and note when."""
-        self._sent = time.monotonic()
-        return self._write is not None and self._write(frames)
 
     async def _first(self) -> bytes:
         """The first bytes. They hold the next events, if there are any.

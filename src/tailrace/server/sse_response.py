@@ -13,7 +13,6 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from inspect import unwrap
 from typing import Any, Literal, Protocol
 
@@ -237,7 +236,7 @@ class WaitingRequest(Connection):
 class SseResponse(Connection):
     """Sends a stream until it ends, the client leaves or the server stops."""
 
-    __slots__ = ("_begun", "_headers", "_source", "_wait_left", "_write_chunk", "status_code")
+    __slots__ = ("_begun", "_cycle", "_headers", "_source", "_wait_left", "_watched", "status_code")
 
     def __init__(
         self,
@@ -252,7 +251,8 @@ class SseResponse(Connection):
         self._begun = False
         self._wait_left = limit_of_wait()  # the request may have waited for the store already
         self._has_unsent = True
-        self._write_chunk: WriteNow | None = None
+        self._watched: WatchedConnection | None = None
+        self._cycle: Any = None
         self.status_code = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -267,11 +267,13 @@ class SseResponse(Connection):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         self._task = asyncio.current_task()
-        watched, client = _watched(send), None
+        self._watched = watched = _watched(send)
+        # Not of a wrapped `send`: middleware may count the bytes of the answer, or change them.
+        self._cycle = getattr(send, "__self__", None)
+        client = None
         if watched is None or not watched.watch_client(self._left):
             client = asyncio.get_running_loop().create_task(client_left(receive), name="client")
             client.add_done_callback(self._left)
-        self._write_chunk = _chunk_writer(send)
         self._connections.enter(self)
         reason = "The stream broke off; connect again."
         try:
@@ -336,7 +338,7 @@ class SseResponse(Connection):
     async def _pump(self, send: Send) -> bool:
         """Send the stream; False if a goodbye shall follow what was sent."""
         source = self._source
-        write = self._write_now if self._write_chunk is not None else None
+        writes_now = self._watched is not None and self._cycle is not None
         try:
             if self._is_sent_away():  # the server is stopping already
                 return False
@@ -360,7 +362,7 @@ class SseResponse(Connection):
                     if self._is_sent_away():
                         return False
                     del chunk  # the next may come in hours
-                    chunk = await source.next(write)
+                    chunk = await source.next(self._write_now if writes_now else None)
                     self._has_unsent = True
             return True
         finally:
@@ -369,7 +371,9 @@ class SseResponse(Connection):
 
     def _write_now(self, body: bytes) -> bool:
         """Send bytes without a wait; False if only `_write` can."""
-        if len(body) >= SEND_BYTES or self._write_chunk is None or not self._write_chunk(body):
+        if len(body) >= SEND_BYTES or self._watched is None:
+            return False
+        if not self._watched.write_chunk(self._cycle, body):
             return False
         self._connections.sent_bytes += len(body)
         return True
@@ -438,15 +442,6 @@ def _watched(send: Send) -> WatchedConnection | None:
     transport = _transport(send)
     connection = transport.get_protocol() if transport is not None else None
     return connection if hasattr(connection, "watch_client") else None
-
-
-def _chunk_writer(send: Send) -> WriteNow | None:
-    """What sends bytes without a task, if `send` is the server's own.
-
-    Middleware that wraps `send` may count the bytes, or change them.
-    """
-    cycle, watched = getattr(send, "__self__", None), _watched(send)
-    return None if cycle is None or watched is None else partial(watched.write_chunk, cycle)
 
 
 def _transport(send: Send) -> Any:
