@@ -282,6 +282,8 @@ async def test_a_search_that_runs_beside_a_tool_goes_on_with_the_tools_result(
         await model.close()
     assert provider.refusals == []
     assert (first.text, second.text) == ("Sunny.", "Yes.")
+    [begun] = [one for one in provider.requests[1]["messages"] if one["role"] == "assistant"]
+    assert begun["content"] == [search, use]
     sent = [one["content"] for one in provider.requests[2]["messages"] if one["role"] != "user"]
     assert sent == [[search, use], [found, text]]
 
