@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from tailrace import Agent, Tailrace, Task, tool
+from tailrace.core.errors import CallerError, StreamTooLarge
 from tailrace.models import Scripted, call, say
+from tailrace.server import request_body
 
 FORGED = {
     "type": "task.completed",
@@ -110,3 +113,38 @@ async def test_a_body_that_repeats_a_key_is_refused() -> None:
             answer = await http.post(path, content=body, headers=headers)
             assert answer.status_code == 400, answer.text
             assert answer.json()["error"]["message"]
+
+
+def test_a_repeated_key_among_many_is_found_at_once() -> None:
+    """Counting each of 40,000 keys took 16 s, in which the server answered no other request."""
+    keys = b",".join(b'"%d":1' % number for number in range(40_000))
+    begun = time.process_time()
+    with pytest.raises(CallerError, match="'39999' twice"):
+        request_body.decode_json(b'{%b,"39999":1}' % keys)
+    assert time.process_time() - begun < 4
+
+
+@pytest.mark.parametrize(
+    ("body", "is_refused"),
+    [
+        (b"[%b1]" % (b"1," * 100), True),
+        (b"[%b1]" % (b"[]," * 100), True),
+        (b'{"a":[%b{}]}' % (b"{}," * 100), True),
+        (b'[%b""]' % (b'"",' * 500), True),
+        (b'[%b""]' % (rb'"\\",' * 100), True),
+        (b"[" * 101, True),
+        (b"[%b1]" % (b"1," * 90), False),
+        (b'["%b"]' % (b"[{," * 100), False),
+        (b'["%b"]' % (rb"\"," * 100), False),
+        (b'{"%b":"%b"}' % (b"," * 100, rb"\\\"," * 100), False),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_and_a_text_is_not(
+    monkeypatch: pytest.MonkeyPatch, body: bytes, is_refused: bool
+) -> None:
+    monkeypatch.setattr(request_body, "MAX_VALUES", 100)
+    if is_refused:
+        with pytest.raises(StreamTooLarge, match="more than 100 JSON values"):
+            request_body.decode_json(body)
+    else:
+        request_body.decode_json(body)
