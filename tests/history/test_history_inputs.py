@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
 from tailrace.core.writers import ArgumentsWriter
-from tailrace.history import history
+from tailrace.history import Api, history
 from tailrace.history.content import Native
 from tailrace.history.inputs import ClientOutput, Given, Named, Speech, Use, read_input
 from tailrace.ingest.base import Notebook
@@ -268,6 +269,15 @@ def test_a_message_of_the_assistant_may_have_calls_and_no_content() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     [use] = read_input([{"role": "assistant", "tool_calls": [call]}])
     assert use == Use("c", "f", "{}", "function")
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_history_takes_as_long_as_it_has_messages(api: Api) -> None:
+    """No message copies those before it."""
+    book = Notebook(input=["x"] * 60_000)
+    begun = time.process_time()
+    history([book.state], api)
+    assert time.process_time() - begun < 10
 
 
 def test_a_file_that_openai_holds_is_named_to_others() -> None:

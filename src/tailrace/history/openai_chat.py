@@ -122,7 +122,10 @@ class _Messages:
         # Some servers refuse two user messages in a row.
         if self.messages and self.messages[-1]["role"] == "user":
             before = self.messages[-1]["content"]
-            parts = [*([_text(before)] if isinstance(before, str) else before), *parts]
+            if isinstance(before, list):
+                before += parts
+                return
+            parts = [_text(before), *parts]
             self.messages.pop()
         only = parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
         self.messages.append({"role": "user", "content": only})
