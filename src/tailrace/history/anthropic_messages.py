@@ -64,6 +64,8 @@ class _Messages:
         # The provider's calls that were sent, by its ids, and those of them that still run.
         self.sent: set[str] = set()
         self.running: list[Called] = []
+        provider = {} if talk.last_task is None else talk.last_task.private.get("provider")
+        self.container = text_or_none(dict_of(provider).get("container"))
         # If a part of an answer's thinking cannot go back, none of it does.
         self.unsealed = {
             entry.step
@@ -99,7 +101,8 @@ class _Messages:
                 self._add_results(step, index)
             if isinstance(entry, Called) and not entry.by_provider:
                 results.append(self._result(entry))
-            is_sent = self._enter(entry, may_run=entry.step in unfinished and index >= self.turn)
+            may_run = entry.step in unfinished and index >= self.turn and self._can_go_on(entry)
+            is_sent = self._enter(entry, may_run=may_run)
             if not is_sent and index < self.turn:
                 seen += self._seen(entry)
         self._add_results(step, len(entries))
@@ -108,7 +111,7 @@ class _Messages:
         for message in self.messages:
             if message["role"] == "assistant":
                 message["content"] = settled(message["content"])
-        return Rendered(self._taking_turns(), self.system, self._container())
+        return Rendered(self._taking_turns(), self.system, self.container if self.running else None)
 
     def _unfinished(self) -> set[int]:
         """The answers in which the provider's tools may still run: those that wait for ours."""
@@ -126,11 +129,9 @@ class _Messages:
                 self.running.remove(call)
                 self._add("assistant", [result.raw])
 
-    def _container(self) -> str | None:
-        """Where the provider's calls run: required while they wait for our results."""
-        if not self.running or self.talk.last_task is None:
-            return None
-        return text_or_none(dict_of(self.talk.last_task.private.get("provider")).get("container"))
+    def _can_go_on(self, entry: Entry) -> bool:
+        """Code waits in a container. An answer that was cut off did not say in which."""
+        return dict_of(entry.raw).get("name") != "code_execution" or self.container is not None
 
     def _seen(self, entry: Entry) -> list[Json]:
         """The images of a call that cannot go back."""
