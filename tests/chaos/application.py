@@ -142,7 +142,7 @@ def _hold_little() -> None:
         (fanout, "HISTORY_EVENTS", 16),
         (fanout, "LINES_AT_ONCE", 16),
         (follow, "LINES_AT_ONCE", 16),
-        (pipeline, "CRUMBS", 8),
+        (pipeline, "BATCHES_TO_JOIN", 8),
         (worker, "TIDY_SECONDS", 0.2),
         (batches, "SWEEP_ROWS", 48),
     ):

@@ -5,6 +5,7 @@ import { icon } from "./icons.js";
 
 const box = byId("scroll");
 let follows = true; // whether the reader is at the end
+let height = box.clientHeight; // for which `follows` was seen
 
 /** On a phone, show this pane; elsewhere all three are there. */
 export function showPane(name) {
@@ -37,8 +38,14 @@ export function scrollToEnd(soon = false) {
 }
 
 function scrolled() {
+  if (box.clientHeight !== height) return; // the box has just shrunk or grown: `resized` comes next
   follows = isAtEnd();
   if (follows) byId("to-end").hidden = true;
+}
+
+function resized() {
+  height = box.clientHeight;
+  if (follows) scrollToEnd();
 }
 
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
@@ -65,6 +72,6 @@ export function listenToLayout() {
   byId("to-end").addEventListener("click", () => scrollToEnd());
   box.addEventListener("scroll", scrolled, { passive: true });
   // Another pane, a phone's keyboard or its rotation must not lose the end.
-  new ResizeObserver(() => follows && scrollToEnd()).observe(box);
+  new ResizeObserver(resized).observe(box);
   for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => showPane(button.dataset.pane));
 }
