@@ -302,7 +302,7 @@ def input_required(trace: Trace) -> None:
 def approval_granted(trace: Trace) -> None:
     """A call runs after its approval."""
     run = trace.task("run_1").created().begin()
-    call = run.call("fc_1", "call_1", "send_mail")
+    call = run.call("fc_1", "call_1", "send_mail", needs_approval=True)
     call.delta('{"to":"bob@example.org"}')
     call.arguments_done()
     call.done()

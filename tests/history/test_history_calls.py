@@ -341,6 +341,35 @@ def test_a_program_goes_back_while_its_calls_are_answered_and_with_its_output() 
     assert output in sent([run, Run("And?", 2)], mode="encrypted")
 
 
+CODE: Any = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {}}
+
+
+def code_run(**provider: Any) -> Run:
+    """Code of Anthropic that calls a tool, in an answer that names its container or not."""
+    run = Run(api=ANTHROPIC)
+    run.call("srvtoolu_1", "{}", executor="provider", tool="code_execution", raw=CODE)
+    caller = {"type": "code_execution_20250825", "tool_id": CODE["id"]}
+    call = run.call("toolu_1", raw={"type": "tool_use", "id": "toolu_1", "caller": caller})
+    private = ev.Private(provider={"api": ANTHROPIC, **provider})
+    run.emit(ev.TaskUsage(task_id=run.task_id, usage=Usage()), private)
+    run.result(call, TextPart(text="15C"))
+    return run
+
+
+def test_code_that_waits_for_a_tool_goes_back_with_its_container() -> None:
+    request = history([code_run(container="container_1").state], ANTHROPIC).request()
+    assert request["container"] == "container_1"
+    assert kinds(request["messages"][1]["content"]) == ["server_tool_use", "tool_use"]
+    assert "caller" in request["messages"][1]["content"][1]
+
+
+def test_code_whose_container_is_not_known_is_left_out() -> None:
+    request = history([code_run().state], ANTHROPIC).request()
+    assert "container" not in request
+    [call] = request["messages"][1]["content"]
+    assert (call["type"], "caller" in call) == ("tool_use", False)
+
+
 def test_a_program_that_was_left_alone_is_left_out() -> None:
     run, _ = program_run()
     for mode in ("drop", "encrypted"):

@@ -11,7 +11,16 @@ from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextP
 from tailrace.core.writers import ArgumentsWriter
 from tailrace.history import Api, history
 from tailrace.history.content import Native
-from tailrace.history.inputs import ClientOutput, Given, Named, Speech, Use, read_input
+from tailrace.history.inputs import (
+    ClientOutput,
+    Given,
+    Named,
+    Speech,
+    Use,
+    last_question,
+    read_input,
+    user_text,
+)
 from tailrace.ingest.base import Notebook
 from tests.history.conversations import APIS, PICTURE
 
@@ -345,3 +354,34 @@ def test_messages_sent_with_results_follow_them() -> None:
         roles = [message["role"] for message in messages]
         result = "tool" if api == "openai_chat" else "user"
         assert roles == ["user", *("assistant", result) * 2, "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("given", "every", "last"),
+    [
+        (None, "", ""),
+        ("Hi.", "Hi.", "Hi."),
+        (
+            [
+                {"role": "user", "content": "A"},
+                {"role": "assistant", "content": "Answer."},
+                {"role": "user", "content": "B"},
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "C"},
+            ],
+            "A\nB\nC",
+            "B\nC",
+        ),
+        (
+            [
+                {"role": "user", "content": "A"},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "no"},
+            ],
+            "A",
+            "A",
+        ),
+    ],
+)
+def test_the_last_question_follows_the_last_answer(given: Any, every: str, last: str) -> None:
+    assert (user_text(given), last_question(given)) == (every, last)

@@ -583,6 +583,15 @@ def test_a_run_that_ends_while_it_waits_ends_the_next_response() -> None:
     assert open_approvals(script.state, 0) == {}
 
 
+def test_a_call_that_could_need_an_approval_and_needs_none_is_shown_when_it_starts() -> None:
+    script = Script().begin().call(0, "pay", "{}", **ASKED)
+    before = flat(check_wire(FORMAT, script.events))
+    assert not any("output_item" in str(frame) for frame in before)
+    script.add(ev.ToolCallStarted, item_id="fc_7_0", output_index=0)
+    [response] = responses(script.result(1, 0, Text(text="paid")).add(ev.TaskCompleted))
+    assert [(item["type"], item["output"]) for item in response["output"]] == [("mcp_call", "paid")]
+
+
 def test_an_approval_of_a_sub_agents_call_or_of_no_call_is_asked_for_too() -> None:
     script = Script().begin().call(0, "expert", "{}")
     script.add(ev.ToolCallStarted, item_id="fc_7_0", output_index=0)
