@@ -54,7 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if SOAK:
         return
     left = {item for item in items if item.get_closest_marker("soak")}
-    long = [item for item in items if item.get_closest_marker("long")]
+    marked = ((item, item.get_closest_marker("long")) for item in items)
+    long = [item for item, mark in marked if mark and not mark.kwargs.get("always")]
     if len(long) > MOST_LONG:
         left |= {item for place, item in enumerate(long) if place % 3}
     if left:

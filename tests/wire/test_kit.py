@@ -147,7 +147,7 @@ def abandoned() -> list[AnyEvent]:
     return script.add(ev.TaskCancelled).events
 
 
-@pytest.mark.long
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("run", [recovered, cited, cited_bit_by_bit, abandoned])
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_cursors_of_a_long_run_resume_with_exactly_the_rest(

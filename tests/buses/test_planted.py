@@ -1,0 +1,116 @@
+"""The bus kit finds what is wrong: each of these mistakes, planted into the local bus.
+
+The kit's tests of the local bus pass without them, in `test_local.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from tailrace.buses import local
+from tailrace.buses.local import LocalBus
+from tailrace.core.events import Recorded
+from tailrace.ports import Subscription
+from tailrace.testing import bus_kit
+from tailrace.testing.bus_kit import BusKit
+
+WITHIN = 0.5
+"""Seconds that the kit waits for what never comes."""
+
+
+class LosesEvents(LocalBus):
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        super().publish(run_id, events[:100])
+
+
+class SwapsEvents(LocalBus):
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        super().publish(run_id, [*events[1:2], *events[:1], *events[2:]])
+
+
+class ChangesEpochs(LocalBus):
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        super().publish(run_id, [msgspec.structs.replace(one, epoch=1) for one in events])
+
+
+class MixesRuns(LocalBus):
+    def subscribe(self, run_id: str) -> Subscription:
+        return super().subscribe(run_id[:4])
+
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        super().publish(run_id[:4], events)
+
+
+class ShowsThePast(LocalBus):
+    def __init__(self) -> None:
+        super().__init__()
+        self.past: list[Recorded] = []
+
+    def subscribe(self, run_id: str) -> Subscription:
+        subscription = super().subscribe(run_id)
+        if self.past:
+            super().publish(run_id, self.past)
+        return subscription
+
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        self.past = events
+        super().publish(run_id, events)
+
+
+class DeliversLate(LocalBus):
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        asyncio.get_running_loop().call_later(0.1, super().publish, run_id, events)
+
+
+class InventsEvents(LocalBus):
+    def publish(self, run_id: str, events: list[Recorded]) -> None:
+        super().publish(run_id, [*events, *bus_kit.notices(77, 77)])
+
+
+class KeepsReadersWaiting(LocalBus):
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("bus", "test"),
+    [
+        (LosesEvents, "events_arrive_in_order_and_unchanged"),
+        (SwapsEvents, "events_arrive_in_order_and_unchanged"),
+        (ChangesEpochs, "events_arrive_in_order_and_unchanged"),
+        (DeliversLate, "events_of_this_process_arrive_at_once"),
+        (MixesRuns, "a_reader_hears_only_its_own_run"),
+        (ShowsThePast, "a_new_reader_is_not_given_the_past"),
+        (InventsEvents, "repeated_and_shuffled_events_arrive_uncorrupted"),
+        (KeepsReadersWaiting, "a_closed_bus_is_silent"),
+    ],
+)
+async def test_the_kit_finds_a_bus_that(
+    bus: type[LocalBus], test: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Kit(BusKit):
+        async def make(self) -> LocalBus:
+            return bus()
+
+    monkeypatch.setattr(bus_kit, "DEADLINE", WITHIN)
+    with pytest.raises((AssertionError, TimeoutError)):
+        await getattr(Kit(), f"test_{test}")()
+
+
+async def test_the_kit_finds_a_bus_that_keeps_all_for_a_slow_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Kit(BusKit):
+        async def make(self) -> LocalBus:
+            return LocalBus()
+
+    limits: dict[str, Any] = {"MAX_QUEUED": 10**9, "MAX_BYTES": 10**12}
+    for name, value in limits.items():
+        monkeypatch.setattr(local, name, value)
+    monkeypatch.setattr(bus_kit, "DEADLINE", 5.0)
+    with pytest.raises((AssertionError, TimeoutError)):
+        await Kit().test_a_slow_reader_is_bounded_and_the_others_do_not_notice()
