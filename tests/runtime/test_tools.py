@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from tailrace import Agent, Context, Tailrace, Tool, ToolError, notify, streaming_tool, tool
+from tailrace.core.errors import CallerError, StorageError
 from tailrace.core.items import Data, Text
 from tailrace.core.sse import Parser
 from tailrace.models.scripted import Scripted, call, say
@@ -30,6 +31,7 @@ from tailrace.runtime.tools import (
     ToolTimeout,
     open_tools,
 )
+from tailrace.server.request_body import decode_json
 
 
 @pytest.fixture(autouse=True)
@@ -237,6 +239,26 @@ async def test_of_another_exception_the_model_reads_the_type_and_an_id(
     assert ident in caplog.text
     assert "test_tools.py" in caplog.text
     assert "secret" not in caplog.text + error.message
+
+
+async def test_of_our_own_errors_that_a_tool_raises_itself_the_model_reads_the_type_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    async def failing() -> None:
+        raise StorageError("postgresql://me:sk-secret@db is away")
+
+    with caplog.at_level(logging.INFO), pytest.raises(StorageError) as caught:
+        await output_of(failing)
+    error = tool_failure("run_1", "failing", caught.value)
+    assert error.message.startswith("The tool failing failed: StorageError (err_")
+    assert "secret" not in caplog.text + error.message
+
+
+async def test_an_error_of_our_own_code_has_its_message_for_the_model() -> None:
+    with pytest.raises(CallerError) as caught:
+        decode_json(b'{"a": 1, "a": 2}')
+    assert "twice" in tool_failure("run_1", "failing", caught.value).message
 
 
 @pytest.mark.parametrize("is_async", [True, False])

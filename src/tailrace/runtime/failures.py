@@ -10,6 +10,7 @@ import logging
 import secrets
 import traceback
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from tailrace.core.errors import TailraceError
 from tailrace.core.items import ErrorInfo
@@ -20,6 +21,21 @@ AGENT_FAILED = ErrorInfo(code="agent_error", message="The agent failed.")
 
 _OF_A_GROUP = 10
 """How many exceptions of a group are logged."""
+
+
+class ToolError(TailraceError):
+    """A tool's failure in words for the model: it reads the message as it is.
+
+    Of any other exception the model reads only the type and an id: its text may hold a secret.
+    """
+
+    code = "tool_error"
+
+
+class ToolTimeout(ToolError):
+    """A tool that did not finish within its `timeout`."""
+
+    code = "tool_timeout"
 
 
 def failure(run: str, error: BaseException, what: str = "agent") -> ErrorInfo:
@@ -36,10 +52,10 @@ def failure(run: str, error: BaseException, what: str = "agent") -> ErrorInfo:
 def tool_failure(run_id: str, tool: str, error: BaseException) -> ErrorInfo:
     """Log a tool's exception; returns the error for the model and the clients.
 
-    Our own errors, `ToolError` included, have a message for the model. Of any other error the model
-    gets the type and the id.
+    A `ToolError`, and an error that our own code raised, has a message for the model. Of any other
+    error the model gets the type and the id.
     """
-    if isinstance(error, TailraceError):
+    if isinstance(error, ToolError) or _is_ours(error):
         return ErrorInfo(code=error.code, message=str(error))
     ident = f"err_{secrets.token_hex(6)}"
     lines = "\n".join(_lines(error))
@@ -76,7 +92,11 @@ def _lines(error: BaseException) -> Iterator[str]:
 
 
 def _own_text(error: BaseException) -> str:
-    """The text of an error that our own code raised: it holds no secret (`core.errors`)."""
+    return f": {error}" if _is_ours(error) else ""
+
+
+def _is_ours(error: BaseException) -> TypeGuard[TailraceError]:
+    """Whether our own code raised this error: then its text holds no secret (`core.errors`)."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("tailrace.")
-    return f": {error}" if ours and isinstance(error, TailraceError) else ""
+    return ours and isinstance(error, TailraceError)

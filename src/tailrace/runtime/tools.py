@@ -28,10 +28,10 @@ from typing import (
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.errors import TailraceError
 from tailrace.core.items import Block, Image
 from tailrace.core.tool_output import image
 from tailrace.ports import ToolSpec
+from tailrace.runtime.failures import ToolError, ToolTimeout
 from tailrace.runtime.model_request import CHOICES
 from tailrace.runtime.tool_schema import (
     InvalidArguments,
@@ -68,21 +68,6 @@ GRACE_SECONDS = 1.0
 """How long a tool may take to clean up after a cancel; then the run goes on without it."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-class ToolError(TailraceError):
-    """A tool's failure in words for the model: it reads the message as it is.
-
-    Of any other exception the model reads only the type and an id: its text may hold a secret.
-    """
-
-    code = "tool_error"
-
-
-class ToolTimeout(ToolError):
-    """A tool that did not finish within its `timeout`."""
-
-    code = "tool_timeout"
 
 
 class Notify(msgspec.Struct, frozen=True):
