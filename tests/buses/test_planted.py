@@ -80,8 +80,8 @@ class KeepsReadersWaiting(LocalBus):
     ("bus", "test"),
     [
         (LosesEvents, "events_arrive_in_order_and_unchanged"),
-        (SwapsEvents, "events_arrive_in_order_and_unchanged"),
-        (ChangesEpochs, "events_arrive_in_order_and_unchanged"),
+        (SwapsEvents, "events_of_this_process_arrive_at_once"),
+        (ChangesEpochs, "events_of_this_process_arrive_at_once"),
         (DeliversLate, "events_of_this_process_arrive_at_once"),
         (MixesRuns, "a_reader_hears_only_its_own_run"),
         (ShowsThePast, "a_new_reader_is_not_given_the_past"),
