@@ -380,9 +380,6 @@ class Blobs(Protocol):
         Raises `NotFound` if there is no such run.
         """
 
-    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        """Note that a run uses blobs; returns missing blobs. `NotFound` if there is no run."""
-
     async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
         """Delete some blobs that no run has used for `unused_for` seconds; returns how many."""
 

@@ -61,9 +61,6 @@ class Kept:
     async def blob(self, sha256: str, *, owner: str | None = None) -> tuple[bytes, str] | None:
         raise NotImplementedError
 
-    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        raise NotImplementedError
-
     async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
         raise NotImplementedError
 

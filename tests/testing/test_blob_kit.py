@@ -42,11 +42,6 @@ class MemoryBlobs:
         self.blobs[digest] = (data, mime_type)
         return digest
 
-    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        used = self._used_by(run_id)
-        used.update(one for one in sha256s if one in self.blobs)
-        return set(sha256s) - set(self.blobs)
-
     async def blob(self, sha256: str, *, owner: str | None = None) -> tuple[bytes, str] | None:
         owners = {self.owners[run] for run, used in self.users.items() if sha256 in used}
         return self.blobs.get(sha256) if owner is None or owner in owners else None

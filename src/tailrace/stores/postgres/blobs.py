@@ -23,31 +23,13 @@ class PostgresBlobs(Statements):
             return sha256
 
         async def work(db: Any) -> None:
-            await self._hold(db, run_id)
+            if await db.fetchval(self._sql(sql.HOLD_RUN), run_id) is None:
+                raise NotFound(f"Unknown run {run_id}.")
             await db.execute(self._sql(sql.PUT_USED_BLOB), sha256, mime_type, data)
-            await db.execute(self._sql(sql.USE_BLOBS), run_id, [sha256])
+            await db.execute(self._sql(sql.USE_BLOB), run_id, sha256)
 
         await self._transaction(work)
         return sha256
-
-    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        """Note which blobs a run uses; returns missing blobs."""
-        missing: set[str] = set()
-
-        async def work(db: Any) -> None:
-            nonlocal missing
-            await self._hold(db, run_id)
-            found = [row[0] for row in await db.fetch(self._sql(sql.LOCK_BLOBS), sha256s)]
-            await db.execute(self._sql(sql.TAKE_BLOBS), found)
-            await db.execute(self._sql(sql.USE_BLOBS), run_id, found)
-            missing = set(sha256s) - set(found)
-
-        await self._transaction(work)
-        return missing
-
-    async def _hold(self, db: Any, run_id: str) -> None:
-        if await db.fetchval(self._sql(sql.HOLD_RUN), run_id) is None:
-            raise NotFound(f"Unknown run {run_id}.")
 
     async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
         """Delete unused blobs; returns how many."""

@@ -493,12 +493,7 @@ HOLD_RUN = "select run_id from @runs where run_id = $1 for key share"
 
 LOCK_BLOBS = "select sha256 from @blobs where sha256 = any($1::text[]) order by sha256 for update"
 
-TAKE_BLOBS = "update @blobs set unused_since = null where sha256 = any($1::text[])"
-
-# $1 run_id, $2 the hashes
-USE_BLOBS = """
-insert into @blob_uses (run_id, sha256) select $1, unnest($2::text[]) on conflict do nothing
-"""
+USE_BLOB = "insert into @blob_uses (run_id, sha256) values ($1, $2) on conflict do nothing"
 
 END_USES = "delete from @blob_uses where run_id = $1 returning sha256"
 

@@ -20,27 +20,13 @@ def put(
 ) -> None:
     """Store bytes, used by a run or unused for now."""
     db.execute("insert or ignore into blobs values (?, ?, ?)", (sha256, mime_type, data))
-    if run_id is not None:
-        use(db, run_id, [sha256])
-    else:
+    if run_id is None:
         _note_unused(db, [sha256], now)
-
-
-def use(db: apsw.Connection, run_id: str, sha256s: list[str]) -> set[str]:
-    """Note that a run uses these blobs; returns the missing ones."""
+        return
     if db.execute("select 1 from runs where run_id = ?", (run_id,)).fetchone() is None:
         raise NotFound(f"Unknown run {run_id}.")
-    wanted = listed(sha256s)
-    found = {
-        sha256
-        for (sha256,) in db.execute(
-            "select sha256 from blobs where sha256 in (select value from json_each(?))", (wanted,)
-        )
-    }
-    for sha256 in found:
-        db.execute("insert or ignore into blob_uses values (?, ?)", (run_id, sha256))
-        db.execute("delete from unused_blobs where sha256 = ?", (sha256,))
-    return set(sha256s) - found
+    db.execute("insert or ignore into blob_uses values (?, ?)", (run_id, sha256))
+    db.execute("delete from unused_blobs where sha256 = ?", (sha256,))
 
 
 _READ = """

@@ -459,10 +459,6 @@ class SqliteLog:
         )
         return digest
 
-    async def use_blobs(self, run_id: str, sha256s: list[str]) -> set[str]:
-        """Note which blobs a run uses; returns the missing ones."""
-        return await self._writer.call(lambda db: blobs_of.use(db, run_id, sha256s))
-
     async def collect_blobs(self, unused_for: float, limit: int = 100) -> int:
         """Delete unused blobs; returns how many."""
         before = self._now() - unused_for
