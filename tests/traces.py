@@ -12,6 +12,7 @@ import msgspec
 from conformance.authoring import canonical
 from tailrace.core.codec import decode_event
 from tailrace.core.events import AnyEvent, Private
+from tailrace.testing.wire_kit import is_log
 
 FOLDER = Path(__file__).parents[1] / "conformance" / "traces"
 
@@ -55,3 +56,5 @@ def _read(folder: Path) -> Trace:
 
 
 TRACES = [_read(folder) for folder in sorted(FOLDER.iterdir())] if FOLDER.is_dir() else []
+LOGS = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
+"""The traces that a log can hold: numbered, and each event legal after the last."""

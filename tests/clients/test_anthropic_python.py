@@ -16,7 +16,7 @@ from anthropic import Anthropic, APIStatusError, AsyncAnthropic, MessageStream, 
 from anthropic.types import RawMessageStreamEvent
 
 from tailrace.core.fold import State
-from tailrace.testing.wire_kit import as_recorded, is_log
+from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire.anthropic_messages.encoder import FORMAT
 from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
@@ -24,12 +24,11 @@ from tests.ingest.anthropic_oracle import messages_of
 from tests.ingest.streams import lines, recordings
 from tests.node import run_node
 from tests.serving import Served
-from tests.traces import TRACES, Trace
+from tests.traces import LOGS, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.openai_scripts import ANSWER
 
 ASK: Any = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "?"}]}
-LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +141,7 @@ STOPS |= {"incomplete": ("max_tokens", "refusal"), "input_required": ("pause_tur
 
 
 @pytest.mark.parametrize("beta", [False, True], ids=["messages", "beta"])
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_the_sdk_accumulates_every_golden_trace(
     answers: Answers, client: Anthropic, trace: Trace, beta: bool
 ) -> None:
@@ -160,10 +159,10 @@ def test_the_sdk_accumulates_every_golden_trace(
 
 
 def test_the_package_from_npm_accumulates_every_golden_trace() -> None:
-    streams = [stream_of([event for event, _ in trace.events]).decode() for trace in LOGGED]
+    streams = [stream_of([event for event, _ in trace.events]).decode() for trace in LOGS]
     asking = json.dumps({"baseURL": "http://localhost", "model": "m"})
     printed = run_node(["anthropic_sdk.mjs", asking], stdin=json.dumps(streams))
-    for trace, answer in zip(LOGGED, json.loads(printed), strict=True):
+    for trace, answer in zip(LOGS, json.loads(printed), strict=True):
         assert ("error" in answer) == (trace.name in UNTELLABLE), trace.name
         if "final" in answer:
             final = answer["final"]

@@ -23,18 +23,16 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall
-from tailrace.testing.wire_kit import is_log
 from tailrace.wire.openai_chat import FORMAT
 from tests.node import run_node
 from tests.serving import Served
-from tests.traces import TRACES, Trace
+from tests.traces import LOGS, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.chat_checker import ChatReader
 from tests.wire.chat_runs import frames_of, joined, state_of
 from tests.wire.frames import chunks_of
 from tests.wire.openai_scripts import ANSWER, Script
 
-LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
 MESSAGES: Any = [{"role": "user", "content": "Is it sunny?"}]
 
 
@@ -93,7 +91,7 @@ def check_completion(final: Any, reader: ChatReader) -> None:
     assert usage == reader.usage
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_the_stream_helper_ends_with_the_whole_message(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     frames = frames_of(events)
@@ -107,7 +105,7 @@ def test_the_stream_helper_ends_with_the_whole_message(trace: Trace) -> None:
         check_completion(read_by_helper(frames), reader)
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_a_client_that_asks_after_the_end_gets_the_same_from_a_replay(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     reader = joined(events, len(events))
@@ -219,8 +217,8 @@ def shown_text(frames: list[bytes]) -> str:
 
 
 def test_the_ai_sdk_reads_every_golden_trace() -> None:
-    streams = [frames_of([event for event, _ in trace.events]) for trace in LOGGED]
-    for trace, frames, found in zip(LOGGED, streams, read_by_ai_sdk(streams), strict=True):
+    streams = [frames_of([event for event, _ in trace.events]) for trace in LOGS]
+    for trace, frames, found in zip(LOGS, streams, read_by_ai_sdk(streams), strict=True):
         reader = ChatReader().read(frames)
         if not reader.is_done:
             continue

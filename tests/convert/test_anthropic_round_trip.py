@@ -9,18 +9,13 @@ from typing import Any
 import pytest
 
 from tailrace.core.codec import encode_event
-from tailrace.testing.wire_kit import is_log
 from tests.convert.streams import converted
-from tests.traces import TRACES, Trace
+from tests.traces import LOGS, Trace
 
 FORMAT = "anthropic-messages"
 # What was sent and taken back is an error in the stream, so there is no run to compare.
 TAKEN_BACK = ("recovered_attempt", "provider_retry")
-LOGGED = [
-    trace
-    for trace in TRACES
-    if is_log([event for event, _ in trace.events]) and trace.name not in TAKEN_BACK
-]
+READ_BACK = [trace for trace in LOGS if trace.name not in TAKEN_BACK]
 LINK = re.compile(r"!?\[[^]^]+\](\(\S+\))?")
 ENDS = {
     "completed": ("completed", None),
@@ -74,7 +69,7 @@ def by_client(view: Any) -> set[str]:
     return {item["call_id"] for item in view["output"] if item.get("executor") == "client"}
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", READ_BACK, ids=lambda trace: trace.name)
 def test_a_run_comes_back_with_its_words_thoughts_and_calls(trace: Trace) -> None:
     view, back = trace.view, there_and_back(trace)
     assert words(back) == words(view)
@@ -85,7 +80,7 @@ def test_a_run_comes_back_with_its_words_thoughts_and_calls(trace: Trace) -> Non
     assert by_client(back) == by_client(view)
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", READ_BACK, ids=lambda trace: trace.name)
 def test_a_run_comes_back_with_its_end_and_usage(trace: Trace) -> None:
     view, back = trace.view, there_and_back(trace)
     if view["status"] == "failed":

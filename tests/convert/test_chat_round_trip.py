@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.testing.wire_kit import is_log
 from tests.convert.streams import RECORDINGS, converted, ids, read, source_of
-from tests.traces import FOLDER, TRACES, Trace
+from tests.traces import FOLDER, LOGS, Trace
 from tests.wire.chat_checker import ChatReader
-
-LOGS = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
 
 
 def check_read_back(stream: bytes) -> None:

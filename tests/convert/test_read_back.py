@@ -12,9 +12,9 @@ from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire import run, vercel_ui
 from tests.convert import essence
 from tests.convert.streams import converted, data_of, ended, frames_of
-from tests.convert.test_task_source import LOGS, every_log
+from tests.convert.test_task_source import every_log
 from tests.node import run_node
-from tests.traces import Trace
+from tests.traces import LOGS, Trace
 from tests.wire.vercel_checker import UiReader, responses_of
 
 Json = dict[str, Any]

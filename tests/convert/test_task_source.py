@@ -15,16 +15,15 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import restore, save
 from tailrace.core.view import client_view
-from tailrace.testing.wire_kit import as_recorded, encoded, is_log
+from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire import task
 from tailrace.wire.base import FramesLines, opened
 from tailrace.wire.formats import FORMATS
 from tests.convert.streams import converted, ended, frames_of, read
 from tests.effort import CUTS, sample
-from tests.traces import TRACES, Trace
+from tests.traces import LOGS, TRACES, Trace
 
 every_trace = pytest.mark.parametrize("trace", TRACES, ids=[trace.name for trace in TRACES])
-LOGS = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
 every_log = pytest.mark.parametrize("trace", LOGS, ids=[trace.name for trace in LOGS])
 HELLO = next(trace for trace in TRACES if trace.name == "streamed_text")
 

@@ -21,12 +21,12 @@ from tailrace.core.items import (
     ToolResult,
 )
 from tailrace.core.sse import Parser
-from tailrace.testing.wire_kit import as_recorded, encoded, is_log
+from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.agents.encoder import FORMAT
 from tailrace.wire.agents.events import EventReader, StreamGapEvent, StreamingToolContextEvent
 from tailrace.wire.base import Frame, InsideEvents, ThreadFormat
 from tailrace.wire.formats import FORMATS
-from tests.traces import TRACES, Trace
+from tests.traces import LOGS, Trace
 
 Json = dict[str, Any]
 
@@ -43,11 +43,8 @@ def events_of(trace: Trace) -> list[AnyEvent]:
     return [event for event, _ in trace.events]
 
 
-LOGGED = [trace for trace in TRACES if is_log(events_of(trace))]
-
-
 def trace_named(name: str) -> list[AnyEvent]:
-    (found,) = (events_of(trace) for trace in LOGGED if trace.name == name)
+    (found,) = (events_of(trace) for trace in LOGS if trace.name == name)
     return found
 
 
@@ -110,7 +107,7 @@ def unwrapped(found: list[Json]) -> dict[str, list[Json]]:
 # --- shapes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_an_event_of_a_sub_agent_is_wrapped_once_and_the_others_never(trace: Trace) -> None:
     for one in sent(events_of(trace)):
         if one["type"] == "streaming_tool_context_event":
@@ -123,7 +120,7 @@ def test_an_event_of_a_sub_agent_is_wrapped_once_and_the_others_never(trace: Tra
             assert one["type"] in INTERNAL | DIRECT
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_the_raw_events_of_the_run_are_its_responses_stream(trace: Trace) -> None:
     events = events_of(trace)
     if any(isinstance(event, ev.TaskAttempt) and event.superseded for event in events):
@@ -138,7 +135,7 @@ def test_the_raw_events_of_the_run_are_its_responses_stream(trace: Trace) -> Non
     ]
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_each_tool_that_starts_ends_once_by_the_end_of_its_run(trace: Trace) -> None:
     found = sent(events_of(trace))
     keys = {
@@ -155,7 +152,7 @@ def test_each_tool_that_starts_ends_once_by_the_end_of_its_run(trace: Trace) -> 
         assert keys["start"] == keys["end"]
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_a_client_that_joins_late_gets_the_run_items_that_count(trace: Trace) -> None:
     events = events_of(trace)
 
@@ -172,7 +169,7 @@ def test_a_client_that_joins_late_gets_the_run_items_that_count(trace: Trace) ->
     assert items(opened(events)) == items(sent(events))
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_every_frame_reads_as_a_typed_event(trace: Trace) -> None:
     frames = [frame for each in encoded(FORMAT, events_of(trace)) for frame in each]
     whole = b"".join(frames)

@@ -24,7 +24,7 @@ from tailrace.core.sse import Parser
 from tailrace.core.view import client_view
 from tailrace.testing.cursors import check_cursors, cursor_of
 from tailrace.testing.strategies import Run, legal_runs
-from tailrace.testing.wire_kit import check_wire, encoded, is_log
+from tailrace.testing.wire_kit import check_wire, encoded
 from tailrace.wire import run, task
 from tailrace.wire.base import (
     Cursor,
@@ -40,7 +40,7 @@ from tailrace.wire.formats import FORMATS
 from tailrace.wire.openai_responses import ResponsesFormat
 from tailrace.wire.openai_responses import cursors as numbers
 from tailrace.wire.openai_responses.encoder import ResponsesEncoder
-from tests.traces import FOLDER, TRACES, Trace
+from tests.traces import FOLDER, LOGS, TRACES, Trace
 from tests.wire.openai_scripts import Script
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,6 @@ def events_of(trace: Trace) -> list[AnyEvent]:
     return [event for event, _ in trace.events]
 
 
-LOGGED = [trace for trace in TRACES if is_log(events_of(trace))]
 # What newer or careless writers may log. `out_of_place` is what no writer does: an item that is
 # done without having been added.
 FOREIGN = [
@@ -61,7 +60,7 @@ FOREIGN = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_continues_anywhere_as_if_it_had_never_stopped(name: str, trace: Trace) -> None:
     frames = check_wire(FORMATS[name], events_of(trace))
@@ -73,7 +72,7 @@ def test_a_format_continues_anywhere_as_if_it_had_never_stopped(name: str, trace
     "name", ["run", "openai-responses", "openai-chat", "anthropic-messages", "vercel-ui"]
 )
 def test_a_client_that_comes_after_a_retry_is_shown_what_counts_once(name: str) -> None:
-    (trace,) = (trace for trace in LOGGED if trace.name == "provider_retry")
+    (trace,) = (trace for trace in LOGS if trace.name == "provider_retry")
     state = State()
     for event in events_of(trace):
         state.absorb(event)
@@ -104,7 +103,7 @@ BRIEF = ("provider_retry", "recovered_attempt", "s0_weather", "cancelled")
 @pytest.mark.parametrize("trace", BRIEF)
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_each_cursor_of_each_stream_resumes_with_exactly_the_rest(name: str, trace: str) -> None:
-    (found,) = (one for one in LOGGED if one.name == trace)
+    (found,) = (one for one in LOGS if one.name == trace)
     check_cursors(FORMATS[name], events_of(found), every=True)
 
 
@@ -197,7 +196,7 @@ def test_a_stream_with_more_frames_than_numbers_ends_with_an_error(
 
 def test_a_cursor_belongs_to_the_epoch_of_its_event() -> None:
     """In `openai-responses` a number of another epoch is refused; other cursors name theirs."""
-    events = events_of(next(trace for trace in LOGGED if trace.name == "hello"))
+    events = events_of(next(trace for trace in LOGS if trace.name == "hello"))
     log = [Recorded(event, encode_event(event), 7) for event in events]
     for name in RESUMABLE:
         wire, state = FORMATS[name], State()
@@ -223,7 +222,7 @@ def test_a_cursor_belongs_to_the_epoch_of_its_event() -> None:
 
 def test_a_format_without_cursors_opens_without_an_epoch() -> None:
     state = State()
-    for event in events_of(LOGGED[0]):
+    for event in events_of(LOGS[0]):
         state.absorb(event)
     wire = FORMATS["openai-chat"]
     assert opened(wire, state, 7)[1] == wire.open(state)[1]
@@ -246,7 +245,7 @@ def test_the_golden_frames_are_not_stale() -> None:
 
 
 def test_native_frames_are_the_log_with_cursors() -> None:
-    trace = next(trace for trace in LOGGED if trace.name == "nested_agents")
+    trace = next(trace for trace in LOGS if trace.name == "nested_agents")
     lines = (FOLDER / trace.name / "events.jsonl").read_bytes().splitlines()
     frames = Parser().feed((FOLDER / trace.name / "task.sse").read_bytes())
     assert [frame.data.encode() for frame in frames] == lines
@@ -270,7 +269,7 @@ def test_a_native_cursor_is_read() -> None:
 
 def test_a_gap_says_how_far_the_log_goes() -> None:
     state = State()
-    for event in events_of(LOGGED[0]):
+    for event in events_of(LOGS[0]):
         state.absorb(event)
     (frame,) = Parser().feed(task.FORMAT.gap(state, 2, "trimmed"))
     number = state.sequence_number
@@ -293,13 +292,13 @@ def test_clients_that_lose_their_server_at_once_come_back_one_after_another() ->
 
 
 def test_a_cursor_behind_an_event_s_last_frame_is_refused() -> None:
-    event = events_of(LOGGED[0])[0]
+    event = events_of(LOGS[0])[0]
     with pytest.raises(InvalidCursor, match="has 1 frames"):
         run.FORMAT.resume(State(), Recorded(event, encode_event(event)), Cursor(1, 7))
 
 
 def test_a_thread_has_cursors_of_its_own() -> None:
-    trace = next(trace for trace in LOGGED if trace.name == "hello")
+    trace = next(trace for trace in LOGS if trace.name == "hello")
     wire = task.FORMAT.in_thread(3)
     frames = Parser().feed(
         b"".join(frame for each in encoded(wire, events_of(trace)) for frame in each)
@@ -409,7 +408,7 @@ class Lines:
 
 
 def test_a_format_may_be_lines_of_json() -> None:
-    check_wire(Lines(), events_of(LOGGED[0]))
+    check_wire(Lines(), events_of(LOGS[0]))
 
 
 class TwoLines(Lines):
@@ -528,7 +527,7 @@ class BrokenGap(Lines):
 )
 def test_the_kit_catches_planted_bugs(broken: Format, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
-        check_wire(broken, events_of(LOGGED[0]))
+        check_wire(broken, events_of(LOGS[0]))
 
 
 class Borrowing(ResponsesFormat):

@@ -23,16 +23,14 @@ from tailrace.core.items import (
     ToolCall,
     UrlCitation,
 )
-from tailrace.testing.wire_kit import as_recorded, check_wire, encoded, is_log
+from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.openai_chat import FORMAT, WITHOUT_USAGE, completion
-from tests.traces import TRACES, Trace
+from tests.traces import LOGS, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.chat_checker import ChatReader
 from tests.wire.chat_runs import check, frames_of, joined, state_of
 from tests.wire.frames import chunks_of
 from tests.wire.openai_scripts import RUN, Script, picture
-
-LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
 
 
 def read(script: Script) -> ChatReader:
@@ -49,7 +47,7 @@ def deltas_of(frames: list[bytes]) -> list[Any]:
     ][1:]
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_every_golden_trace_is_sent_whole_or_not_at_all(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     check(events, ChatReader().read(frames_of(events)))
@@ -192,7 +190,7 @@ def attempt(script: Script, *names: str) -> Script:
 
 
 def test_a_sub_agent_that_begins_again_does_not_change_the_message() -> None:
-    trace = next(trace for trace in LOGGED if trace.name == "recovered_child")
+    trace = next(trace for trace in LOGS if trace.name == "recovered_child")
     events = [event for event, _ in trace.events]
     reader = ChatReader().read(frames_of(events))
     assert reader.error is None
@@ -330,7 +328,7 @@ def test_events_of_other_tasks_and_unknown_ones_say_nothing() -> None:
 # --- the object ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_the_object_has_what_the_chunks_of_a_replay_add_up_to(trace: Trace) -> None:
     events = [event for event, _ in trace.events]
     streamed, found = joined(events, len(events)), completion(state_of(events))

@@ -26,14 +26,12 @@ from tailrace.core.items import (
 from tailrace.core.snapshot import restore, save
 from tailrace.core.sse import Parser
 from tailrace.testing.strategies import Run, legal_runs
-from tailrace.testing.wire_kit import as_recorded, encoded, is_log
+from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.base import Cursor, Frame, InsideEvents, ThreadFormat
 from tailrace.wire.frame_cursors import OPENING
 from tailrace.wire.run.encoder import FORMAT, RunFormat
 from tailrace.wire.run.outputs import SUMMARY_CHARACTERS
-from tests.traces import TRACES, Trace
-
-LOGGED = [trace for trace in TRACES if is_log([event for event, _ in trace.events])]
+from tests.traces import LOGS, Trace
 
 
 def events_of(trace: Trace) -> list[AnyEvent]:
@@ -168,7 +166,7 @@ TOOL_OUTPUT = {
 }
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_the_order_holds_in_every_trace(trace: Trace) -> None:
     events = events_of(trace)
     state = State()
@@ -192,7 +190,7 @@ def test_the_order_holds_in_random_runs(run: Run) -> None:
     check_order(envelopes_of(events), ended=state.root.ended)
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_a_client_that_is_cut_between_any_two_frames_goes_on_there(trace: Trace) -> None:
     check_cuts(FORMAT, events_of(trace))
     check_cuts(FORMAT.in_thread(3), events_of(trace), "3:")
@@ -449,7 +447,7 @@ def test_a_summary_is_cut_and_an_error_is_what_it_says() -> None:
     assert output["result_summary"] == '{"a":[1]}'
 
 
-@pytest.mark.parametrize("trace", LOGGED, ids=lambda trace: trace.name)
+@pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_a_childs_text_never_mixes_into_the_runs(trace: Trace) -> None:
     state = State()
     for event in events_of(trace):
@@ -461,7 +459,7 @@ def test_a_childs_text_never_mixes_into_the_runs(trace: Trace) -> None:
 
 
 def test_the_message_of_a_child_is_the_summary_of_its_call() -> None:
-    trace = next(trace for trace in LOGGED if trace.name == "s0_subagent")
+    trace = next(trace for trace in LOGS if trace.name == "s0_subagent")
     output = only(events_of(trace), "tool.result")["toolAgentOutput"]
     assert output["result_summary"] == (
         "The weather in Paris is sunny with a temperature of 15C.[^1]"

@@ -25,11 +25,11 @@ from tailrace.core.items import (
 )
 from tailrace.core.parts import DELTAS
 from tailrace.testing.strategies import Run, legal_runs
-from tailrace.testing.wire_kit import as_recorded, check_wire, encoded, is_log
+from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.encoder import _ENCODE, FORMAT, answers_of, results_of, run_of
 from tests.node import run_node
-from tests.traces import TRACES
+from tests.traces import LOGS, TRACES
 from tests.wire.frames import chunks_of
 from tests.wire.vercel_checker import Json, UiReader, responses_of
 from tests.wire.vercel_story import PNG, RUN, Story, full_story, text_block
@@ -569,7 +569,7 @@ def test_the_full_story_is_the_same_message_from_wherever_it_is_joined() -> None
 
 
 # The other traces are encoded from every place in every format (`test_kit.py`).
-FOREIGN = [trace for trace in TRACES if not is_log([event for event, _ in trace.events])]
+FOREIGN = [trace for trace in TRACES if trace not in LOGS]
 
 
 @pytest.mark.parametrize("trace", FOREIGN, ids=lambda trace: trace.name)
