@@ -21,7 +21,9 @@ from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, say, think
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime.run import Result, Run
+from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.simulator import Simulator
+from tests.runtime.test_agent_takeover import cut_behind, decoded, leave, set_free, whole_run
 
 
 class Heard(Scripted):
@@ -233,6 +235,28 @@ async def test_a_worker_that_is_lost_before_the_switch_leaves_it_to_the_next(
         result = await (await app.run(run.id)).result()
     assert (result.text, result.object["agent"]) == ("Second speaks.", "second")
     assert len(result.object["switches"]) == 1
+
+
+async def test_a_worker_that_is_lost_inside_the_result_of_a_handoff_leaves_the_switch_to_the_next(
+    tmp_path: Path,
+) -> None:
+    billing = Agent("second", model=Scripted([say("?")], [say("Second speaks.")]))
+    model = Scripted([call("transfer_to_second")], [say("The transfer failed.")])
+    agent = Agent("a", model=model, handoffs=[billing])
+    whole, _ = await whole_run(tmp_path / "whole.db", agent)
+    kinds = [type(event) for event in decoded(whole)]
+    inside = range(kinds.index(ev.ToolCallStarted) + 1, kinds.index(ev.AgentSwitched) + 1)
+    assert len(inside) > 3
+    store = SqliteLog(str(tmp_path / "log.db"))
+    cuts = cut_behind(whole, inside)
+    for run_id, log in cuts.items():
+        await leave(store, run_id, log)
+    await set_free(store, list(cuts))
+    await store.close()
+    async with running(tmp_path, agent) as app:
+        results = [await (await app.run(run_id)).result() for run_id in cuts]
+    assert [result.text for result in results] == ["Second speaks."] * len(cuts)
+    assert all(len(result.object["switches"]) == 1 for result in results)
 
 
 async def test_a_run_whose_agent_is_declared_no_more_fails_and_names_it(tmp_path: Path) -> None:

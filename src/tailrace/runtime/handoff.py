@@ -5,8 +5,9 @@
 The call gets a result, and `task.agent.switched` names the agent that speaks from there on. The
 next model call uses that agent's model, instructions and tools, on the same history.
 
-The log alone decides who speaks. A worker that is lost between the result and the event has left
-the result: the next worker emits the event.
+The log alone decides who speaks. The call counts once it has started and has a result. So a worker
+that is lost inside the result, or between the result and the event, leaves the event to the next
+worker.
 """
 
 from __future__ import annotations
@@ -70,11 +71,7 @@ def chosen(node: TaskNode, tools: dict[str, Tool]) -> tuple[Handoff, ItemNode] |
         if item.output_index < since or not isinstance(item.item, ToolCall):
             continue
         tool, result = tools.get(item.item.name), node.call_results.get(item.item.call_id)
-        if (
-            isinstance(tool, Handoff)
-            and result is not None
-            and not result.is_open
-            and result.item.status == "completed"
-        ):
+        # A refused handoff never starts. A result that a lost worker left open is `interrupted`.
+        if isinstance(tool, Handoff) and item.started and result is not None and not result.is_open:
             return tool, item
     return None
