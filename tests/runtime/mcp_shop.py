@@ -45,6 +45,14 @@ async def slow(seen: str, ctx: Context) -> str:
 
 
 @server.tool()
+async def buy(customer: str, book: str, ctx: Context) -> str:
+    await ctx.report_progress(1, 2, "paid")
+    with await asyncio.to_thread(Path(book).open, "a") as file:
+        file.write(f"{customer}\n")
+    return f"{customer} bought it"
+
+
+@server.tool()
 def die() -> str:
     os._exit(3)
 
