@@ -85,6 +85,10 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._number, keys.encode())
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the command."""
+        self._process.send_signal(number)
+
     def end(self) -> int:
         """Wait for the end of the command: its exit code."""
         deadline = time.monotonic() + DEADLINE

@@ -156,6 +156,19 @@ def test_the_server_answers_while_the_terminal_does_not_read() -> None:
         assert "is booked" in demo.until("Ctrl-C stops the server.")
 
 
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_demo_while_the_terminal_does_not_read(stop: signal.Signals) -> None:
+    with terminal("demo", "--port", "0", "--pace", "0.005") as demo:
+        found = re.search(r"curl -N (http\S+)/events", demo.until("in progress"))
+        assert found
+        demo.press("\x13")  # Ctrl-S, and no Ctrl-Q before the end
+        until = time.monotonic() + 60
+        while httpx.get(found[1], timeout=60).json()["status"] != "input_required":
+            assert time.monotonic() < until
+        demo.signal(stop)
+        assert demo.end() == 0
+
+
 def test_reading_keys_does_not_break_long_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal is one file: if its input does not block, a long line cannot be written."""
     keyboard, screen = pty.openpty()

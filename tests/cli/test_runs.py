@@ -131,6 +131,14 @@ def test_ctrl_c_cancels_the_run(folder: Path) -> None:
         assert "Traceback" not in telling.text
 
 
+def test_a_signal_ends_the_command_while_the_terminal_does_not_read(folder: Path) -> None:
+    with terminal("run", "mine:app", "Tell me a story.", cwd=folder) as story:
+        story.until("in progress")
+        story.press("\x13")  # Ctrl-S, and no Ctrl-Q before the end
+        story.signal(signal.SIGTERM)
+        assert story.end() == 130
+
+
 def test_a_run_is_followed_over_the_death_of_its_server(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

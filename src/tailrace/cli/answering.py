@@ -119,4 +119,5 @@ def pressed_keys(wanted: bool) -> Iterator[asyncio.Queue[str]]:
         yield pressed
     finally:
         loop.remove_reader(number)
-        termios.tcsetattr(number, termios.TCSADRAIN, before)
+        # Not TCSADRAIN: it waits while the terminal does not read.
+        termios.tcsetattr(number, termios.TCSANOW, before)

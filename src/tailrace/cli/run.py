@@ -17,6 +17,9 @@ from tailrace.cli.screen import INTERRUPTED, WAITING, AsJson, open_screen
 from tailrace.cli.screen_thread import ScreenThread
 from tailrace.core.errors import TailraceError
 
+CANCEL_SECONDS = 10.0
+"""How long the end of a cancelled run is waited for."""
+
 
 def run(
     application: Annotated[str, typer.Argument(help="Your app as module:name, e.g. main:app.")],
@@ -86,7 +89,9 @@ async def _ask(
             return shown.result()
         with suppress(TailraceError):
             await run.cancel("Ctrl-C")
-        await shown
+        await asyncio.wait([shown], timeout=CANCEL_SECONDS)
+        if not shown.cancel():  # a terminal that does not read shows no end
+            await shown
         return INTERRUPTED
 
 

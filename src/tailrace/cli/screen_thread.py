@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Self
 
 from tailrace.cli.screen import Screen
 from tailrace.core.events import AnyEvent
 from tailrace.core.fold import State
+
+_endings: list[Future[object]] = []
+
+
+def all_drawn(seconds: float) -> bool:
+    """Wait for the ends of all screens; False if a terminal still does not read."""
+    return not wait(_endings, seconds).not_done
 
 
 class ScreenThread:
@@ -28,11 +35,13 @@ class ScreenThread:
         await asyncio.wrap_future(self._do(self._screen.__enter__))
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        """Draw what is left."""
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Draw what is left. A command that is stopped does not wait for it here."""
         ended = self._do(lambda: self._screen.__exit__(None, None, None))
+        _endings.append(ended)
         self._thread.shutdown(wait=False)
-        await asyncio.wrap_future(ended)
+        if kind is None:
+            await asyncio.shield(asyncio.wrap_future(ended))
 
     @property
     def state(self) -> State:
