@@ -305,9 +305,9 @@ class Task:
         self.steps += 1
         return self.steps - 1
 
-    def finish(self, step: int) -> None:
+    def finish(self, step: int, **fields: Any) -> None:
         """A stage ends."""
-        self.send("step.finished", step_index=step)
+        self.send("step.finished", step_index=step, **fields)
 
     def imports(self, number: int, source: Task, source_number: int) -> None:
         """A child's reference gets a number here."""

@@ -51,6 +51,26 @@ def steps_nested(trace: Trace) -> None:
 
 
 @story()
+def step_incomplete(trace: Trace) -> None:
+    """An error leaves a stage and the stage inside it; the agent catches it and goes on."""
+    run = trace.task("run_1").created(agent="pipeline").begin()
+    outer = run.step("search")
+    inner = run.step("fetch")
+    run.finish(inner, status="incomplete")
+    run.finish(outer, status="incomplete")
+    again = run.step("search")
+    run.says("msg_1", "Found.")
+    run.finish(again)
+    run.completed()
+    states = [(step["name"], step["status"]) for step in trace.view()["steps"]]
+    assert states == [
+        ("search", "incomplete"),
+        ("fetch", "incomplete"),
+        ("search", "completed"),
+    ]
+
+
+@story()
 def notices_and_progress(trace: Trace) -> None:
     """News for the person who watches: all notices are kept, of progress the last."""
     run = trace.task("run_1").created().begin()

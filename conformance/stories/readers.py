@@ -125,6 +125,20 @@ def new_item_status(trace: Trace) -> None:
 
 
 @story(legal=False)
+def new_step_status(trace: Trace) -> None:
+    """A step that ends with a `status` without meaning here stays open; its event is kept."""
+    run = trace.task("run_1").created().begin()
+    run.finish(run.step("search"), status="skipped")
+    run.says("msg_1", "Found.")
+    run.completed()
+
+    view = trace.view()
+    assert view["steps"] == [{"name": "search", "depth": 0, "status": "in_progress"}]
+    assert view["unknown"] == [trace.events[3]]
+    assert view["status"] == "completed"
+
+
+@story(legal=False)
 def duplicates(trace: Trace) -> None:
     """Events that come again, numbers that jump, events after the end: nothing is counted twice."""
     run = trace.task("run_1").created().begin()

@@ -112,6 +112,7 @@ SHAPES: dict[str, Dict] = {
 STATUSES = ("completed", "in_progress", "incomplete", "failed")
 EXECUTORS = ("server", "client", "provider")
 REQUESTS = ("approval", "input")
+STEP_ENDS = ("completed", "incomplete")
 TERMINAL = ("task.completed", "task.incomplete", "task.failed", "task.cancelled")
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 
@@ -257,6 +258,8 @@ class NaiveState:
                 annotation_from(event["annotation"])
         except UnknownTypeError:
             return False
+        if kind == "task.step.finished":
+            return event.get("status", STEP_ENDS[0]) in STEP_ENDS
         requests = event["requests"] if kind == "task.input_required" else []
         return all(request["kind"] in REQUESTS for request in requests)
 
@@ -547,7 +550,7 @@ class NaiveState:
         step = task["steps"].get(event["step_index"])
         if step is None or step["status"] != "in_progress":
             return False
-        step["status"] = "completed"
+        step["status"] = event.get("status", "completed")
         return True
 
     def notice(self, task: Dict, event: Dict) -> bool:

@@ -106,6 +106,8 @@ def test_every_kind_of_open_part_is_closed_as_far_as_it_came() -> None:
         {"type": "image", "image_url": {"url": "data:,half"}},
     ]
     assert output[1]["summary"] == [{"type": "text", "text": "half a thou"}]
+    steps = [step["status"] for step in client_view(state)["steps"]]
+    assert steps == ["incomplete", "completed"]
 
 
 def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent() -> None:

@@ -196,6 +196,13 @@ def test_the_agent_that_speaks_is_read_and_a_repeated_switch_is_not() -> None:
     ]
 
 
+def test_a_step_that_was_cut_is_incomplete_with_those_inside_of_it() -> None:
+    events = [event("step.start", stepName=name) for name in ("whole", "inside")]
+    events.append(event("step.finish", stepName="whole", status="incomplete"))
+    shown = view(START, *events, FINISHED)
+    assert [step["status"] for step in shown["steps"]] == ["incomplete", "incomplete"]
+
+
 def test_a_step_ends_with_those_inside_of_it() -> None:
     names = ("outer", "inner", "innermost")
     events = [event("step.start", stepName=name) for name in names]

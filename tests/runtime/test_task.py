@@ -226,7 +226,28 @@ async def test_a_block_that_an_exception_leaves_closes_its_item_and_the_run_goes
     assert shown["status"] == "completed"
     assert [item.get("status") for item in shown["output"]] == [*["incomplete"] * 3, None]
     assert shown["output"][1]["block_list"][0]["text"] == "Half an ans"
-    assert shown["steps"][0]["status"] == "completed"
+    assert shown["steps"][0]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("raised", [Oops, asyncio.CancelledError, KeyboardInterrupt])
+async def test_a_step_that_an_exception_leaves_is_incomplete_and_so_are_those_inside_it(
+    task: Task, raised: type[BaseException]
+) -> None:
+    with task.step("whole"):
+        task.say("Hello.")
+    beside = task.step("beside")
+    with task.step("around"), pytest.raises(raised), task.step("left"):  # noqa: PT012
+        beside.__enter__()  # as a coroutine that runs at the same time does
+        raise raised
+    beside.__exit__(None, None, None)
+    task.complete()
+    assert view(task)["status"] == "completed"
+    assert [(step["name"], step["status"]) for step in view(task)["steps"]] == [
+        ("whole", "completed"),
+        ("around", "completed"),
+        ("left", "incomplete"),
+        ("beside", "incomplete"),
+    ]
 
 
 async def test_a_block_closes_its_item_after_a_refused_event_too(task: Task) -> None:
@@ -259,6 +280,7 @@ async def test_after_a_task_has_failed_inside_its_blocks_they_end_silently(
         message.text("Half")
         task.fail(ErrorInfo(code="no_luck", message="No luck."))
     assert view(task)["error"]["code"] == "no_luck"
+    assert view(task)["steps"][0]["status"] == "incomplete"
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,11 @@ def test_a_failed_run_is_an_error_and_a_cancelled_run_says_so() -> None:
     assert shown("incomplete")[-1]["result"]["status"] == "incomplete"
 
 
+def test_a_step_that_was_cut_says_so_in_its_metadata() -> None:
+    ends = [event for event in shown("step_incomplete") if event["type"] == "STEP_FINISHED"]
+    assert [end.get("metadata") for end in ends] == [*[{"status": "incomplete"}] * 2, None]
+
+
 def test_data_named_state_is_the_state_and_the_output_is_the_result() -> None:
     block = Data(data={"step": 1}, name="state")
     message = Message(id="m", role="assistant")

@@ -233,6 +233,15 @@ def go_on(wire: RunFormat, log: list[Recorded], text: str) -> list[Frame]:
 # --- fields ---------------------------------------------------------------------------------------
 
 
+def test_a_step_that_was_cut_says_so() -> None:
+    events = log(
+        ev.StepStarted(task_id="r", step_index=0, name="router"),
+        ev.StepFinished(task_id="r", step_index=0, status="incomplete"),
+        ev.TaskCompleted(task_id="r"),
+    )
+    assert only(events, "step.finish") == {"stepName": "router", "status": "incomplete"}
+
+
 def test_the_end_of_a_text_waits_for_what_is_learnt_of_it() -> None:
     value = {"status": "partial_success", "answer": "short", "key_points": ["one", 2]}
     events = log(

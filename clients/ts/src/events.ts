@@ -163,13 +163,14 @@ export interface StepStarted {
   readonly name: string;
 }
 
-/** The innermost open step ends. */
+/** The innermost open step ends: completed, or left by an error, a cancel or a lost worker. */
 export interface StepFinished {
   readonly type: "task.step.finished";
   readonly task_id: string;
   readonly sequence_number?: number;
   readonly at?: number;
   readonly step_index: number;
+  readonly status?: "completed" | "incomplete";
 }
 
 /** A message for the person who watches; the model never sees it. */

@@ -166,7 +166,7 @@ function foldInto(run: Run, task: Task, event: Exclude<RunEvent, TaskCreated>): 
     case "task.step.finished": {
       const step = task.steps.get(event.step_index);
       if (step?.status !== "in_progress") return false;
-      step.status = "completed";
+      step.status = event.status ?? "completed";
       task.openSteps -= 1;
       return true;
     }

@@ -94,7 +94,11 @@ const StepStarted = event("task.step.started", {
   step_index: required(integer),
   name: required(string),
 });
-const StepFinished = event("task.step.finished", { at: optional(number), step_index: required(integer) });
+const StepFinished = event("task.step.finished", {
+  at: optional(number),
+  step_index: required(integer),
+  status: defaulted(oneOf("completed", "incomplete"), "completed"),
+});
 const Notice = event("task.notice", {
   message: required(string),
   level: defaulted(string, "info"),

@@ -40,7 +40,7 @@ export interface UsageView {
 export interface StepView {
   readonly name: string;
   readonly depth: number;
-  status: "in_progress" | "completed";
+  status: "in_progress" | "completed" | "incomplete";
 }
 
 export interface NoticeView {

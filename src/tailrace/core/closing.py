@@ -37,9 +37,14 @@ def closing(task: TaskNode) -> Iterator[ev.Event]:
     for node in list(task.items.values()):
         if node.is_open:
             yield from close_item(task, node)
-    for index, step in reversed(list(task.steps.items())):
-        if step.is_open:
-            yield ev.StepFinished(task_id=task.task_id, step_index=index)
+    yield from close_steps(task)
+
+
+def close_steps(task: TaskNode, outermost: int = 0) -> Iterator[ev.Event]:
+    """The events that close the open steps from `outermost` on, the innermost step first."""
+    for index in reversed(task.open_steps.copy()):
+        if index >= outermost:
+            yield ev.StepFinished(task_id=task.task_id, step_index=index, status="incomplete")
 
 
 def close_item(task: TaskNode, node: ItemNode) -> Iterator[ev.Event]:

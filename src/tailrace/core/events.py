@@ -22,6 +22,7 @@ from tailrace.core.items import (
     InputRequest,
     Item,
     Refusal,
+    StepEnd,
     Text,
     Usage,
     Worded,
@@ -165,9 +166,10 @@ class StepStarted(Timed, frozen=True, kw_only=True, tag="task.step.started"):
 
 
 class StepFinished(Timed, frozen=True, kw_only=True, tag="task.step.finished"):
-    """The innermost open step ends."""
+    """The innermost open step ends: completed, or left by an error, a cancel or a lost worker."""
 
     step_index: int
+    status: StepEnd = "completed"
 
 
 class Notice(Event, Worded, frozen=True, kw_only=True, tag="task.notice"):

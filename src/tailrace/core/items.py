@@ -184,6 +184,9 @@ ContentPart = TextPart | ImageUrlPart | FilePart
 Status = Literal["completed", "in_progress", "incomplete", "failed"]
 """The status of an item. Absent means `completed`; `failed` is for tool results."""
 
+StepEnd = Literal["completed", "incomplete"]
+"""How a step ended. Absent means `completed`."""
+
 Executor = Literal["server", "client", "provider"]
 """Who runs a call: the server's tool, the client that declared it, or the model's provider."""
 

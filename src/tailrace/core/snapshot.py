@@ -400,7 +400,7 @@ def _restore_task(state: State, shown: Json) -> None:
     for place, step in enumerate(shown.get("steps", ())):
         index = step.get("step_index", place)
         task.steps[index] = Step(step["name"], step["depth"])
-        task.steps[index].is_open = step["status"] == "in_progress"
+        task.steps[index].status = step["status"]
         if task.steps[index].is_open:
             task.open_steps.append(index)
     task.notices = shown.get("notices", [])

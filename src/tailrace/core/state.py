@@ -8,7 +8,7 @@ rebuild itself from a state.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from tailrace.core.bounds import Room, json_bytes
 from tailrace.core.items import (
@@ -187,13 +187,18 @@ class ItemNode:
 class Step:
     """A named stage of an agent."""
 
-    __slots__ = ("depth", "is_open", "name")
+    __slots__ = ("depth", "name", "status")
 
     def __init__(self, name: str, depth: int) -> None:
         """An open step inside `depth` other steps."""
         self.name = name
         self.depth = depth
-        self.is_open = True
+        self.status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.status == "in_progress"
 
 
 class UsageSum:

@@ -170,7 +170,7 @@ def _step_finished(_state: State, task: TaskNode, event: ev.StepFinished) -> boo
     step = task.steps.get(event.step_index)
     if step is None or not step.is_open:
         return False
-    step.is_open = False
+    step.status = event.status
     task.open_steps.remove(event.step_index)
     task.settling = None
     return True

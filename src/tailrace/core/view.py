@@ -81,11 +81,7 @@ def show_task(task: TaskNode) -> Json:
         shown["requests"] = msgspec.to_builtins(task.requests)
     if task.steps:
         shown["steps"] = [
-            {
-                "name": step.name,
-                "depth": step.depth,
-                "status": "in_progress" if step.is_open else "completed",
-            }
+            {"name": step.name, "depth": step.depth, "status": step.status}
             for _, step in sorted(task.steps.items())
         ]
     if task.notices:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
-from tailrace.core.items import Data, ErrorInfo, File, Text, Usage
+from tailrace.core.items import Data, ErrorInfo, File, StepEnd, Text, Usage
 from tailrace.core.values import Json, dict_of, json_text, list_of, number_of, text_of
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
@@ -140,9 +140,12 @@ class RunEvents:
         if not any(name == step for _, step in reversed(self._steps)):
             return False
         ended = None
+        status: StepEnd = "incomplete" if data.get("status") == "incomplete" else "completed"
         while ended != name:
             index, ended = self._steps.pop()
-            self._sink.emit(ev.StepFinished(task_id=self._sink.task_id, step_index=index))
+            self._sink.emit(
+                ev.StepFinished(task_id=self._sink.task_id, step_index=index, status=status)
+            )
         return True
 
     def _switched(self, data: Json) -> bool:

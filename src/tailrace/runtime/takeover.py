@@ -35,8 +35,8 @@ def begin_again(task: Task) -> None:
             if item.is_open and not _holds_child(node, item):
                 for event in closing.close_item(node, item):
                     task.emit(event)
-        for index in reversed(list(node.open_steps)):
-            task.emit(ev.StepFinished(task_id=task.task_id, step_index=index))
+        for event in closing.close_steps(node):
+            task.emit(event)
     if unfinished or _was_working(node):
         supersede(task, [item.id for item in unfinished], "worker_lost")
 

@@ -18,7 +18,7 @@ event's place in the log, so they are unique in the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar, overload
 
@@ -227,20 +227,20 @@ class Task(Sink):
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """A named stage of the agent."""
+        """A named stage of the agent.
+
+        If an exception leaves it, it ends `incomplete`, with the steps that are open inside it.
+        """
         index = len(self.node.steps)
         self.emit(ev.StepStarted(task_id=self.task_id, step_index=index, name=name))
-
-        def finish() -> None:
-            if self.node.steps[index].is_open:
-                self.emit(ev.StepFinished(task_id=self.task_id, step_index=index))
-
         try:
             yield
         except BaseException as error:
-            self.after(error, finish)
+            self.after(error, lambda: self._write(closing.close_steps(self.node, index)))
             raise
-        finish()
+        # The task may have been ended inside the block, and its steps with it.
+        if self.node.steps[index].is_open:
+            self.emit(ev.StepFinished(task_id=self.task_id, step_index=index))
 
     @contextmanager
     def reasoning(self) -> Iterator[ReasoningWriter]:
@@ -311,7 +311,11 @@ class Task(Sink):
     def _close(self, index: int) -> None:
         """End an item with the parts that the state has: a refused event did not change it."""
         node = self.node.items[index]
-        for event in closing.close_item(self.node, node) if node.is_open else ():
+        if node.is_open:
+            self._write(closing.close_item(self.node, node))
+
+    def _write(self, events: Iterable[ev.Event]) -> None:
+        for event in events:
             self.emit(event)
 
     def after(self, error: BaseException, close: Callable[[], None]) -> None:
@@ -454,8 +458,7 @@ class Task(Sink):
     def _end(self, last: ev.Event) -> None:
         if not self.node.ended:
             with self.emitter.closing():
-                for event in closing.ending(self.node, last):
-                    self.emit(event)
+                self._write(closing.ending(self.node, last))
 
 
 def begun_task(emitter: Emitter, task_id: str) -> Task:

@@ -165,7 +165,7 @@ function foldInto(run, task, event) {
             const step = task.steps.get(event.step_index);
             if (step?.status !== "in_progress")
                 return false;
-            step.status = "completed";
+            step.status = event.status ?? "completed";
             task.openSteps -= 1;
             return true;
         }

@@ -19,6 +19,7 @@ from tailrace.core.items import (
     RawItem,
     Reasoning,
     Status,
+    StepEnd,
     Text,
     ToolCall,
     ToolResult,
@@ -275,7 +276,9 @@ class RunWriter(PartMoves):
         task.steps += 1
 
     def finish_step(self, task: TaskBook) -> None:
-        self.emit(ev.StepFinished(task_id=task.id, step_index=task.open_steps.pop()))
+        status: StepEnd = "incomplete" if self.flag() else "completed"
+        index = task.open_steps.pop()
+        self.emit(ev.StepFinished(task_id=task.id, step_index=index, status=status))
 
     def some_call(self, task: TaskBook) -> str | None:
         """A call of this task, a call of another task, or None."""

@@ -8,7 +8,7 @@
 | tool_result | `TOOL_CALL_RESULT`, when it is closed |
 | tool_call, executor `client` | announced when the run completes without a result for it |
 | sub-agent | `SUBAGENT_*`; its events carry `subagentRunId` |
-| step of the root | `STEP_STARTED`, `STEP_FINISHED` |
+| step of the root | `STEP_STARTED`, `STEP_FINISHED`; `metadata.status` of an incomplete step |
 | progress | `ACTIVITY_SNAPSHOT` of type `progress` |
 | data block named `state` | `STATE_SNAPSHOT` |
 | structured output, notice, citation, other data, file, image | `CUSTOM` |

@@ -374,14 +374,13 @@ def _part(state: State, task: TaskNode, event: Any) -> list[Frame]:
     return part_frames(task, node, part) if isinstance(part, ImageNode) else []
 
 
-def _step_started(_state: State, task: TaskNode, event: ev.StepStarted) -> list[Frame]:
-    name = task.steps[event.step_index].name
-    return [event_frame("STEP_STARTED", stepName=name)] if _is_only(task, event.step_index) else []
-
-
-def _step_finished(_state: State, task: TaskNode, event: ev.StepFinished) -> list[Frame]:
-    name = task.steps[event.step_index].name
-    return [event_frame("STEP_FINISHED", stepName=name)] if _is_only(task, event.step_index) else []
+def _step(_state: State, task: TaskNode, event: ev.StepStarted | ev.StepFinished) -> list[Frame]:
+    if not _is_only(task, event.step_index):
+        return []
+    step = task.steps[event.step_index]
+    cut = {"status": "incomplete"} if step.status == "incomplete" else None
+    kind = "STEP_STARTED" if step.is_open else "STEP_FINISHED"
+    return [event_frame(kind, stepName=step.name, metadata=cut)]
 
 
 def _is_only(task: TaskNode, index: int) -> bool:
@@ -417,8 +416,8 @@ _HANDLERS: dict[type[Any], Callable[[State, TaskNode, Any], list[Frame]]] = {
     ev.OutputItemAdded: _added,
     ev.OutputItemDone: _done,
     ev.TaskInputRequired: _asked,
-    ev.StepStarted: _step_started,
-    ev.StepFinished: _step_finished,
+    ev.StepStarted: _step,
+    ev.StepFinished: _step,
     ev.Notice: _notice,
     ev.Progress: _progress,
     ev.StructuredOutputDone: _output,

@@ -113,8 +113,7 @@ class RunEncoder(RootEncoder[RunEvent]):
                 sent += _late_texts(node, stage, state.position)
             sent += _done(root, node, stage)
         elif isinstance(event, ev.StepStarted | ev.StepFinished):
-            name = "step.start" if isinstance(event, ev.StepStarted) else "step.finish"
-            sent.append(RunEvent(name, {"stepName": root.steps[event.step_index].name}))
+            sent.append(_step(root, event))
         elif isinstance(event, ev.AgentSwitched):
             sent += _speaker(root)
         return sent
@@ -179,6 +178,14 @@ class RunEncoder(RootEncoder[RunEvent]):
 def _stage(root: TaskNode | None) -> str:
     names = [step.name for step in root.steps.values() if step.is_open] if root else []
     return names[-1] if names else WORKER
+
+
+def _step(root: TaskNode, event: ev.StepStarted | ev.StepFinished) -> RunEvent:
+    step = root.steps[event.step_index]
+    data = {"stepName": step.name}
+    if step.status == "incomplete":
+        data["status"] = "incomplete"
+    return RunEvent("step.start" if step.is_open else "step.finish", data)
 
 
 def _waiting(root: TaskNode | None) -> ItemNode | None:

@@ -355,7 +355,7 @@ def step(task: TaskNode, index: int) -> Frame:
         "step_index": index,
         "name": node.name,
         "depth": node.depth,
-        "status": "in_progress" if node.is_open else "completed",
+        "status": node.status,
     }
     return chunk("data-step", id=f"{task.task_id}/{index}", transient=True, data=data)
 
