@@ -38,7 +38,7 @@ def frames_after(events: list[AnyEvent], cursor: str | None) -> Iterator[bytes]:
     encoder, after = FORMAT.at(State()), 0
     left: list[bytes] = []
     if cursor is not None:
-        place = FORMAT.cursor(cursor)
+        place = FORMAT.in_run(FORMAT.cursor(cursor), events[0].task_id)
         after = place.seq
         before = folded(events[: after - 1])
         encoder, left = FORMAT.resume(before, recorded[after - 1], place)

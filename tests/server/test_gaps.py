@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,9 @@ from tailrace.runtime import recovery
 from tailrace.runtime.runs import first_epoch
 from tailrace.runtime.task import Task
 from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
-from tailrace.wire.base import ThreadFormat
+from tailrace.wire.base import Cursor, ThreadFormat, in_run
 from tailrace.wire.formats import FORMATS
-from tailrace.wire.openai_responses.cursors import spread
+from tailrace.wire.openai_responses.cursors import NARROW, WHOLE, offset, place_of, split, spread
 from tests.serving import client_of
 
 DEADLINE = 120
@@ -191,6 +193,7 @@ async def test_a_sequence_number_that_was_never_sent_is_refused(
     app: Tailrace, client: httpx.AsyncClient, number: int
 ) -> None:
     run_id = await finished(app)
+    number += offset(run_id) << 12
     for path, query in (
         (f"/runs/{run_id}/events", {"format": "openai-responses", "after": str(number)}),
         (f"/v1/responses/resp_{run_id}", {"stream": "true", "starting_after": str(number)}),
@@ -254,23 +257,37 @@ async def test_the_cursor_of_another_thread_is_a_gap(app: Tailrace, wire: str) -
 async def test_the_number_of_another_run_or_epoch_is_refused(
     app: Tailrace, client: httpx.AsyncClient
 ) -> None:
-    """The spreads of these two runs differ by more than an event has frames."""
-    runs = ["run_first", "run_second"]
+    runs = [f"run_{number}" for number in range(8)]
     for run_id in runs:
         assert await app.runs.reader.ended(await app.runs.start("a", "?", run_id=run_id), DEADLINE)
-    assert abs(spread(first_epoch(runs[0])) - spread(first_epoch(runs[1]))) > 20
-    for query in ({}, {"snapshot": "true"}):
-        sent = await frames(client, runs[0], format="openai-responses", **query)
+    for run_id, other in pairwise([*runs, runs[0]]):
+        query = {"snapshot": "true"} if run_id == runs[0] else {}
+        sent = await frames(client, run_id, format="openai-responses", **query)
         for frame in sent[:-1]:
             number = json.loads(frame.data)["sequence_number"]
-            places = {"format": "openai-responses", "after": number}
-            answer = await client.get(f"/runs/{runs[0]}/events", params=places)
-            assert answer.status_code == 200
-            answer = await client.get(f"/runs/{runs[1]}/events", params=places)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_cursor")
-            later = {**places, "after": number + spread(2)}  # as the next writer would number it
-            answer = await client.get(f"/runs/{runs[0]}/events", params=later)
-            assert answer.status_code == 400
+            later = number + spread(2)  # as the next writer would number it
+            for asked, after, status in (
+                (run_id, number, 200),
+                (other, number, 400),
+                (run_id, later, 400),
+            ):
+                places = {"format": "openai-responses", "after": after}
+                answer = await client.get(f"/runs/{asked}/events", params=places)
+                assert answer.status_code == status, (asked, after, answer.text)
+
+
+def test_cursors_of_two_runs_seldom_meet() -> None:
+    """Strings hardly ever; numbers, which have fewer digits, in one of 100,000 pairs of runs."""
+    chance = random.Random(7)
+    runs = [f"run_{chance.getrandbits(128):032x}" for _ in range(3000)]
+    assert len({first_epoch(run_id) for run_id in runs}) == len(runs)
+    met = 0
+    for run_id, other in product(runs[:300], runs[300:600]):
+        number = NARROW.first(WHOLE, first_epoch(run_id) + 1, offset(run_id) + 100)
+        cursor = in_run(FORMATS["openai-responses"], Cursor(*split(number)), other)
+        place = place_of(cursor.sub or 0, first_epoch(other) + 1)
+        met += 0 < cursor.seq <= 200 and 0 <= place.k < 3  # 200 events of up to three frames
+    assert met <= 3, f"{met} of 90,000 pairs"
 
 
 @pytest.mark.parametrize("wire", ["task", "run"])

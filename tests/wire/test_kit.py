@@ -32,6 +32,7 @@ from tailrace.wire.base import (
     Format,
     Frame,
     InsideEvents,
+    in_run,
     opened,
     spread_retry,
     whole_number,
@@ -208,7 +209,7 @@ def test_a_cursor_belongs_to_the_epoch_of_its_event() -> None:
             for frame in [*frames, *opened(wire, after, one.epoch)[1]]:
                 if (text := cursor_of(frame)) is None:
                     continue
-                cursor = wire.cursor(text)
+                cursor = in_run(wire, wire.cursor(text), one.event.task_id)
                 assert cursor.seq == one.event.sequence_number
                 if cursor.epoch is None:
                     assert isinstance(wire, InsideEvents)

@@ -53,6 +53,7 @@ from tailrace.wire.openai_responses import (
     stretch_of,
     without_approvals,
 )
+from tailrace.wire.openai_responses.cursors import offset
 from tests.wire import openai_scripts as scripts
 from tests.wire.frames import events_of
 from tests.wire.openai_checker import Reader, check_response
@@ -142,7 +143,7 @@ def joins_anywhere(events: Sequence[ev.AnyEvent], stretch: int) -> None:
         state.absorb(one.event)
         encoder, frames = wire.open(state)
         reader = Reader().read(frames)
-        assert reader.last < (place + 2) << 12
+        assert reader.last < (offset(events[0].task_id) + place + 2) << 12
         for later in recorded[place + 1 :]:
             reader.read(encoder.encode(later))
         assert reader.final is not None
@@ -190,8 +191,12 @@ def test_a_cursor_of_a_joined_stream_goes_on_with_the_very_next_frame(script: Sc
                 assert whole[index] + gone_on(script, whole[index]) == b"".join(whole[index:])
 
 
+def place_of_number(number: int) -> Cursor:
+    return FORMAT.in_run(FORMAT.cursor(str(number)), RUN)
+
+
 def gone_on(script: Script, frame: bytes) -> bytes:
-    cursor = FORMAT.cursor(str(events_of([frame])[0]["sequence_number"]))
+    cursor = place_of_number(events_of([frame])[0]["sequence_number"])
     recorded = as_recorded(script.events)
     before = folded(script.events[: cursor.seq - 1])
     encoder, left = FORMAT.resume(before, recorded[cursor.seq - 1], cursor)
@@ -255,7 +260,8 @@ def test_the_input_is_shown_as_items_with_ids() -> None:
 
 def test_a_cursor_is_a_number_that_needs_no_state() -> None:
     assert FORMAT.cursor("0") == Cursor(0)
-    assert FORMAT.cursor(str(7 << 12 | 3)) == Cursor(7, 3)
+    assert place_of_number(offset(RUN) + 7 << 12 | 3) == Cursor(7, 3)
+    assert place_of_number(7 << 12 | 3).seq == 0, "a number before the run's first"
     with pytest.raises(InvalidCursor):
         FORMAT.cursor("run_7")
 
@@ -280,7 +286,7 @@ def test_a_stream_that_is_closed_ends_with_an_error_whose_number_is_a_cursor(joi
         encoder = FORMAT.open(state)[0] if joined else FORMAT.at(state)
         [event] = events_of(encoder.close("The server stops."))
         assert (event["type"], event["message"]) == ("error", "The server stops.")
-        cursor = FORMAT.cursor(str(event["sequence_number"]))
+        cursor = place_of_number(event["sequence_number"])
         assert cursor.seq == place
         resumed, rest = FORMAT.resume(before, one, cursor)
         assert rest == []

@@ -60,11 +60,11 @@ _ASKED = msgspec.json.encode("task.input_required")
 
 
 def first_epoch(run_id: str) -> int:
-    """The epoch of a run's first event, a number of four digits.
+    """The epoch of a run's first event, a number of ten digits.
 
     It differs from run to run, so that a cursor of another run is not accepted.
     """
-    return 1000 + zlib.crc32(run_id.encode()) % 9000
+    return 10**9 + zlib.crc32(run_id.encode())
 
 
 class Runs:

@@ -9,7 +9,16 @@ from typing import NamedTuple
 from tailrace.core.errors import InvalidCursor
 from tailrace.ports import EventLog, Trimmed
 from tailrace.runtime.runs import Runs
-from tailrace.wire.base import START, Cursor, Encoder, Format, Frame, InsideEvents, ReportsGaps
+from tailrace.wire.base import (
+    START,
+    Cursor,
+    Encoder,
+    Format,
+    Frame,
+    InsideEvents,
+    ReportsGaps,
+    in_run,
+)
 
 
 class ResumePoint(NamedTuple):
@@ -43,6 +52,7 @@ async def resume_point(
     """
     if cursor is None or cursor == START:
         return None
+    cursor = in_run(wire, cursor, run_id)
     try:
         point = await _find(runs, wire, run_id, cursor)
     except Trimmed:

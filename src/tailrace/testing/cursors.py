@@ -17,7 +17,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.sse import Parser, SseEvent
-from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents
+from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents, in_run
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def check_cursors(
         for index, text in found if every else _samples(found, 6):
             resumed = f"{where}: resumed at cursor {text}, frame {index + 1} of {len(stream)}"
             try:
-                rest = _resumed(wire, log, wire.cursor(text))
+                rest = _resumed(wire, log, in_run(wire, wire.cursor(text), log.run_id))
             except InvalidCursor as error:
                 raise AssertionError(f"{resumed}: refused: {error}") from error
             expected = stream[index + 1 :]
@@ -97,6 +97,7 @@ class _Log:
     def __init__(self, events: Sequence[AnyEvent]) -> None:
         self.recorded = [Recorded(event, encode_event(event)) for event in events]
         self._state, self._count = State(), 0
+        self.run_id = events[0].task_id if events else ""
 
     def state(self, count: int) -> State:
         """The state after so many events, until the next call; going forward is cheap."""

@@ -30,6 +30,7 @@ from tailrace.wire.base import (
     Frame,
     ReportsGaps,
     frames_lines,
+    in_run,
     is_over,
     opens_in_pieces,
 )
@@ -73,7 +74,7 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     whole = encoded(wire, events)
     recorded = as_recorded(events)
     _check_lines(wire, whole, recorded)
-    _check_cursors(wire, whole)
+    _check_cursors(wire, whole, events[0].task_id if events else "")
     _check_frames(wire, [wire.heartbeat], "the heartbeat")
     _check_frames(wire, [first] if (first := wire.preamble()) else [], "the preamble")
     along = wire.at(State())
@@ -124,7 +125,7 @@ def _check_close(wire: Format, encoder: Encoder, where: str) -> None:
     assert encoder.close("enough") == frames, f"{wire.name}: {where} changes the encoder"
 
 
-def _check_cursors(wire: Format, whole: list[list[Frame]]) -> None:
+def _check_cursors(wire: Format, whole: list[list[Frame]], run_id: str) -> None:
     """Every cursor that was sent is accepted, and nothing else is."""
     for garbage in _NO_CURSORS:
         assert _refused(wire.cursor, garbage), (
@@ -137,7 +138,7 @@ def _check_cursors(wire: Format, whole: list[list[Frame]]) -> None:
     for place, frames in enumerate(whole, 1):
         for frame in frames:
             if text := cursor_of(frame):
-                seq = wire.cursor(text).seq
+                seq = in_run(wire, wire.cursor(text), run_id).seq
                 assert seq == place, f"{wire.name}: event {place} has the cursor of event {seq}"
 
 

@@ -153,6 +153,22 @@ class InsideEvents(Format, Protocol):
         """
 
 
+class NumbersRuns(Format, Protocol):
+    """A format whose cursors are numbers, which depend on the run."""
+
+    def in_run(self, cursor: Cursor, run_id: str) -> Cursor:
+        """A cursor from `cursor()`, as a place of this run."""
+
+
+def in_run(wire: Format, cursor: Cursor, run_id: str) -> Cursor:
+    """The place in a run that a cursor from `wire.cursor` stands for."""
+    return wire.in_run(cursor, run_id) if _numbers_runs(wire) else cursor
+
+
+def _numbers_runs(wire: Format) -> TypeGuard[NumbersRuns]:
+    return hasattr(wire, "in_run")
+
+
 @runtime_checkable
 class ReportsGaps(Format, Protocol):
     """A format with a frame for a gap: events that the log no longer has.

@@ -29,7 +29,7 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
 from tailrace.wire.base import DONE, START, Cursor, DefaultFormat, Frame, whole_number
-from tailrace.wire.openai_responses.cursors import JOINED, OPENING, place_of, split
+from tailrace.wire.openai_responses.cursors import JOINED, OPENING, offset, place_of, split
 from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
 from tailrace.wire.openai_responses.items import own_id
 from tailrace.wire.openai_responses.object import (
@@ -157,6 +157,10 @@ class ResponsesFormat(DefaultFormat):
             return START
         seq, sub = split(number)
         return Cursor(seq, sub=sub)
+
+    def in_run(self, cursor: Cursor, run_id: str) -> Cursor:
+        """A cursor without the run's offset; seq 0 if it can only be another run's."""
+        return cursor._replace(seq=max(0, cursor.seq - offset(run_id)))
 
     def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:
         """The conversation as input items: the input of each run, then its output."""

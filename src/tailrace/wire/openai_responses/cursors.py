@@ -1,11 +1,11 @@
 """The `sequence_number` of a Responses frame: a cursor without server state.
 
-    narrow            seq << 12 | mode << 10 | spread + k
-    wide    1 << 52 | seq << 24 | mode << 22 | spread + k
+    narrow            offset + seq << 12 | mode << 10 | spread + k
+    wide    1 << 52 | offset + seq << 24 | mode << 22 | spread + k
 
-`k` counts the frames of an event, or of `open`. `spread` differs from epoch to epoch, and so from
-run to run. With a number of another run, or of an event that was written again, `k` is out of
-range, and the number is refused. `mode` is how the client connected:
+`k` counts the frames of an event, or of `open`. `offset` differs from run to run, `spread` from
+epoch to epoch. With a number of another run `seq` is nearly always out of range, and with a number
+of another epoch `k` is: the number is refused. `mode` is how the client connected:
 
     WHOLE    the stream from its first event on
     JOINED   the stream after `open`, which left out items that were superseded by then
@@ -16,16 +16,22 @@ single frame, because `k` never exceeds its room: frames that do not fit get wid
 numbers are greater than all narrow numbers, so a stream that has sent a wide number stays wide.
 The last number of an event, and of `WHOLE`, belongs to no frame: it is the place after all of
 them, in any epoch.
-Narrow numbers exist for .NET clients, which read a 32-bit integer: 500,000 events fit.
+Narrow numbers exist for .NET clients, which read a 32-bit integer: 260,000 events always fit.
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import NamedTuple
 
 WHOLE, JOINED, OPENING = 0, 1, 2
 
 SPREADS = 512
+
+
+def offset(run_id: str) -> int:
+    """What is added to the seqs of a run, 18 bits. The run's epochs depend on the other bits."""
+    return zlib.crc32(run_id.encode()) >> 14
 
 
 def spread(epoch: int) -> int:
@@ -80,7 +86,7 @@ class FramePlace(NamedTuple):
 
 
 def split(number: int) -> tuple[int, int]:
-    """Split a number into its event and a `sub`, which `place_of` reads."""
+    """Split a number into its event, with the run's offset, and a `sub`, which `place_of` reads."""
     numbering = WIDE if number & WIDE.flag else NARROW
     return (number & ~WIDE.flag) >> numbering.shift, number & (WIDE.flag | _mask(numbering))
 

@@ -24,6 +24,7 @@ from tailrace.wire.openai_responses.cursors import (
     WHOLE,
     WIDE,
     Numbering,
+    offset,
 )
 from tailrace.wire.openai_responses.items import ITEM, Key
 from tailrace.wire.openai_responses.object import (
@@ -138,6 +139,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         "_loose",
         "_mode",
         "_numbering",
+        "_offset",
         "_places",
         "_stretch",
     )
@@ -162,6 +164,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         self._begun_at = -1
         self._mode = JOINED if joined else WHOLE
         self._epoch = 1
+        root = self._state.root
+        self._offset = 0 if root is None else offset(root.task_id)
         self._use(numbering)
         self._index: dict[Key, int] = {}
         self._held: set[Key] = set()
@@ -171,7 +175,6 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         self._cited: dict[PartKey, int] = {}
         self._loose: dict[Key, list[tuple[PartKey, TextNode]]] = {}
         self._has_arguments = False
-        root = self._state.root
         if root is None or not has_begun(state, stretch):
             return
         if any(_is_long(node) for node in root.items.values()):
@@ -207,7 +210,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         head = self._heads.get(place)
         if head is None:
             return []
-        number = event.sequence_number << self._numbering.shift | self._base
+        number = (event.sequence_number << self._numbering.shift) + self._base
         return [b'%b%b,"sequence_number":%d}\n\n' % (head, _json(event.delta), number)]  # type: ignore[union-attr]
 
     def close(self, reason: str) -> list[Frame]:
@@ -223,7 +226,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if isinstance(options, dict) and options.get("background") is True:
             return []
         about = {"code": "server_error", "message": reason, "param": None}
-        number = self._numbering.last(self._mode, self._state.sequence_number)
+        place = self._state.sequence_number + self._offset
+        number = self._numbering.last(self._mode, place)
         event = {"type": "error", **about, "sequence_number": number}
         return [sse.frame(_json(event), event="error")]
 
@@ -253,14 +257,15 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if len(sent) > room:
             self._over = True
             sent[room - 1 :] = [("response.failed", {"response": self._failed(TOO_LONG)})]
+        first = self._numbering.first(mode, epoch, seq + self._offset)
         return [
             {"type": name, **fields, "sequence_number": number}
-            for number, (name, fields) in enumerate(sent, self._numbering.first(mode, epoch, seq))
+            for number, (name, fields) in enumerate(sent, first)
         ]
 
     def _use(self, numbering: Numbering) -> None:
         self._numbering = numbering
-        self._base = numbering.first(self._mode, self._epoch)
+        self._base = numbering.first(self._mode, self._epoch, self._offset)
 
     def _note_length(self, root: TaskNode, event: Any) -> None:
         """Use wide numbers once an item is long."""
@@ -285,6 +290,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         return super()._begin() if has_begun(self._state, self._stretch) else []
 
     def _started(self, root: TaskNode) -> list[ResponseEvent]:
+        self._offset = offset(root.task_id)
+        self._use(self._numbering)
         created = ("response.created", {"response": begun_response(self._state, self._stretch)})
         if not self._stretch:
             return [created]
