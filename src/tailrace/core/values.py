@@ -14,6 +14,9 @@ from tailrace.core.codec import MAX_INTEGER
 
 Json: TypeAlias = dict[str, Any]
 
+MOST_TOKENS = 2**48
+"""The limit of a count of tokens: sums of such counts are exact."""
+
 _LONGEST_WORD = 1000
 
 
@@ -69,6 +72,12 @@ def source_url(source: Any) -> str | None:
 def number_of(value: Any) -> float | None:
     """A number that is not negative and that every reader can hold."""
     return value if type(value) in (int, float) and 0 <= value <= MAX_INTEGER else None
+
+
+def count_of(value: Any) -> int | None:
+    """A count of tokens; some servers send it as 5.0."""
+    number = number_of(value)
+    return int(number) if number is not None and number < MOST_TOKENS and number % 1 == 0 else None
 
 
 def json_text(value: Any) -> str:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import Data, ErrorInfo, File, StepEnd, Text, Usage
-from tailrace.core.values import Json, dict_of, json_text, list_of, number_of, text_of
+from tailrace.core.values import Json, count_of, dict_of, json_text, list_of, number_of, text_of
 from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
 
@@ -228,12 +228,10 @@ class RunEvents:
 
     def _note_usage(self, data: Json) -> None:
         counts: dict[str, float] = {}
-        for ours, theirs in (*_COUNTS, *_AMOUNTS):
-            value: Any = data.get(theirs)
-            if number_of(value) is not None and (
-                isinstance(value, int) or (ours, theirs) in _AMOUNTS
-            ):
-                counts[ours] = value
+        for names, value_of in ((_COUNTS, count_of), (_AMOUNTS, number_of)):
+            for ours, theirs in names:
+                if (value := value_of(data.get(theirs))) is not None:
+                    counts[ours] = value
         model = data.get("model")
         if not counts:
             return

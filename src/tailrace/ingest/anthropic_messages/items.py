@@ -10,13 +10,11 @@ from typing import Any, Protocol
 from tailrace.core import events as ev
 from tailrace.core.items import RawItem, Status
 from tailrace.core.tool_arguments import decoded
-from tailrace.core.values import Json, json_text, text_or_none
+from tailrace.core.values import MOST_TOKENS, Json, count_of, json_text, text_or_none
 from tailrace.core.writers import ArgumentsWriter, ReasoningWriter, ResultWriter, Sink
 from tailrace.ingest.anthropic_messages.texts import TextMessage
 from tailrace.ingest.anthropic_messages.values import (
     COMPACTED,
-    MOST_TOKENS,
-    count_of,
     keepable,
     more_than,
     result_blocks,
@@ -135,7 +133,7 @@ class _ThinkingBlock:
     def delta(self, delta: Json) -> bool:
         kind = delta.get("type")
         if kind == "thinking_delta":
-            if estimate := count_of(delta, "estimated_tokens"):
+            if estimate := count_of(delta.get("estimated_tokens")):
                 # The only fact about hidden thinking. The sum is limited.
                 self._estimate = min((self._estimate or 0) + estimate, MOST_TOKENS)
             return self._think(delta.get("thinking"))

@@ -13,10 +13,10 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, Refusal, Usage
-from tailrace.core.values import Json, dict_of, dicts_of, list_of, text_or_none
+from tailrace.core.values import Json, count_of, dict_of, dicts_of, list_of, text_or_none
 from tailrace.core.writers import MessageWriter, Sink
 from tailrace.ingest.anthropic_messages.items import API, MessageContext, OpenBlock, open_block
-from tailrace.ingest.anthropic_messages.values import NO_FACTS, count_of, keepable, unread
+from tailrace.ingest.anthropic_messages.values import NO_FACTS, keepable, unread
 from tailrace.ingest.base import (
     ExecutorOf,
     Outcome,
@@ -426,15 +426,16 @@ _BESIDE = ("compaction", "advisor_message")
 
 def _usage_of(counts: Json, model: str | None) -> Usage:
     """The counts as `Usage`; cached input counts as input."""
-    read = count_of(counts, "cache_read_input_tokens")
-    written = count_of(counts, "cache_creation_input_tokens")
+    read = count_of(counts.get("cache_read_input_tokens")) or 0
+    written = count_of(counts.get("cache_creation_input_tokens")) or 0
+    thought = dict_of(counts.get("output_tokens_details")).get("thinking_tokens")
     return Usage(
         model=model,
-        input_tokens=count_of(counts, "input_tokens") + read + written,
-        output_tokens=count_of(counts, "output_tokens"),
+        input_tokens=(count_of(counts.get("input_tokens")) or 0) + read + written,
+        output_tokens=count_of(counts.get("output_tokens")) or 0,
         cached_input_tokens=read,
         cache_write_tokens=written,
-        reasoning_tokens=count_of(counts.get("output_tokens_details"), "thinking_tokens"),
+        reasoning_tokens=count_of(thought) or 0,
     )
 
 

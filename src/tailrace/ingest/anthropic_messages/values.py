@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from tailrace.core.codec import check_value
 from tailrace.core.errors import InvalidValue
@@ -17,11 +17,8 @@ from tailrace.core.items import (
     Text,
     UrlCitation,
 )
-from tailrace.core.values import Json, list_of, source_url, text_of, text_or_none
+from tailrace.core.values import Json, count_of, list_of, source_url, text_of, text_or_none
 from tailrace.ingest.unknown import EMPTY, unknown_names
-
-MOST_TOKENS = 2**48
-"""The limit of a count of tokens: sums of such counts are exact."""
 
 
 def visible(value: Any) -> Any:
@@ -100,17 +97,6 @@ def _shown_part(part: Any) -> Block:
     return Data(data=visible(part), name=text_or_none(kind))
 
 
-def is_count(value: Any) -> TypeGuard[int]:
-    """Whether this is a valid count of tokens."""
-    return type(value) is int and 0 <= value < MOST_TOKENS
-
-
-def count_of(counts: Any, name: str) -> int:
-    """A count of tokens, or 0."""
-    count = counts.get(name) if isinstance(counts, dict) else None
-    return count if is_count(count) else 0
-
-
 _EVENTS = {
     "content_block_delta": ("type", "index", "delta"),
     "content_block_start": ("type", "index", "content_block"),
@@ -162,7 +148,7 @@ def unread(event: Json) -> set[str]:
 def _unread_of_delta(delta: Json) -> set[str]:
     kind = delta["type"]
     names = set(unknown_names(delta, _DELTAS[kind], "delta."))
-    if kind == "thinking_delta" and is_count(delta.get("estimated_tokens")):
+    if kind == "thinking_delta" and count_of(delta.get("estimated_tokens")) is not None:
         names.discard("delta.estimated_tokens")  # its block adds them up
     return names
 

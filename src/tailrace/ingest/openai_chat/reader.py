@@ -16,7 +16,7 @@ from typing import Any
 
 from tailrace.core import events as ev
 from tailrace.core.items import ErrorInfo
-from tailrace.core.values import number_of
+from tailrace.core.values import count_of
 from tailrace.core.writers import Sink
 from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
 from tailrace.ingest.openai_chat.calls import API
@@ -184,7 +184,7 @@ class OpenAIChat:
         speaks = isinstance(choices, list) and any(
             _speaks(choice) for choice in choices if isinstance(choice, dict)
         )
-        counted = isinstance(usage, dict) and number_of(usage.get("completion_tokens"))
+        counted = isinstance(usage, dict) and count_of(usage.get("completion_tokens"))
         self._says_end = not speaks and (self._says_end or bool(counted))
 
     def _close(self) -> Outcome:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tailrace.core.items import Annotation, ErrorInfo, RawAnnotation, Usage
-from tailrace.core.values import dict_of, json_text, number_of, text_or_none
+from tailrace.core.values import count_of, dict_of, json_text, text_or_none
 from tailrace.ingest.base import Outcome, cost_of
 from tailrace.ingest.openai_responses import values
 
@@ -101,7 +101,7 @@ def usage_of(raw: Mapping[str, Any], model: Any, service_tier: Any) -> Usage:
 
 
 def _count(raw: Mapping[str, Any], name: str) -> int:
-    return int(number_of(raw.get(name)) or 0)
+    return count_of(raw.get(name)) or 0
 
 
 def annotation_of(raw: Any) -> Annotation:

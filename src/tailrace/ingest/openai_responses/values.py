@@ -16,7 +16,15 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
-from tailrace.core.values import dict_of, dicts_of, index_of, json_text, text_or_none, word_of
+from tailrace.core.values import (
+    count_of,
+    dict_of,
+    dicts_of,
+    index_of,
+    json_text,
+    text_or_none,
+    word_of,
+)
 from tailrace.ingest.base import cost_of
 from tailrace.ingest.unknown import EMPTY
 
@@ -128,21 +136,15 @@ _DETAILS = (
 )
 
 
-def _count(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer() and value < 2**53:
-        value = int(value)
-    return index_of(value) or 0
-
-
 def usage_of(usage: dict[str, Any], model: str | None, service_tier: str | None) -> Usage:
     """The usage of a model call."""
     cached, written, thought = (
-        _count(dict_of(usage.get(group)).get(name)) for group, name in _DETAILS
+        count_of(dict_of(usage.get(group)).get(name)) or 0 for group, name in _DETAILS
     )
     return Usage(
         model=model,
-        input_tokens=_count(usage.get("input_tokens")),
-        output_tokens=_count(usage.get("output_tokens")),
+        input_tokens=count_of(usage.get("input_tokens")) or 0,
+        output_tokens=count_of(usage.get("output_tokens")) or 0,
         cached_input_tokens=cached,
         cache_write_tokens=written,
         reasoning_tokens=thought,

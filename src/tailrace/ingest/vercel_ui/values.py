@@ -21,7 +21,7 @@ from tailrace.core.items import (
     UrlCitation,
     Usage,
 )
-from tailrace.core.values import Json, dict_of, index_of, list_of, number_of, text_of
+from tailrace.core.values import Json, count_of, dict_of, index_of, list_of, number_of, text_of
 from tailrace.ingest.base import Outcome
 
 API = "vercel-ui"
@@ -93,8 +93,8 @@ def _usage_fields(raw: Json) -> Json:
     for ours, theirs in _COUNTS.items():
         holder, name = _DETAILS.get(ours, ("", ""))
         for value in (raw.get(ours), raw.get(theirs), dict_of(raw.get(holder)).get(name)):
-            if number_of(value) is not None and isinstance(value, int):
-                fields[ours] = value
+            if (count := count_of(value)) is not None:
+                fields[ours] = count
                 break
     for name in _AMOUNTS:
         if number_of(raw.get(name)) is not None:
