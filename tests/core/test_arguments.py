@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from tailrace.core import values
+from tailrace.core.errors import MalformedJson
 from tailrace.core.tool_arguments import (
     NOT_JSON,
-    arguments_object,
+    arguments_value,
     decoded,
+    ends_itself,
     is_beginning,
     is_json,
+    read_arguments,
     same_json,
 )
 
@@ -21,7 +24,7 @@ from tailrace.core.tool_arguments import (
 def test_the_beginning_of_json_is_not_complete(text: str) -> None:
     assert is_beginning(text)
     assert not is_json(text)
-    assert arguments_object(text) is None
+    assert not ends_itself(text)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"a": 1}', "[]", '"a"', "12", "null", " {} "])
@@ -37,10 +40,22 @@ def test_text_that_is_not_json_is_neither(text: str) -> None:
     assert not is_beginning(text)
 
 
-def test_arguments_are_an_object_and_no_text_is_an_empty_object() -> None:
-    assert arguments_object("") == {}
-    assert arguments_object('{"a": 1}') == {"a": 1}
-    assert arguments_object("[1]") is None
+@pytest.mark.parametrize("text", ["", " \n", "{}"])
+def test_no_text_is_an_empty_object_of_arguments(text: str) -> None:
+    assert read_arguments(text) == arguments_value(text, "default") == {}
+
+
+def test_arguments_that_are_not_json_are_an_error_with_the_place() -> None:
+    with pytest.raises(MalformedJson, match="byte 1"):
+        read_arguments("{'a': 1}")
+    assert arguments_value('{"a":', "default") == "default"
+    assert arguments_value('{"a": 1}') == {"a": 1}
+    assert arguments_value("[1]") == [1]
+
+
+def test_a_number_may_go_on_and_an_object_may_not() -> None:
+    assert all(map(ends_itself, ("{}", "[1]", '"a"')))
+    assert not any(map(ends_itself, ("12", "null", "true")))
 
 
 def test_the_same_json_may_be_written_in_two_ways() -> None:
@@ -59,11 +74,13 @@ def test_a_value_of_another_type_is_empty_or_none(value: Any) -> None:
     assert values.list_of(value) == []
     assert values.dicts_of(value) == []
     assert values.number_of(value) == (1.5 if value == 1.5 else None)
+    assert values.count_of(value) is None
 
 
 def test_a_value_of_the_wanted_type_is_itself() -> None:
     assert values.word_of("name") == "name"
     assert values.index_of(3) == 3
     assert values.number_of(3) == 3
+    assert values.count_of(3) == values.count_of(3.0) == 3
     assert values.dicts_of([{"a": 1}, 2]) == [{"a": 1}]
     assert values.json_text({"a": [1]}) == '{"a":[1]}'

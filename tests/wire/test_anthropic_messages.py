@@ -176,6 +176,7 @@ def test_what_no_client_knows_as_a_citation_is_left_out(raw: Any) -> None:
     ("arguments", "kind", "value"),
     [
         ("", "function", {}),
+        (" \n", "function", {}),
         ("[1]", "function", {"input": [1]}),
         ("null", "function", {"input": "null"}),
         ("no JSON", "function", {"input": "no JSON"}),

@@ -20,9 +20,16 @@ NOT_JSON = object()
 def decoded(text: str, default: Any = None) -> Any:
     """The value of a JSON text, or `default` if the text is not JSON."""
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _decode(text)
+    except MalformedJson:
         return default
+
+
+def _decode(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise MalformedJson(str(error)) from None
 
 
 def is_json(text: str) -> bool:
@@ -48,7 +55,22 @@ def is_beginning(text: str) -> bool:
     return not so_far.complete
 
 
-def arguments_object(text: str) -> dict[str, Any] | None:
-    """The object that complete arguments are, empty for no text; None if they are not an object."""
-    value = decoded(text or "{}")
-    return value if isinstance(value, dict) else None
+def ends_itself(text: str) -> bool:
+    """Whether a text is JSON that nothing can follow. A number may go on, an object may not."""
+    return isinstance(decoded(text), dict | list | str)
+
+
+def read_arguments(text: str) -> Any:
+    """The value of complete arguments, or raise `MalformedJson`.
+
+    Some models write nothing where there is nothing to write: that is an empty object.
+    """
+    return _decode(text) if text.strip() else {}
+
+
+def arguments_value(text: str, default: Any = None) -> Any:
+    """The value of complete arguments, or `default` if they are not JSON."""
+    try:
+        return read_arguments(text)
+    except MalformedJson:
+        return default

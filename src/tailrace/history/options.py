@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from tailrace.core.tool_arguments import NOT_JSON, decoded
+from tailrace.core.tool_arguments import NOT_JSON, arguments_value
 from tailrace.history.content import Load, Piece, reachable, shown
 from tailrace.history.entries import Called, Entry, Thought
 
@@ -172,7 +172,7 @@ def call_object(call: Called) -> dict[str, Any]:
     """The arguments of a call as an object, for APIs that require an object."""
     if call.kind == "custom":
         return {"input": call.arguments}
-    value = decoded(call.arguments or "{}", NOT_JSON)
+    value = arguments_value(call.arguments, NOT_JSON)
     if value is NOT_JSON:
         return {"arguments": call.arguments}
     return value if isinstance(value, dict) else {"arguments": value}

@@ -39,7 +39,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.references import ReferencePool
 from tailrace.core.state import TaskNode
-from tailrace.core.tool_arguments import decoded
+from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import plain_json
 from tailrace.core.view import client_view
 from tailrace.core.writers import (
@@ -400,7 +400,7 @@ class Task(Sink):
             return request
         assert isinstance(node.item, ToolCall)
         text = node.arguments.text if node.arguments is not None else ""
-        arguments = decoded(text or "{}", text)  # a custom tool takes any text
+        arguments = arguments_value(text, text)  # a custom tool takes any text
         return msgspec.structs.replace(request, name=node.item.name, arguments=arguments)
 
     def _asked(

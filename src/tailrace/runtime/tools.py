@@ -28,7 +28,9 @@ from typing import (
 import msgspec
 
 from tailrace.core import events as ev
+from tailrace.core.errors import MalformedJson
 from tailrace.core.items import Block, Image
+from tailrace.core.tool_arguments import read_arguments
 from tailrace.core.tool_output import image
 from tailrace.ports import ToolSpec
 from tailrace.runtime.failures import ToolError, ToolTimeout
@@ -272,17 +274,18 @@ class Tool:
         Raises `InvalidArguments` with a message for the model. A tool by hand gets them as they
         are; only the `required` names of its schema are checked.
         """
+        value: Any = arguments
         if isinstance(arguments, str):
             try:
-                # Some models write nothing, or null, where there is nothing to write.
-                arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
-            except (msgspec.DecodeError, RecursionError) as error:
+                value = read_arguments(arguments)
+            except MalformedJson as error:
                 raise self._invalid(f"they are not JSON: {error}") from None
-        arguments = {} if arguments is None else arguments
-        if not isinstance(arguments, dict):
-            raise self._invalid(f"they must be a JSON object, not {type(arguments).__name__}")
+        if value is None:  # some models write null where there is nothing to write
+            value = {}
+        if not isinstance(value, dict):
+            raise self._invalid(f"they must be a JSON object, not {type(value).__name__}")
         try:
-            return self._convert(arguments)
+            return self._convert(value)
         except (msgspec.ValidationError, RecursionError) as error:
             raise self._invalid(str(error)) from None
 

@@ -40,6 +40,7 @@ from tailrace.core.items import (
     UrlCitation,
 )
 from tailrace.core.state import ItemNode, TaskNode, TextNode
+from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.view import show_block
 from tailrace.ports import Model
 from tailrace.runtime.agent import Agent
@@ -196,10 +197,7 @@ class AgentRun:
 
 def _called(task: TaskNode, node: ItemNode, item: ToolCall) -> CalledTool:
     written = node.arguments.text if node.arguments is not None else ""
-    try:
-        arguments = msgspec.json.decode(written)
-    except msgspec.DecodeError:
-        arguments = written
+    arguments = arguments_value(written, written)
     result = task.call_results.get(item.call_id)
     parts = sorted(result.parts.items()) if result is not None else []
     texts = [_block_text(show_block(part)) for _, part in parts]

@@ -16,7 +16,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import MalformedJson
 from tailrace.core.items import Status
 from tailrace.core.partial_json import PartialJson
-from tailrace.core.tool_arguments import arguments_object, is_beginning
+from tailrace.core.tool_arguments import decoded, is_beginning
 from tailrace.core.values import dict_of, json_text, text_of
 from tailrace.core.writers import ArgumentsWriter, Sink
 from tailrace.ingest.base import ExecutorOf
@@ -108,7 +108,7 @@ class _Call:
             second.startswith(first) for first, second in pairwise(pieces)
         ):
             return None
-        return pieces[-1] if arguments_object(pieces[-1]) is not None else None
+        return pieces[-1] if isinstance(decoded(pieces[-1]), dict) else None
 
     def goes_on(self, ident: str, name: str, arguments: str) -> bool:
         """Whether a fragment with the index or id of this call continues it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.core import events as ev
 from tailrace.core.items import Block, ErrorInfo, Executor, InputRequest
-from tailrace.core.tool_arguments import decoded
+from tailrace.core.tool_arguments import decoded, ends_itself
 from tailrace.core.values import Json, json_text, text_of
 from tailrace.core.writers import ArgumentsWriter, ResultWriter, Sink
 from tailrace.ingest.base import ExecutorOf
@@ -145,7 +145,7 @@ class UiCalls:
             writer = self._another(call, writer, chunk)
         is_text = call.is_text and isinstance(value, str)
         whole = value if is_text else json_text(value)
-        if not _says(writer.text, value) and not (not is_text and _is_whole(writer.text)):
+        if not _says(writer.text, value) and not (not is_text and ends_itself(writer.text)):
             # The backend's validation may have changed the value.
             if not whole.startswith(writer.text):
                 self._cut_short(call, "", {"input": value})
@@ -289,8 +289,3 @@ def _kept(why: Json) -> ev.Private | None:
 def _says(text: str, value: Any) -> bool:
     """Whether the streamed arguments are the input."""
     return bool(text == value or (text and decoded(text, _NOTHING) == value))
-
-
-def _is_whole(text: str) -> bool:
-    """Whether nothing can follow: an object, a list or a string ends where it ends."""
-    return isinstance(decoded(text), dict | list | str)

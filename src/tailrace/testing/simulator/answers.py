@@ -12,6 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tailrace.core import sse
+from tailrace.core.tool_arguments import decoded
+from tailrace.core.values import dict_of
 from tailrace.runtime.recordings import RecordedCall, read_calls
 from tailrace.runtime.scripts import STATUSES, Cut, Fail, Frame, Garbage, Script, Wait
 
@@ -254,8 +256,4 @@ def _called(calls: dict[int, Json], piece: Json) -> None:
 
 
 def _decoded(text: str) -> Json:
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError:  # [DONE], arguments that were cut short
-        return {}
-    return value if isinstance(value, dict) else {}
+    return dict_of(decoded(text))  # not `[DONE]`, nor arguments that were cut short

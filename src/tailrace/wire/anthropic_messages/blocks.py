@@ -30,7 +30,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTA_OF
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
-from tailrace.core.tool_arguments import decoded
+from tailrace.core.tool_arguments import arguments_value, decoded
 from tailrace.wire.projection import (
     Json,
     file_link,
@@ -325,7 +325,7 @@ def part_block(node: ItemNode, store: str, index: int) -> Iterator[Block]:
 
 def input_of(item: ToolCall, text: str) -> Json:
     """A call's arguments as an object; any other value is its `input`."""
-    value = text if item.kind == "custom" else decoded(text or "{}")
+    value = text if item.kind == "custom" else arguments_value(text)
     if isinstance(value, dict):
         return value
     return {"input": text if value is None else value}

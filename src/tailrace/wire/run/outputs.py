@@ -7,7 +7,7 @@ import msgspec
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Message, ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode, TextNode, WholeNode
-from tailrace.core.tool_arguments import decoded
+from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import UI_HINTS
 from tailrace.wire.projection import Json, usage_of_run
 
@@ -103,7 +103,7 @@ def arguments_of(node: ItemNode | None) -> Json | None:
     """The arguments of a complete call, if they are an object."""
     if node is None or node.item.status != "completed" or node.arguments is None:
         return None
-    value = decoded(node.arguments.text or "{}")
+    value = arguments_value(node.arguments.text)
     return value if isinstance(value, dict) else None
 
 

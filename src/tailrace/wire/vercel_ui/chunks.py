@@ -26,7 +26,7 @@ from tailrace.core.items import (
     UrlCitation,
 )
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
-from tailrace.core.tool_arguments import NOT_JSON, decoded
+from tailrace.core.tool_arguments import NOT_JSON, arguments_value
 from tailrace.core.view import Json, show_block, show_own, show_task
 from tailrace.wire.base import Frame, safe_json
 from tailrace.wire.projection import CitedBlock, Sources, is_client, is_raw_first
@@ -274,7 +274,7 @@ def tool_input(call: ToolCall, arguments: str, *, is_answered: bool = False) -> 
     fields |= tool_kind(call)
     value: Any = arguments
     if call.kind != "custom":  # the input of a custom tool is free text
-        value = decoded(arguments or "{}", NOT_JSON)
+        value = arguments_value(arguments, NOT_JSON)
         if value is NOT_JSON:
             if call.executor == "provider":  # a provider's tool may take other text, such as code
                 return chunk("tool-input-available", **fields, input=arguments)
