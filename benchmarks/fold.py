@@ -226,7 +226,7 @@ def _limit_of_stream(stream: bytes) -> str:
 
 
 def _read_stream(stream: bytes) -> str:
-    parser, state = sse.Parser(), State()
+    parser, state = sse.SseParser(), State()
     for at in range(0, len(stream), _CHUNK):
         for event in parser.feed(stream[at : at + _CHUNK]):
             state.absorb(decode_event(event.data.encode()))

@@ -16,7 +16,7 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.errors import CallerError
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.runtime.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.wire_kit import check_wire
@@ -180,10 +180,10 @@ async def test_a_format_that_was_added_is_served_and_resumed() -> None:
         url = f"/runs/{run_id}/events?format=types"
         answer = await client.get(url)
         assert answer.headers["x-format"] == "types"
-        frames = Parser().feed(answer.content)
+        frames = SseParser().feed(answer.content)
         assert [frame.data for frame in frames][:2] == ["task.created", "task.in_progress"]
         rest = await client.get(url, headers={"last-event-id": "2"})
-        assert Parser().feed(rest.content) == frames[2:]
+        assert SseParser().feed(rest.content) == frames[2:]
         assert "types" in (await client.get("/")).text
         unknown = await client.get(f"/runs/{run_id}/events?format=nothing")
         assert "types" in unknown.json()["error"]["message"]

@@ -54,10 +54,22 @@ def test_names_and_comments_of_tests_and_benchmarks_use_plain_words(folder: str)
     assert found == []
 
 
-def test_a_public_class_name_exists_once() -> None:
+def public_types(path: Path) -> Iterator[str]:
+    """The classes and type aliases of a module, without type variables of one letter."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            named = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (each.id for each in named if isinstance(each, ast.Name))
+
+
+def test_the_name_of_a_public_class_or_type_alias_exists_once() -> None:
     names = Counter(
         name
         for path in (ROOT / "src").glob("**/*.py")
-        for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in public_types(path)
+        if re.match("[A-Z][A-Za-z]*[a-z]", name)
     )
+    assert {"State", "Json", "Block", "SqliteLog"} <= set(names)
     assert [name for name, count in names.items() if count > 1] == []

@@ -24,8 +24,8 @@ from starlette.types import Receive, Scope, Send
 from tailrace.buses import mirror_of
 from tailrace.core.errors import CallerError, TailraceError
 from tailrace.extensions import (
-    BusOpener,
-    Opener,
+    OpenBus,
+    OpenStore,
     bus_opener,
     check_auth,
     format_named,
@@ -80,9 +80,9 @@ class Tailrace:
         agents: Mapping[str, AgentFunction] | Iterable[AgentFunction],
         database: str | Path | None = None,
         *,
-        store: Store | Opener | None = None,
+        store: Store | OpenStore | None = None,
         formats: Sequence[Format] = (),
-        bus: str | Bus | BusOpener | None = None,
+        bus: str | Bus | OpenBus | None = None,
         worker: bool | UnsetType = UNSET,
         keep_events: timedelta | UnsetType | None = UNSET,
         keep_runs: timedelta | UnsetType | None = UNSET,

@@ -6,7 +6,7 @@
 
 `run.events("agents")` yields the classes of the format `agents`, such as `RunItemStreamEvent`.
 PROTOCOL.md says what each event means. `State` folds events, and `client_view` and `whole_object`
-show a state as JSON; `save` and `restore` keep it. `Parser` reads server-sent events, and
+show a state as JSON; `save` and `restore` keep it. `SseParser` reads server-sent events, and
 `decode_event` the JSON in them.
 """
 
@@ -93,7 +93,7 @@ from tailrace.core.items import (
     Usage,
 )
 from tailrace.core.snapshot import restore, save
-from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.sse import SseEvent, SseParser
 from tailrace.core.view import client_view, whole_object
 from tailrace.wire.agents.events import (
     AgentName,
@@ -146,7 +146,6 @@ __all__ = [
     "NotifyStreamEvent",
     "OutputItemAdded",
     "OutputItemDone",
-    "Parser",
     "Private",
     "Progress",
     "RawAnnotation",
@@ -168,6 +167,7 @@ __all__ = [
     "RunItemStreamEvent",
     "RunItemsSupersededEvent",
     "SseEvent",
+    "SseParser",
     "State",
     "Status",
     "StepFinished",

@@ -18,8 +18,8 @@ from tailrace.wire.formats import FORMATS
 
 DEFAULT_DATABASE = "tailrace.db"
 
-Opener = Callable[[], Awaitable[Store]]
-BusOpener = Callable[[], Awaitable[Bus]]
+OpenStore = Callable[[], Awaitable[Store]]
+OpenBus = Callable[[], Awaitable[Bus]]
 
 
 def check_auth(auth: Any) -> None:
@@ -29,7 +29,7 @@ def check_auth(auth: Any) -> None:
         raise CallerError(f'{what}; pass ApiKeys("keys.json"), or a function of the request.')
 
 
-def store_opener(database: object, store: object, **options: Any) -> Opener:
+def store_opener(database: object, store: object, **options: Any) -> OpenStore:
     """A function that opens the store of an application.
 
     `store` is a store, or an async function that returns one: many drivers need a running loop.
@@ -48,7 +48,7 @@ def store_opener(database: object, store: object, **options: Any) -> Opener:
     return _opener(Store, "store", store, " A path or a URL is `database=`.")
 
 
-def bus_opener(bus: object) -> BusOpener:
+def bus_opener(bus: object) -> OpenBus:
     """A function that opens the bus of an application: by its URL, or a bus of the user's."""
     if bus is None or isinstance(bus, str):
         check_bus_url(bus)

@@ -16,13 +16,12 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Usage
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.history import Api, Load, Mode, reachable
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
 
 __all__ = [
     "MAX_ATTEMPTS",
-    "Basis",
     "Batch",
     "Blobs",
     "Bus",
@@ -34,8 +33,8 @@ __all__ = [
     "Frame",
     "Head",
     "Inbox",
-    "Letter",
-    "Lines",
+    "InboxLetter",
+    "LogLines",
     "Mirror",
     "Model",
     "NewRun",
@@ -46,6 +45,7 @@ __all__ = [
     "RunInfo",
     "Snapshot",
     "State",
+    "StateSource",
     "Store",
     "Subscription",
     "Tokens",
@@ -145,7 +145,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: bytes
 
 
-class Basis(msgspec.Struct, frozen=True):
+class StateSource(msgspec.Struct, frozen=True):
     """What a run's state is folded from: the nearest snapshot and the first events after it.
 
     `epoch` is the epoch of the event that the state is wanted after; None if retention deleted it.
@@ -171,7 +171,7 @@ class Claim(msgspec.Struct, frozen=True):
     last_seq: int
 
 
-class Letter(msgspec.Struct, frozen=True):
+class InboxLetter(msgspec.Struct, frozen=True):
     """A cancel or an answer for a run's writer. Numbered from 1 per run."""
 
     number: int
@@ -211,7 +211,7 @@ class EventLog(Protocol):
         Raises `Trimmed` if the next event is deleted, and `StorageError` if a checksum is wrong.
         """
 
-    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[LogLines]:
         """The events of `read`, not decoded."""
 
     async def read_private(self, run_id: str, after: int = 0) -> dict[int, bytes]:
@@ -258,7 +258,7 @@ class EventLog(Protocol):
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot, not after event `at_most`; None if there is none."""
 
-    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+    async def state_source(self, run_id: str, at_most: int | None = None) -> StateSource | None:
         """`info`, `snapshot` and `read` in one call, for the state after event `at_most`, or now.
 
         None if there is no such run. Raises `Trimmed` as `read` does.
@@ -361,7 +361,7 @@ class Inbox(Protocol):
     async def post(self, run_id: str, kind: Literal["cancel", "input"], body: bytes) -> int | None:
         """Store a letter; returns its number, or None if the run is unknown or has ended."""
 
-    async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
+    async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         """The letters that are not acknowledged, in order; runs without letters are left out."""
 
     async def acknowledge(self, run_id: str, number: int) -> None:

@@ -20,8 +20,7 @@ from rich.tree import Tree
 
 from tailrace.core.errors import MalformedJson
 from tailrace.core.partial_json import PartialJson
-
-Json = dict[str, Any]
+from tailrace.core.values import Json
 
 _ARGUMENT_CHARACTERS = 100
 _TEXT_CHARACTERS = 400
@@ -31,7 +30,7 @@ _TABLE_CHARACTERS = 20_000
 _MARKS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("■", "yellow")}
 
 
-class Drawn(NamedTuple):
+class DrawnPart(NamedTuple):
     """A part of a run. A part that is `final` does not change any more."""
 
     key: str
@@ -46,7 +45,7 @@ def draw(view: Json) -> RenderableType:
     return Group(first, *notes, *rest)
 
 
-def parts(view: Json, took: Mapping[str, str] = {}) -> Iterator[Drawn]:
+def parts(view: Json, took: Mapping[str, str] = {}) -> Iterator[DrawnPart]:
     """The parts of a run in order: its input, its items, its answer, its end.
 
     `took` says how long calls and the run took, by their ids.
@@ -54,20 +53,20 @@ def parts(view: Json, took: Mapping[str, str] = {}) -> Iterator[Drawn]:
     view = printable(view)
     names = {task["task_id"]: task.get("agent", "sub-agent") for task in view.get("tasks", ())}
     drawing = _Drawing(names, asked(view), took, _imports(view))
-    yield Drawn("input", Text(f"> {_input(view.get('input'))}", style="bold"), final=True)
+    yield DrawnPart("input", Text(f"> {_input(view.get('input'))}", style="bold"), final=True)
     yield from drawing.items(view.get("output", ()), view.get("task_id", ""))
     if "structured_output" in view:
         value = view["structured_output"]["value"]
         if value not in map(_fields, view.get("output", ())):
-            yield Drawn("structured_output", _table(value), final=True)
+            yield DrawnPart("structured_output", _table(value), final=True)
     for request in view.get("requests", ()):
         if "call_id" not in request:
             question = Text(f"? {request.get('message', '')}", style="bold yellow")
-            yield Drawn(request["id"], question, final=False)
+            yield DrawnPart(request["id"], question, final=False)
     if "error" in view:
-        yield Drawn("error", Text(view["error"]["message"], style="bold red"), final=True)
+        yield DrawnPart("error", Text(view["error"]["message"], style="bold red"), final=True)
     end = draw_end(view, took.get(view.get("task_id", "")))
-    yield Drawn("end", end, final=view.get("status") in (*_MARKS, "incomplete"))
+    yield DrawnPart("end", end, final=view.get("status") in (*_MARKS, "incomplete"))
 
 
 def printable(value: Any) -> Any:
@@ -132,7 +131,7 @@ class _Drawing:
         self._imports = imports
         self._waiting = {request.get("call_id"): request for request in waiting}
 
-    def items(self, items: list[Json] | tuple[Json, ...], task_id: str) -> Iterator[Drawn]:
+    def items(self, items: list[Json] | tuple[Json, ...], task_id: str) -> Iterator[DrawnPart]:
         """The items of a task in order; a call together with its result."""
         results = {item["call_id"]: item for item in items if item["type"] == "tool_result"}
         calls = {item["call_id"] for item in items if item["type"] == "tool_call"}
@@ -143,11 +142,11 @@ class _Drawing:
                 if item["call_id"] not in calls:
                     tree = Tree(Text("→ (an earlier call)", style="cyan"))
                     self._add_result(tree, item, task_id)
-                    yield Drawn(item["id"], tree, _is_final(item))
+                    yield DrawnPart(item["id"], tree, _is_final(item))
             else:
-                yield Drawn(item["id"], _item(item), _is_final(item))
+                yield DrawnPart(item["id"], _item(item), _is_final(item))
 
-    def _call(self, call: Json, result: Json | None, task_id: str) -> Drawn:
+    def _call(self, call: Json, result: Json | None, task_id: str) -> DrawnPart:
         mark, style = ("→", "cyan")
         if result is not None and _is_final(result):
             mark, style = ("✗", "red") if result.get("error") else ("✓", "green")
@@ -164,7 +163,7 @@ class _Drawing:
             tree.add(_progress(call["progress"]))
         if result is not None:
             self._add_result(tree, result, task_id)
-        return Drawn(call["id"], tree, done)
+        return DrawnPart(call["id"], tree, done)
 
     def _add_result(self, tree: Tree, result: Json, task_id: str) -> None:
         children: dict[str, list[Json]] = {}

@@ -16,7 +16,7 @@ from tailrace.buses.redis import mirror as mirrors
 from tailrace.buses.redis.bus import RedisBus
 from tailrace.buses.redis.mirror import RedisMirror
 from tailrace.core.fold import State
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.ports import Store
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.task import Task
@@ -60,7 +60,7 @@ async def test_the_mirror_has_each_run_as_its_stream_has_it(
         for _ in range(2):
             run_id = await app.runs.start("a", "?", thread_id="t")
             answer = await http.get(f"/runs/{run_id}/events", params={"format": "run"})
-            expected += [json.loads(frame.data) for frame in Parser().feed(answer.content)]
+            expected += [json.loads(frame.data) for frame in SseParser().feed(answer.content)]
     found = await entries(client, "tailrace:thread:t")
     assert found == expected
     assert [list(one) for one in found] == [["type", "threadId", "runId", "data"]] * len(found)

@@ -12,14 +12,14 @@ from typing import Any
 import apsw
 
 from tailrace.core import closing
-from tailrace.core.bounds import Room
+from tailrace.core.bounds import PartBound
 from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.events import TERMINAL, Event, Private, Recorded
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch
 from tailrace.runtime import pipeline as pipelines
 from tailrace.runtime.fanout import Stream
-from tailrace.runtime.offload import FrameRange, Parts
+from tailrace.runtime.offload import FrameRange, SharedBytes
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.server.resume_point import ResumePoint
 from tailrace.server.run_stream import RunStream
@@ -57,7 +57,7 @@ def skip_on_resume() -> None:
 def _shift_resumes(by: int) -> None:
     resume = RunStream._resume
 
-    async def shifted(self: RunStream, point: ResumePoint) -> tuple[Parts, Stream]:
+    async def shifted(self: RunStream, point: ResumePoint) -> tuple[SharedBytes, Stream]:
         cursor = point.cursor._replace(seq=point.cursor.seq + by)
         return await resume(self, point._replace(cursor=cursor))
 
@@ -167,7 +167,7 @@ def two_ends() -> None:
 
 def no_bounds() -> None:
     """A text grows until no event can repeat it, so nothing can close it."""
-    patch(Room, "check", lambda *_: None)
+    patch(PartBound, "check", lambda *_: None)
     patch(closing, "_can_be_written", lambda _: True)
 
 
@@ -175,7 +175,7 @@ def repeat_to_the_stalled() -> None:
     """A stream uses lines that it read ahead, also after it has sent other events."""
     lines = Stream._lines
 
-    async def any_lines(self: Stream) -> list[Lines]:
+    async def any_lines(self: Stream) -> list[LogLines]:
         if self._ahead is not None:
             self._ahead = self._ahead._replace(after=self.seen)
         return await lines(self)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tests.browser import Pages, browser
 from tests.serving import Served
 
@@ -101,7 +101,7 @@ def test_the_page_hears_every_event_that_it_listens_for(
     sent = [
         json.loads(event.data)
         for run_id in runs
-        for event in Parser().feed(
+        for event in SseParser().feed(
             httpx.get(f"{served.url}/runs/{run_id}/events?format=run", timeout=DEADLINE).content
         )
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tests.effort import CUTS, sample
 from tests.node import TESTS_JS, node_env, node_path
 from tests.serving import Served
@@ -54,7 +54,7 @@ def finish(served: Served, run_id: str) -> list[dict[str, Any]]:
     """Wait for a run's end; its envelopes, as a stream of the run by itself has them."""
     url = f"{served.url}/runs/{run_id}/events"
     answer = httpx.get(url, params={"format": "run"}, timeout=DEADLINE)
-    return [json.loads(frame.data) for frame in Parser().feed(answer.content)]
+    return [json.loads(frame.data) for frame in SseParser().feed(answer.content)]
 
 
 def test_a_page_that_listens_to_a_thread_hears_its_runs_by_their_names(tmp_path: Path) -> None:
@@ -93,16 +93,16 @@ def test_a_run_by_itself_is_cut_between_any_two_frames(tmp_path: Path) -> None:
     run_id = start(served, "t")
     finish(served, run_id)
     url = f"{served.url}/runs/{run_id}/events"
-    whole = Parser().feed(httpx.get(url, params={"format": "run"}).content)
+    whole = SseParser().feed(httpx.get(url, params={"format": "run"}).content)
     for cut in sample(range(1, len(whole)), CUTS):
         before = {"Last-Event-ID": whole[cut - 1].id}
         rest = httpx.get(url, params={"format": "run"}, headers=before)
-        assert Parser().feed(rest.content) == whole[cut:]
+        assert SseParser().feed(rest.content) == whole[cut:]
     done = httpx.get(url, params={"format": "run", "after": whole[-1].id})
     assert done.status_code == 204
     # A cursor beyond the end gets a gap and the state.
     after = whole[-1].id.partition("-")[0] + "-999"
-    beyond = Parser().feed(httpx.get(url, params={"format": "run", "after": after}).content)
+    beyond = SseParser().feed(httpx.get(url, params={"format": "run", "after": after}).content)
     assert [frame.event for frame in beyond[:2]] == ["run.gap", "run.started"]
     assert (beyond[-1].event, beyond[-1].id) == ("run.finished", whole[-1].id)
     served.kill()

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tests.browser import Pages, browser
 from tests.serving import Served
 
@@ -69,7 +69,7 @@ def test_a_page_that_switches_on_event_type_hears_every_event_of_tools_and_sub_a
         heard = pages.report(DEADLINE)
     answer = httpx.get(f"{served.url}/runs/{run_id}/events?format=agents", timeout=DEADLINE)
     served.kill()
-    sent: list[dict[str, Any]] = [json.loads(one.data) for one in Parser().feed(answer.content)]
+    sent: list[dict[str, Any]] = [json.loads(one.data) for one in SseParser().feed(answer.content)]
 
     def fields(kind: str, name: str) -> list[Any]:
         return [one[name] for one in sent if one["event_type"] == kind]

@@ -17,7 +17,7 @@ from tailrace.core import snapshot
 from tailrace.core.codec import encode_event
 from tailrace.core.fold import State
 from tailrace.core.view import client_view, whole_object
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tests.node import CLIENT_TS, node_env, node_path
 
 
@@ -59,7 +59,9 @@ def as_json(value: Any) -> Any:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(legal_runs(), st.booleans())
-def test_both_see_the_same_after_every_event(reducer: Reducer, run: Run, resume: bool) -> None:
+def test_both_see_the_same_after_every_event(
+    reducer: Reducer, run: WrittenRun, resume: bool
+) -> None:
     events = [json.loads(encode_event(event)) for event, _ in run]
     answer = reducer.fold(events, [as_json(private) for _, private in run], resume=resume)
     state = State()
@@ -76,7 +78,9 @@ def test_both_see_the_same_after_every_event(reducer: Reducer, run: Run, resume:
 
 
 @given(legal_runs(), st.data())
-def test_both_make_the_same_of_disorder(reducer: Reducer, run: Run, data: st.DataObject) -> None:
+def test_both_make_the_same_of_disorder(
+    reducer: Reducer, run: WrittenRun, data: st.DataObject
+) -> None:
     events = [ev.recorded(event, 0) for event, _ in run]
     chaos = data.draw(st.lists(st.sampled_from(events), max_size=60))
     answer = reducer.fold([as_json(event) for event in chaos], [], resume=False)

@@ -58,7 +58,7 @@ def frames_of(stream: bytes) -> list[bytes]:
 
 
 def data_of(stream: bytes) -> list[Any]:
-    return [json.loads(event.data) for event in sse.Parser().feed(stream)]
+    return [json.loads(event.data) for event in sse.SseParser().feed(stream)]
 
 
 def folded(public: list[bytes]) -> State:

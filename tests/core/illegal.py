@@ -34,7 +34,7 @@ from tailrace.core.items import (
     ToolResult,
     UrlCitation,
 )
-from tailrace.testing.strategies import Run
+from tailrace.testing.strategies import WrittenRun
 from tests.core.naive_rules import NaiveRules
 
 # --- pieces that the examples are put together from ----------------------------------------------
@@ -512,12 +512,12 @@ _EXAMPLES["annotation-range"][-1] = (
 # the first child had another one, which `child-id` forbids too. So the rule has one example only.
 
 
-def numbered(events: list[Event]) -> Run:
+def numbered(events: list[Event]) -> WrittenRun:
     """The events of an example, recorded."""
     return [(recorded(event, at), None) for at, event in enumerate(events, start=1)]
 
 
-ILLEGAL: dict[str, list[tuple[Run, Event]]] = {
+ILLEGAL: dict[str, list[tuple[WrittenRun, Event]]] = {
     rule: [
         (
             numbered(prefix),
@@ -530,7 +530,7 @@ ILLEGAL: dict[str, list[tuple[Run, Event]]] = {
 """Rule → legal beginnings, each with a next event that breaks this rule and no other."""
 
 # Legal, though each looks like a broken rule: what a checker must not refuse.
-LEGAL: list[Run] = [
+LEGAL: list[WrittenRun] = [
     numbered(events)
     for events in (
         [CREATED, ev.TaskFailed(task_id=R, error=ERROR)],
@@ -562,7 +562,7 @@ LEGAL: list[Run] = [
     )
 ]
 
-CONTENT_MAKES_KNOWN: tuple[Run, Event] = (
+CONTENT_MAKES_KNOWN: tuple[WrittenRun, Event] = (
     [
         *numbered([*IN_RESULT]),
         (
@@ -584,12 +584,12 @@ CONTENT_MAKES_KNOWN: tuple[Run, Event] = (
 # --- any legal run, spoilt ------------------------------------------------------------------------
 
 
-def mutations(run: Run) -> st.SearchStrategy[tuple[Run, Event, str]]:
+def mutations(run: WrittenRun) -> st.SearchStrategy[tuple[WrittenRun, Event, str]]:
     """A beginning of `run`, an event that must not follow it, and the one rule that it breaks."""
     return st.sampled_from(list(mutants(run)))
 
 
-def mutants(run: Run) -> Iterator[tuple[Run, Event, str]]:
+def mutants(run: WrittenRun) -> Iterator[tuple[WrittenRun, Event, str]]:
     """Every mutant of a run that breaks just one rule."""
     rules = NaiveRules()
     for at, (event, private) in enumerate(run):
@@ -637,7 +637,7 @@ def _spoilt(value: Any) -> Iterator[Any]:
         yield msgspec.structs.replace(value, id=(value.id or 0) + 1)
 
 
-def _before(event: Event, run: Run) -> Iterator[Event]:
+def _before(event: Event, run: WrittenRun) -> Iterator[Event]:
     """Events that may well be wrong here: an early end, a repetition, a wrong kind."""
     for one, _private in run:
         if isinstance(one, ev.OutputItemAdded):

@@ -29,7 +29,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.rules import spare
 from tailrace.core.view import client_view
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 
 R = "run_1"
 
@@ -57,7 +57,7 @@ def texts(view: Any) -> list[str]:
 
 
 @given(legal_runs(complete=False))
-def test_wherever_a_run_stops_its_end_is_legal_and_loses_no_text(run: Run) -> None:
+def test_wherever_a_run_stops_its_end_is_legal_and_loses_no_text(run: WrittenRun) -> None:
     state = State()
     for event, private in run:
         state.apply(event, private)

@@ -27,7 +27,7 @@ from tailrace.core.errors import (
     UnsupportedProtocol,
 )
 from tailrace.core.fold import State
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 
 
 def notice(data: Any) -> ev.Notice:
@@ -296,7 +296,7 @@ def test_plain_values_pass_the_check() -> None:
 
 def test_lines_of_a_log_are_its_events_with_their_writers_epoch() -> None:
     first, second = b'{"type":"task.completed","task_id":"r"}', b'{"type":"x.y","task_id":"r"}'
-    found = decode_lines([Lines(1, 1, 1, first), Lines(2, 2, 4, second)])
+    found = decode_lines([LogLines(1, 1, 1, first), LogLines(2, 2, 4, second)])
     assert found == [
         ev.Recorded(decode_event(first), first, 1),
         ev.Recorded(decode_event(second), second, 4),

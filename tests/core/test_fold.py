@@ -20,7 +20,7 @@ from tailrace.core.snapshot import fork, restore, save, saved
 from tailrace.core.state import TextNode
 from tailrace.core.transitions import FOLD
 from tailrace.core.view import client_view, whole_object
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL
 from tests.core.naive import NaiveState
 from tests.traces import FOLDER, TRACES, Trace
@@ -30,7 +30,7 @@ def as_json(value: Any) -> Any:
     return None if value is None else json.loads(msgspec.json.encode(value))
 
 
-def folded(run: Run) -> State:
+def folded(run: WrittenRun) -> State:
     state = State()
     for event, private in run:
         state.apply(event, private)
@@ -55,7 +55,7 @@ def test_every_event_has_its_place_in_the_table() -> None:
 
 
 @given(legal_runs())
-def test_every_legal_run_is_accepted_and_looks_the_same_to_both_folds(run: Run) -> None:
+def test_every_legal_run_is_accepted_and_looks_the_same_to_both_folds(run: WrittenRun) -> None:
     strict, reader, naive = State(), State(), NaiveState()
     for event, private in run:
         strict.apply(event, private)
@@ -71,7 +71,9 @@ def test_every_legal_run_is_accepted_and_looks_the_same_to_both_folds(run: Run) 
 
 
 @given(legal_runs(complete=False), st.data())
-def test_a_run_saved_anywhere_goes_on_as_if_it_had_not_been(run: Run, data: st.DataObject) -> None:
+def test_a_run_saved_anywhere_goes_on_as_if_it_had_not_been(
+    run: WrittenRun, data: st.DataObject
+) -> None:
     whole = folded(run)
     place = data.draw(st.integers(0, len(run)))
     state = restore(save(folded(run[:place]), private=True))
@@ -84,7 +86,7 @@ def test_a_run_saved_anywhere_goes_on_as_if_it_had_not_been(run: Run, data: st.D
 
 @given(legal_runs(complete=False), st.data())
 def test_a_copy_of_a_state_goes_on_alone_and_shares_its_texts(
-    run: Run, data: st.DataObject
+    run: WrittenRun, data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(run)))
     state = folded(run[:place])
@@ -104,7 +106,7 @@ def test_a_copy_of_a_state_goes_on_alone_and_shares_its_texts(
 
 
 @given(legal_runs())
-def test_what_clients_are_sent_of_a_state_holds_nothing_private(run: Run) -> None:
+def test_what_clients_are_sent_of_a_state_holds_nothing_private(run: WrittenRun) -> None:
     hidden = [(event, _canary(private)) for event, private in run]
     state = folded(hidden)
     if any(private for _, private in hidden):
@@ -121,13 +123,13 @@ def _canary(private: ev.Private | None) -> ev.Private | None:
 
 
 @given(legal_runs())
-def test_events_survive_json(run: Run) -> None:
+def test_events_survive_json(run: WrittenRun) -> None:
     for event, _ in run:
         assert decode_event(encode_event(event)) == event
 
 
 @given(legal_runs())
-def test_reading_many_lines_is_reading_each(run: Run) -> None:
+def test_reading_many_lines_is_reading_each(run: WrittenRun) -> None:
     state = State()
     state.absorb_lines(
         (encode_event(event) for event, _ in run),
@@ -188,7 +190,7 @@ DELTAS = (
 
 
 @given(legal_runs(), st.booleans())
-def test_how_a_text_is_split_does_not_matter(run: Run, finest: bool) -> None:
+def test_how_a_text_is_split_does_not_matter(run: WrittenRun, finest: bool) -> None:
     """Every text in single characters, or each delta in two halves: the same object."""
     state, again = folded(run), State()
     for event, private in run:
@@ -203,7 +205,7 @@ def test_how_a_text_is_split_does_not_matter(run: Run, finest: bool) -> None:
 
 
 @given(legal_runs(), st.data())
-def test_duplicates_change_nothing(run: Run, data: st.DataObject) -> None:
+def test_duplicates_change_nothing(run: WrittenRun, data: st.DataObject) -> None:
     state = State()
     for n, (event, private) in enumerate(run):
         state.absorb(event, private)
@@ -215,7 +217,7 @@ def test_duplicates_change_nothing(run: Run, data: st.DataObject) -> None:
 
 @given(legal_runs(), st.data())
 def test_a_reader_survives_any_order_and_agrees_with_the_other(
-    run: Run, data: st.DataObject
+    run: WrittenRun, data: st.DataObject
 ) -> None:
     """Events lost, repeated and out of order, without numbers: no exception, and one answer."""
     events = [event for event, _ in run]
@@ -239,7 +241,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("rule", "prefix", "event"), EXAMPLES)
 def test_an_illegal_event_is_refused_by_name_and_changes_nothing(
-    rule: str, prefix: Run, event: ev.Event
+    rule: str, prefix: WrittenRun, event: ev.Event
 ) -> None:
     state = folded(prefix)
     before = save(state, private=True)
@@ -250,7 +252,7 @@ def test_an_illegal_event_is_refused_by_name_and_changes_nothing(
 
 
 @pytest.mark.parametrize("run", LEGAL)
-def test_what_only_looks_illegal_is_accepted(run: Run) -> None:
+def test_what_only_looks_illegal_is_accepted(run: WrittenRun) -> None:
     folded(run)
 
 
@@ -260,7 +262,7 @@ def test_a_number_on_private_content_may_be_cited() -> None:
 
 
 @given(legal_runs(), st.data())
-def test_a_number_that_is_not_the_next_is_refused(run: Run, data: st.DataObject) -> None:
+def test_a_number_that_is_not_the_next_is_refused(run: WrittenRun, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(run) - 1))
     state = folded(run[:place])
     number = data.draw(st.integers(0, len(run) + 5).filter(lambda n: n != place + 1))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core.events import Event
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tests.core.illegal import CONTENT_MAKES_KNOWN, ILLEGAL, LEGAL, mutations
 from tests.core.naive_rules import NaiveRules
 
@@ -22,7 +22,7 @@ def as_json(value: Any) -> Any:
     return None if value is None else json.loads(msgspec.json.encode(value))
 
 
-def after(prefix: Run) -> NaiveRules:
+def after(prefix: WrittenRun) -> NaiveRules:
     rules = NaiveRules()
     for event, private in prefix:
         assert rules.broken(as_json(event)) == set(), event
@@ -44,12 +44,14 @@ def test_every_rule_of_the_protocol_has_an_example() -> None:
         for number, (prefix, event) in enumerate(examples)
     ],
 )
-def test_an_example_breaks_its_rule_and_no_other(rule: str, prefix: Run, event: Event) -> None:
+def test_an_example_breaks_its_rule_and_no_other(
+    rule: str, prefix: WrittenRun, event: Event
+) -> None:
     assert after(prefix).broken(as_json(event)) == {rule}
 
 
 @pytest.mark.parametrize("run", LEGAL)
-def test_what_only_looks_illegal_is_legal(run: Run) -> None:
+def test_what_only_looks_illegal_is_legal(run: WrittenRun) -> None:
     after(run)
 
 
@@ -59,7 +61,7 @@ def test_a_number_on_private_content_may_be_cited() -> None:
 
 
 @given(st.data(), legal_runs(complete=False))
-def test_a_mutant_breaks_the_rule_that_it_names(data: st.DataObject, run: Run) -> None:
+def test_a_mutant_breaks_the_rule_that_it_names(data: st.DataObject, run: WrittenRun) -> None:
     prefix, event, rule = data.draw(mutations(run))
     assert rule in ILLEGAL
     assert after(prefix).broken(as_json(event)) == {rule}

@@ -14,7 +14,7 @@ from tailrace.core.events import TaskCreated
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, cut, encoded, shared
 from tailrace.core.snapshot import restore, restored, save, save_pieces, saved
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.wire import agents, openai_responses, run, task
 from tailrace.wire.base import Format, OpensInPieces, opened, opens_in_pieces
 from tests.traces import TRACES, Trace
@@ -107,7 +107,7 @@ def test_the_opening_of_a_large_state_is_one_frame_in_pieces() -> None:
     state = folded(TRACES[0])
     [frame] = task.FORMAT.open(state, 3)[1]
     assert b"".join(task.FORMAT.open_in_pieces(state, 3)[1]) == frame
-    [event] = Parser().feed(frame)
+    [event] = SseParser().feed(frame)
     assert event.id == f"3-{state.sequence_number}"
     assert json.loads(event.data)["state"] == json.loads(msgspec.json.encode(saved(state)))
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from tailrace.core import sse
-from tailrace.core.log_lines import Lines, framed, joined_frames, place, template
+from tailrace.core.log_lines import LogLines, framed, joined_frames, place, template
 
 EVENTS = [b'{"n":%d,"text":"id: 3-%d\\\\ndata: {}\\\\n\\\\n"}' % (n, n) for n in range(1020, 1031)]
 FIRST, LAST, EPOCH = 1020, 1030, 3
 
 
-def as_lines(events: list[bytes] = EVENTS, first: int = FIRST) -> Lines:
-    return Lines(first, first + len(events) - 1, EPOCH, b"\n".join(events))
+def as_lines(events: list[bytes] = EVENTS, first: int = FIRST) -> LogLines:
+    return LogLines(first, first + len(events) - 1, EPOCH, b"\n".join(events))
 
 
-def as_frames(events: list[bytes] = EVENTS, first: int = FIRST) -> Lines:
-    return Lines(first, first + len(events) - 1, EPOCH, framed(place(EPOCH), first, events))
+def as_frames(events: list[bytes] = EVENTS, first: int = FIRST) -> LogLines:
+    return LogLines(first, first + len(events) - 1, EPOCH, framed(place(EPOCH), first, events))
 
 
 def test_frames_are_what_the_stream_sends() -> None:
     frame = template(place(EPOCH))
     expected = b"".join(frame % (n, one) for n, one in enumerate(EVENTS, FIRST))
     assert as_frames().raw == expected
-    found = sse.Parser().feed(as_frames().raw)
+    found = sse.SseParser().feed(as_frames().raw)
     assert [(one.id, one.data.encode()) for one in found] == [
         (f"{EPOCH}-{n}", one) for n, one in enumerate(EVENTS, FIRST)
     ]
@@ -38,13 +38,13 @@ def test_rows_of_either_kind_are_joined(cut: int) -> None:
             assert joined_frames(rows) == as_frames().raw
     one_by_one = [as_lines([one], FIRST + n) for n, one in enumerate(EVENTS)]
     assert joined_frames(one_by_one) == as_frames().raw
-    later = Lines(LAST + 1, LAST + 1, EPOCH + 1, b"{}")
+    later = LogLines(LAST + 1, LAST + 1, EPOCH + 1, b"{}")
     assert joined_frames([*one_by_one, later]).endswith(b"id: 4-1031\ndata: {}\n\n")
 
 
 @pytest.mark.parametrize("make", [as_lines, as_frames])
 def test_the_events_come_back_from_any_place(make: type) -> None:
-    whole: Lines = make()
+    whole: LogLines = make()
     assert whole.framed is (make is as_frames)
     assert whole.publics() == EVENTS
     assert (whole.first_public(), whole.last_public()) == (EVENTS[0], EVENTS[-1])
@@ -59,6 +59,6 @@ def test_the_events_come_back_from_any_place(make: type) -> None:
 
 @pytest.mark.parametrize("make", [as_lines, as_frames])
 def test_one_event_alone(make: type) -> None:
-    one: Lines = make(EVENTS[:1])
+    one: LogLines = make(EVENTS[:1])
     assert one.publics() == [one.first_public()] == [one.last_public()] == EVENTS[:1]
     assert one.after(FIRST - 1) is one

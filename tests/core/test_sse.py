@@ -8,15 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.core.errors import InvalidFrame, StreamTooLarge
-from tailrace.core.sse import Parser, SseEvent, comment, frame, retry
+from tailrace.core.sse import SseEvent, SseParser, comment, frame, retry
 
 
 def parse(stream: bytes) -> list[SseEvent]:
-    return Parser().feed(stream)
+    return SseParser().feed(stream)
 
 
 def parse_bytewise(stream: bytes) -> list[SseEvent]:
-    parser = Parser()
+    parser = SseParser()
     return [event for at in range(len(stream)) for event in parser.feed(stream[at : at + 1])]
 
 
@@ -177,7 +177,7 @@ def test_a_stream_is_read_as_the_specification_says_wherever_it_is_cut(
     assert parse(stream) == events
     assert parse_bytewise(stream) == events
     for cut in range(len(stream) + 1):
-        parser = Parser()
+        parser = SseParser()
         assert parser.feed(stream[:cut]) + parser.feed(b"") + parser.feed(stream[cut:]) == events
 
 
@@ -198,7 +198,7 @@ def test_any_bytes_are_read_as_the_specification_says(stream: bytes) -> None:
 @given(st.lists(FRAGMENTS).map(b"".join), st.data())
 def test_a_cut_anywhere_is_invisible(stream: bytes, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(stream))).map(sorted))
-    whole, parser = Parser(), Parser()
+    whole, parser = SseParser(), SseParser()
     expected = whole.feed(stream)
     edges = [0, *cuts, len(stream)]
     pieces = [stream[a:b] for a, b in pairwise(edges)]
@@ -207,7 +207,7 @@ def test_a_cut_anywhere_is_invisible(stream: bytes, data: st.DataObject) -> None
 
 
 def test_a_trailing_cr_ends_its_line_at_once_and_takes_the_lf_that_may_follow() -> None:
-    parser = Parser()
+    parser = SseParser()
     assert parser.feed(b"data: a\r") == []
     assert parser.feed(b"\n") == []  # the other half of the CRLF, not a blank line
     assert parser.feed(b"\r") == [SseEvent("a")]  # no event waits for the byte after it
@@ -215,7 +215,7 @@ def test_a_trailing_cr_ends_its_line_at_once_and_takes_the_lf_that_may_follow() 
 
 
 def test_the_id_to_reconnect_with_is_that_of_a_whole_event() -> None:
-    parser = Parser()
+    parser = SseParser()
     assert parser.last_event_id == ""
     parser.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
     assert parser.last_event_id == "1"
@@ -242,13 +242,13 @@ def test_the_id_to_reconnect_with_is_that_of_a_whole_event() -> None:
     ],
 )
 def test_retry_takes_ascii_digits_only(value: bytes, expected: int | None) -> None:
-    parser = Parser()
+    parser = SseParser()
     parser.feed(b"retry: " + value + b"\n")
     assert parser.retry == expected
 
 
 def test_digits_of_another_field_are_not_a_retry() -> None:
-    parser = Parser()
+    parser = SseParser()
     parser.feed(b"data: 1\nevent: 2\nid: 3\nfoo: 4\n: 5\n\n")
     assert parser.retry is None
 
@@ -256,7 +256,7 @@ def test_digits_of_another_field_are_not_a_retry() -> None:
 @pytest.mark.parametrize("cut", [1, 3, 1000])
 def test_an_event_beyond_the_limit_is_refused_with_a_typed_error(cut: int) -> None:
     def read(stream: bytes) -> None:
-        parser = Parser(max_event_bytes=100)
+        parser = SseParser(max_event_bytes=100)
         for at in range(0, len(stream), cut):
             parser.feed(stream[at : at + cut])
 
@@ -277,19 +277,19 @@ def test_an_event_beyond_the_limit_is_refused_with_a_typed_error(cut: int) -> No
 
 
 def test_the_default_limit_is_generous_but_there() -> None:
-    [event] = Parser().feed(b"data: " + b"x" * (16 << 20) + b"\n\n")
+    [event] = SseParser().feed(b"data: " + b"x" * (16 << 20) + b"\n\n")
     assert len(event.data) == 16 << 20
     with pytest.raises(StreamTooLarge):
-        Parser().feed(b"x" * (32 << 20) + b"x")
+        SseParser().feed(b"x" * (32 << 20) + b"x")
 
 
 @pytest.mark.growth
 def test_time_is_linear_in_one_long_line_and_in_single_bytes() -> None:
     # Quadratic reading would take minutes; the bound is loose because machines are slow at times.
     started = time.process_time()
-    [event] = Parser(1 << 30).feed(b"data: " + b"x" * 50_000_000 + b"\n\n")
+    [event] = SseParser(1 << 30).feed(b"data: " + b"x" * 50_000_000 + b"\n\n")
     assert len(event.data) == 50_000_000
-    parser = Parser()
+    parser = SseParser()
     parser.feed(b"data: ")
     for _ in range(500_000):
         parser.feed(b"x")

@@ -37,7 +37,7 @@ from tailrace.history import Api
 from tailrace.ingest.base import Notebook, Outcome
 from tailrace.testing.provider_rules import Issued
 from tailrace.testing.strategies import legal_runs
-from tailrace.testing.strategies.open_items import Run
+from tailrace.testing.strategies.open_items import WrittenRun
 
 HOST = "one.example"
 HOSTS = (HOST, HOST, None, "two.example")
@@ -114,13 +114,15 @@ class _Provider:
         return {"type": "web_search_call", "id": ident, "status": "completed"}
 
 
-def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Json) -> Run:
+def dressed(
+    run: WrittenRun, provider: _Provider, cuts: Callable[[], bool], created: Json
+) -> WrittenRun:
     """The run with the provider's private parts."""
     calls: dict[tuple[str, str], int] = {}
     by_provider: set[tuple[str, str]] = set()
     fresh: set[str] = set()
     open_items: dict[str, set[int]] = {}
-    found: Run = []
+    found: WrittenRun = []
     for event, private in run:
         if private is not None:
             private = ev.Private(content=private.content, options=private.options)
@@ -174,7 +176,7 @@ def dressed(run: Run, provider: _Provider, cuts: Callable[[], bool], created: Js
     ]
 
 
-def folded(run: Run) -> State:
+def folded(run: WrittenRun) -> State:
     state = State()
     for event, private in run:
         state.apply(event, private)

@@ -10,13 +10,13 @@ import pytest
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
 from tailrace.core.writers import ArgumentsWriter
 from tailrace.history import Api, history
-from tailrace.history.content import Native
+from tailrace.history.content import ProviderPart
 from tailrace.history.inputs import (
     ClientOutput,
-    Given,
-    Named,
-    Speech,
-    Use,
+    InputCall,
+    InputItem,
+    InputMessage,
+    ItemReference,
     last_question,
     read_input,
     user_text,
@@ -25,8 +25,8 @@ from tailrace.ingest.base import Notebook
 from tests.history.conversations import APIS, PICTURE
 
 
-def speech(text: str, role: str = "user") -> Speech:
-    return Speech(role, [TextPart(text=text)])
+def speech(text: str, role: str = "user") -> InputMessage:
+    return InputMessage(role, [TextPart(text=text)])
 
 
 IMAGE = ImageUrlPart(image_url=ImageUrl(url=PICTURE))
@@ -41,7 +41,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
         ("Hi", [speech("Hi")]),
         (7, [speech("7")]),
         ({"question": "why"}, [speech('{"question":"why"}')]),
-        (["Hi", None, [1]], [speech("Hi"), Speech("user", []), speech("[1]")]),
+        (["Hi", None, [1]], [speech("Hi"), InputMessage("user", []), speech("[1]")]),
         ([{"type": "text", "text": "Hi"}], [speech("Hi")]),
         ({"type": "input_text", "text": "Hi"}, [speech("Hi")]),
         ({"role": "user", "content": "Hi"}, [speech("Hi")]),
@@ -54,10 +54,10 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
         ),
         (
             [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]}],
-            [Speech("assistant", [Refusal(refusal="No")])],
+            [InputMessage("assistant", [Refusal(refusal="No")])],
         ),
         ([{"type": "reasoning", "id": "rs_1", "summary": []}, "Hi"], [speech("Hi")]),
-        ([{"type": "item_reference", "id": "msg_1"}, "Hi"], [Named(), speech("Hi")]),
+        ([{"type": "item_reference", "id": "msg_1"}, "Hi"], [ItemReference(), speech("Hi")]),
         # what tools of the client gave
         (
             [{"type": "function_call_output", "call_id": "c", "output": "15C"}],
@@ -82,11 +82,11 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
         # calls that the client tells of
         (
             [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}],
-            [Use("c", "f", "{}")],
+            [InputCall("c", "f", "{}")],
         ),
         (
             [{"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x"}],
-            [Use("c", "f", "x", "custom")],
+            [InputCall("c", "f", "x", "custom")],
         ),
         ([{"type": "function_call", "call_id": "c"}], []),
         (
@@ -100,7 +100,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                     "odd",
                 ],
             },
-            [Use("c", "f", "{}"), Use("d", "g", "x", "custom")],
+            [InputCall("c", "f", "{}"), InputCall("d", "g", "x", "custom")],
         ),
         (
             {
@@ -111,7 +111,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                     {"type": "text", "text": "One moment."},
                 ],
             },
-            [speech("One moment.", "assistant"), Use("c", "f", '{"a":1}')],
+            [speech("One moment.", "assistant"), InputCall("c", "f", '{"a":1}')],
         ),
         # what useChat sends
         (
@@ -129,7 +129,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 ],
             },
             [
-                Speech(
+                InputMessage(
                     "user",
                     [
                         TextPart(text="Hi"),
@@ -172,9 +172,9 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 {"type": "mcp_call", "output": "nobody's"},
             ],
             [
-                Use("a", "f", "{}"),
+                InputCall("a", "f", "{}"),
                 ClientOutput("a", [TextPart(text="15 C")]),
-                Use("b", "f", "{}"),
+                InputCall("b", "f", "{}"),
                 ClientOutput("b", [TextPart(text="No")], True),
             ],
         ),
@@ -196,16 +196,16 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
             },
             [
                 speech("Wait.", "assistant"),
-                Use("a", "f", '{"n":1}'),
+                InputCall("a", "f", '{"n":1}'),
                 ClientOutput("a", [TextPart(text="15 C")]),
-                Use("b", "f", "{}"),
+                InputCall("b", "f", "{}"),
                 ClientOutput("b", [], True),
                 speech("Done.", "assistant"),
             ],
         ),
         (
             {"role": "assistant", "id": "msg_1", "content": "Hello."},
-            [Speech("assistant", [TextPart(text="Hello.")], "msg_1")],
+            [InputMessage("assistant", [TextPart(text="Hello.")], "msg_1")],
         ),
         # what useChat sends of a conversation that the log does not have
         (
@@ -226,7 +226,7 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
         ),
     ],
 )
-def test_an_input_is_read_as_what_it_means(value: Any, expected: list[Given]) -> None:
+def test_an_input_is_read_as_what_it_means(value: Any, expected: list[InputItem]) -> None:
     assert list(read_input(value)) == expected
 
 
@@ -245,7 +245,7 @@ def test_an_input_is_read_as_what_it_means(value: Any, expected: list[Given]) ->
         ({"type": "image"}, TextPart(text='{"type":"image"}')),
         (
             {"type": "input_image", "file_id": "file_1"},
-            Native("openai_responses", {"type": "input_image", "file_id": "file_1"}),
+            ProviderPart("openai_responses", {"type": "input_image", "file_id": "file_1"}),
         ),
         (
             {"type": "input_file", "file_data": "data:application/pdf;base64,AA", "filename": "a"},
@@ -269,15 +269,15 @@ def test_an_input_is_read_as_what_it_means(value: Any, expected: list[Given]) ->
 )
 def test_a_part_is_read_from_any_client(part: Any, expected: Any) -> None:
     assert list(read_input([part, {"type": "text", "text": "x"}])) in (
-        [Speech("user", [expected, TextPart(text="x")])],
-        [Speech("user", [expected]), speech("x")],
+        [InputMessage("user", [expected, TextPart(text="x")])],
+        [InputMessage("user", [expected]), speech("x")],
     )
 
 
 def test_a_message_of_the_assistant_may_have_calls_and_no_content() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     [use] = read_input([{"role": "assistant", "tool_calls": [call]}])
-    assert use == Use("c", "f", "{}", "function")
+    assert use == InputCall("c", "f", "{}", "function")
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -192,7 +192,7 @@ def as_frames(events: list[str]) -> bytes:
 def fed_in_chunks(make: Make, stream: bytes, chunks: Iterator[int]) -> tuple[Notebook, Outcome]:
     """A stream that arrives in pieces through the SSE parser; broken JSON ends it."""
     book = Notebook()
-    ingest, parser, at = make(book), sse.Parser(), 0
+    ingest, parser, at = make(book), sse.SseParser(), 0
     try:
         while at < len(stream):
             size = next(chunks)

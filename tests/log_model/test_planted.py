@@ -14,7 +14,7 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
-from tailrace.ports import Batch, Bus, Claim, Letter, RunInfo, Snapshot, Trimmed
+from tailrace.ports import Batch, Bus, Claim, InboxLetter, RunInfo, Snapshot, Trimmed
 from tailrace.runtime.follow import Reader
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.testing.log_model import ModelSetup, check_log
@@ -183,7 +183,7 @@ class AcknowledgesOneTooMany(Broken):
 
 
 class MixesUpLetters(Broken):
-    async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
+    async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         found = await self.good.letters(run_ids)
         return {run_id: letters[::-1] for run_id, letters in found.items()}
 

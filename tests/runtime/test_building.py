@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tailrace.runtime.offload import LARGE_BYTES, BuildCache, Parts, build
+from tailrace.runtime.offload import LARGE_BYTES, BuildCache, SharedBytes, build
 
 
 async def test_what_is_large_is_built_beside_the_event_loop() -> None:
@@ -18,13 +18,13 @@ async def test_what_is_large_is_built_beside_the_event_loop() -> None:
 
 
 async def test_callers_at_the_same_time_share_what_is_built_once() -> None:
-    kept, go, made = BuildCache[Parts](), asyncio.Event(), 0
+    kept, go, made = BuildCache[SharedBytes](), asyncio.Event(), 0
 
-    async def make() -> Parts:
+    async def make() -> SharedBytes:
         nonlocal made
         made += 1
         await go.wait()
-        return Parts([b"abc", b"d"])
+        return SharedBytes([b"abc", b"d"])
 
     leaving, *callers = [asyncio.ensure_future(kept.get("a", make)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -43,12 +43,12 @@ async def test_callers_at_the_same_time_share_what_is_built_once() -> None:
 
 
 async def test_work_that_fails_is_done_again_for_the_next_caller() -> None:
-    kept, fails = BuildCache[Parts](), True
+    kept, fails = BuildCache[SharedBytes](), True
 
-    async def make() -> Parts:
+    async def make() -> SharedBytes:
         if fails:
             raise ValueError("no")
-        return Parts([])
+        return SharedBytes([])
 
     for caller in [asyncio.ensure_future(kept.get("a", make)) for _ in range(2)]:
         with pytest.raises(ValueError, match="no"):

@@ -18,7 +18,7 @@ from tailrace.buses.local import LocalBus
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch, Bus, Store, Trimmed
 from tailrace.runtime import tail
 from tailrace.runtime.fanout import FrameRing, Stream
@@ -104,7 +104,7 @@ def passes_anything(self: Stream, piece: FrameRange) -> bytes:
     return piece.frames
 
 
-async def takes_any_read_ahead(self: Stream) -> LogRead[Lines]:
+async def takes_any_read_ahead(self: Stream) -> LogRead[LogLines]:
     """Lines that were read ahead are used wherever the reader is now."""
     if self._ahead is not None:
         self._ahead = self._ahead._replace(after=self.seen)

@@ -16,7 +16,7 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.errors import StorageError
 from tailrace.core.snapshot import restore
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.core.view import client_view
 from tailrace.ports import Store
 from tailrace.runtime import retention
@@ -24,7 +24,7 @@ from tailrace.runtime.recovery import whole_state
 from tailrace.runtime.retention import Retention
 from tailrace.runtime.task import Task
 from tailrace.stores import open_store
-from tailrace.testing.follow_kit.setup import Counting, until
+from tailrace.testing.follow_kit.setup import CountingStore, until
 from tests.serving import client_of
 
 DEADLINE = 120.0
@@ -166,7 +166,7 @@ async def test_several_processes_may_do_it_at_once(
 async def test_a_run_that_is_deleted_while_it_is_read_is_passed_over(
     app: Tailrace, store: Store
 ) -> None:
-    class Deleting(Counting):
+    class Deleting(CountingStore):
         """A store from which another process deletes the run meanwhile."""
 
         def __getattr__(self, name: str) -> Any:
@@ -190,7 +190,7 @@ async def test_it_runs_by_itself_and_outlives_a_store_that_fails(
     app: Tailrace, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_id = await finished(app)
-    watched: Any = Counting(store)
+    watched: Any = CountingStore(store)
     failures = [StorageError("The disk failed."), RuntimeError("our own mistake")]
     watched.fail = lambda name: failures.pop() if failures and name == "expired" else None
     sweeper = Retention(watched, keep_events=-1, every=0.01)
@@ -207,7 +207,7 @@ async def test_those_behind_a_run_that_cannot_be_trimmed_do_not_wait_for_it(
 ) -> None:
     damaged, *others = [await finished(app) for _ in range(3)]
 
-    class Damaged(Counting):
+    class Damaged(CountingStore):
         """A store that cannot read one of its runs."""
 
         def __getattr__(self, name: str) -> Any:
@@ -242,7 +242,7 @@ async def test_a_reader_over_http_learns_that_events_were_trimmed(
         view = (await client.get(f"/runs/{run_id}")).json()
         assert view["status"] == "completed"
         answer = await client.get(f"/runs/{run_id}/events", headers={"Last-Event-ID": "2-3"})
-        frames = [json.loads(one.data) for one in Parser().feed(answer.content)]
+        frames = [json.loads(one.data) for one in SseParser().feed(answer.content)]
         gap, snapshot = frames
         assert (gap["type"], gap["reason"]) == ("task.gap", "trimmed")
         assert client_view(restore(json.dumps(snapshot["state"]).encode())) == view

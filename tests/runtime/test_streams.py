@@ -16,7 +16,7 @@ from tailrace.core.events import Notice, Recorded, TaskInputReceived, TaskInputR
 from tailrace.core.fold import State
 from tailrace.core.items import InputRequest
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.runtime import tail as tails
 from tailrace.runtime.fanout import Stream, Streams, WriteNow
 from tailrace.runtime.follow import Reader
@@ -24,7 +24,7 @@ from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.tail import RING_EVENTS
 from tailrace.runtime.task import Task
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.follow_kit.setup import Counting, begun, end, until, write
+from tailrace.testing.follow_kit.setup import CountingStore, begun, end, until, write
 from tailrace.wire import run, task
 from tailrace.wire.base import Format
 from tailrace.wire.formats import FORMATS
@@ -40,7 +40,7 @@ async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sen
     write(emitter, 5)
     await end(emitter)
 
-    class Early(Counting):
+    class Early(CountingStore):
         """A log that answers with events that the reader has."""
 
         async def read(self, run_id: str, after: int, limit: int = 10_000) -> Any:
@@ -65,7 +65,7 @@ async def test_a_run_that_writes_during_each_read_is_soon_followed_without_the_l
     await emitter.drain()
     reads: list[int] = []
 
-    class Slow(Counting):
+    class Slow(CountingStore):
         """A log that is read more slowly than the run writes."""
 
         async def read_lines(self, run_id: str, after: int, limit: int) -> Any:
@@ -226,9 +226,9 @@ async def test_large_rows_of_frames_are_sent_without_a_copy_and_small_rows_toget
         await store.repack("run_1")
     write(emitter, 5)
     await end(emitter)
-    rows: list[Lines] = []
+    rows: list[LogLines] = []
 
-    class Noting(Counting):
+    class Noting(CountingStore):
         async def read_lines(self, run_id: str, after: int, limit: int) -> Any:
             rows.extend(found := await store.read_lines(run_id, after, limit))
             return found

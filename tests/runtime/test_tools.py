@@ -19,7 +19,7 @@ import pytest
 from tailrace import Agent, Context, Tailrace, Tool, ToolError, notify, streaming_tool, tool
 from tailrace.core.errors import CallerError, StorageError
 from tailrace.core.items import Data, Text
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.runtime import tools as module
 from tailrace.runtime.failures import tool_failure
@@ -503,7 +503,7 @@ async def test_hints_and_attachments_reach_the_run_format() -> None:
     shown = []
     async with app.running():
         run = await app.start("a", "How many?")
-        parser = Parser()
+        parser = SseParser()
         async for frames in run.events(format="run"):
             results = (one for one in parser.feed(frames) if one.event == "tool.result")
             shown += [json.loads(one.data)["data"]["toolAgentOutput"] for one in results]

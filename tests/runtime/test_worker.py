@@ -34,7 +34,7 @@ from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import Task
 from tailrace.runtime.worker import Worker
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.follow_kit.setup import Counting, until
+from tailrace.testing.follow_kit.setup import CountingStore, until
 from tests import forked
 from tests.runtime.crashing import AGENTS, LEASE, RUN
 
@@ -258,7 +258,7 @@ async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_t
         again.set()
 
     away = asyncio.Event()
-    store = Counting(SqliteLog(tmp_path / "log.db"))
+    store = CountingStore(SqliteLog(tmp_path / "log.db"))
     async with process(store, {"a": agent}) as runs:
         run_id = await runs.start("a", "?")
         await away.wait()
@@ -282,7 +282,7 @@ async def test_a_run_that_is_begun_and_followed_asks_the_store_few_times(
             task.notice(f"notice {number}")
             await task.drain()
 
-    store = Counting(SqliteLog(tmp_path / "log.db"))
+    store = CountingStore(SqliteLog(tmp_path / "log.db"))
     async with process(store, {"a": agent}) as runs:
         run_id = await runs.start("a", "?")
         assert [event async for batch in runs.follow(run_id) for event in batch]
@@ -292,7 +292,7 @@ async def test_a_run_that_is_begun_and_followed_asks_the_store_few_times(
 
 
 async def test_a_hint_that_its_own_process_sends_lets_a_worker_look_once(tmp_path: Path) -> None:
-    store, bus = Counting(SqliteLog(tmp_path / "log.db")), LocalBus()
+    store, bus = CountingStore(SqliteLog(tmp_path / "log.db")), LocalBus()
     worker = Worker(store, bus, {}, name="w", poll=60.0)
     worker.start()
     looked = partial(_count, store, "claim")
@@ -312,7 +312,7 @@ async def test_a_hint_that_its_own_process_sends_lets_a_worker_look_once(tmp_pat
     assert not len(bus)
 
 
-def _count(store: Counting, name: str) -> int:
+def _count(store: CountingStore, name: str) -> int:
     return sum(called == name for called, _ in store.calls)
 
 
@@ -326,7 +326,7 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
 
     again = asyncio.Event()
     busy = StorageBusy("The store is away.")
-    stores = [Counting(SqliteLog(tmp_path / "log.db")) for _ in range(2)]
+    stores = [CountingStore(SqliteLog(tmp_path / "log.db")) for _ in range(2)]
     first, second = stores
     async with process(first, {"a": agent}, "first") as runs:
         run_id = await runs.start("a", "?")
@@ -359,7 +359,7 @@ async def test_a_new_run_need_not_wait_for_leases_that_ended_while_the_store_was
         begun.set()
 
     busy = StorageBusy("The store is away.")
-    store = Counting(SqliteLog(tmp_path / "log.db"))
+    store = CountingStore(SqliteLog(tmp_path / "log.db"))
     async with process(store, {"a": agent}) as runs:
         store.fail = lambda _: busy
         await asyncio.sleep(LEASE)  # longer than half a lease: that is the point
@@ -373,7 +373,7 @@ async def test_a_new_run_need_not_wait_for_leases_that_ended_while_the_store_was
         await begun.wait()
 
 
-def _claims_of_lost_runs(store: Counting) -> list[bool]:
+def _claims_of_lost_runs(store: CountingStore) -> list[bool]:
     """Of each claim, whether it took lost runs, too."""
     return [args[-1] for name, args in store.calls if name == "claim"]
 

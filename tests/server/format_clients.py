@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tests.wire import ag_ui_checker
 from tests.wire.anthropic_checker import MessageReader
 from tests.wire.chat_checker import ChatReader
@@ -83,7 +83,7 @@ def _task(frames: list[bytes]) -> Held:
 
 def _run(frames: list[bytes]) -> Held:
     events = _values(frames)
-    names = [event.event for frame in frames for event in Parser().feed(frame)]
+    names = [event.event for frame in frames for event in SseParser().feed(frame)]
     assert names == [event["type"] for event in events]
     assert names[0] == "run.started"
     ends = [name for name in names if name in ("run.finished", "run.error")]
@@ -100,7 +100,7 @@ def _agents(frames: list[bytes]) -> Held:
 
 
 def _values(frames: list[bytes]) -> list[Json]:
-    return [json.loads(event.data) for frame in frames for event in Parser().feed(frame)]
+    return [json.loads(event.data) for frame in frames for event in SseParser().feed(frame)]
 
 
 _ENDED = [f"task.{how}" for how in ("completed", "failed", "cancelled", "incomplete")]

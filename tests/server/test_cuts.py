@@ -16,7 +16,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.testing.follow_kit.setup import until
 from tailrace.wire.base import ThreadFormat
 from tailrace.wire.formats import FORMATS
@@ -51,7 +51,7 @@ def processes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proces
 
 def cursor_of(frame: bytes) -> str:
     """The `id:` of a frame, or OpenAI's `sequence_number`; empty for `[DONE]`."""
-    [event] = Parser().feed(frame)
+    [event] = SseParser().feed(frame)
     if event.id or event.data == "[DONE]":
         return event.id or ""
     return str(json.loads(event.data).get("sequence_number", ""))

@@ -13,7 +13,7 @@ import pytest
 from tailrace.app import Tailrace
 from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import InputRequest
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.ports import Batch, NewRun
 from tailrace.runtime import recovery
 from tailrace.runtime.task import Task
@@ -105,7 +105,7 @@ async def test_a_resume_after_the_last_frame_is_answered_at_once(
     app: Tailrace, client: httpx.AsyncClient, stage: Stage
 ) -> None:
     run_id, content = await followed(app, client, stage, "begin_again", "openai-responses")
-    *_, before, last, done = (one.data for one in Parser().feed(content))
+    *_, before, last, done = (one.data for one in SseParser().feed(content))
     assert done == "[DONE]"
     path = f"/v1/responses/{run_id}"
     async with asyncio.timeout(120):
@@ -114,7 +114,7 @@ async def test_a_resume_after_the_last_frame_is_answered_at_once(
             query = {"stream": "true", "starting_after": number}
             answer = await client.get(path, params=query)
             assert answer.status_code == 200
-            assert [one.data for one in Parser().feed(answer.content)] == rest
+            assert [one.data for one in SseParser().feed(answer.content)] == rest
 
 
 async def test_a_chat_that_waits_for_people_ends_its_response(
@@ -189,7 +189,11 @@ async def test_only_task_sends_a_malformed_event_as_it_is_stored(name: str, brok
             answer = await client.get("/runs/r/events", params={"format": name})
             state = await client.get("/runs/r")
     if name == "task":
-        assert [one.data.encode() for one in Parser().feed(answer.content)] == [first, broken, last]
+        assert [one.data.encode() for one in SseParser().feed(answer.content)] == [
+            first,
+            broken,
+            last,
+        ]
     else:
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "malformed_event")
     assert (state.status_code, state.json()["error"]["code"]) == (500, "malformed_event")
@@ -210,6 +214,6 @@ async def test_a_thread_goes_on_after_a_run_that_cannot_be_read(code: str) -> No
         while b"task.created" not in content:
             content += await stream.next() or b""
         await stream.close()
-    gap, event = (json.loads(one.data) for one in Parser().feed(content))
+    gap, event = (json.loads(one.data) for one in SseParser().feed(content))
     assert (gap["type"], gap["reason"]) == ("task.gap", "unreadable")
     assert event["task_id"] == "next"

@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.app import Tailrace
 from tailrace.core.snapshot import restore, save
-from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.sse import SseEvent, SseParser
 from tailrace.core.view import client_view
 from tailrace.runtime import recovery
 from tailrace.runtime.runs import first_epoch
@@ -63,7 +63,7 @@ async def finished(app: Tailrace, agent: str = "a") -> str:
 async def frames(client: httpx.AsyncClient, run_id: str, **query: Any) -> list[SseEvent]:
     answer = await client.get(f"/runs/{run_id}/events", params=query)
     assert answer.status_code == 200, answer.text
-    return Parser().feed(answer.content)
+    return SseParser().feed(answer.content)
 
 
 async def trim(app: Tailrace, run_id: str) -> dict[str, Any]:
@@ -239,7 +239,7 @@ async def test_the_cursor_of_another_thread_is_a_gap(app: Tailrace, wire: str) -
         aiter(ThreadStream(app.runs, format_, "one", newest=await app.runs.latest("one")))
     ) as pieces:
         async for piece in pieces:
-            cursors |= {frame.id for frame in Parser().feed(piece) if frame.id}
+            cursors |= {frame.id for frame in SseParser().feed(piece) if frame.id}
             if b"complete" in piece or b"finished" in piece:
                 break
     assert cursors

@@ -20,7 +20,7 @@ from benchmarks.memory import Crowd, measure, write_run
 from tailrace.app import Tailrace
 from tailrace.core.events import OutputItemAdded
 from tailrace.core.json_pieces import SEND_BYTES
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.core.view import client_view
 from tailrace.runtime import follow
 from tailrace.runtime.inbox import receive
@@ -171,9 +171,9 @@ async def test_a_client_that_stops_reading_is_reset_and_its_cursor_stays_valid(
             # The client reads nothing, and gets the goodbye all the same.
             assert await asyncio.to_thread(waiting.poll, 20_000)
         async with httpx.AsyncClient(base_url=url, trust_env=False) as other:
-            whole = Parser().feed((await other.get(f"/runs/{run_id}/events")).content)
+            whole = SseParser().feed((await other.get(f"/runs/{run_id}/events")).content)
             rest = await other.get(f"/runs/{run_id}/events", params={"after": whole[2].id})
-    assert Parser().feed(rest.content) == whole[3:]
+    assert SseParser().feed(rest.content) == whole[3:]
 
 
 async def lengthy(work: Task) -> None:
@@ -222,7 +222,7 @@ async def test_nothing_is_sent_into_the_middle_of_an_opening(app: Tailrace) -> N
     assert stream.closing("Bye.") == b""
     pieces = [first] + [piece async for piece in stream]
     assert max(map(len, pieces)) <= SEND_BYTES
-    [event] = Parser().feed(b"".join(pieces))
+    [event] = SseParser().feed(b"".join(pieces))
     assert json.loads(event.data)["type"] == "task.snapshot"
 
 

@@ -162,7 +162,7 @@ async def test_a_request_that_waits_for_the_store_several_times_has_one_limit(
 
         return wait
 
-    for name in ("info", "heads", "read", "read_lines", "snapshot", "basis", "use_once"):
+    for name in ("info", "heads", "read", "read_lines", "snapshot", "state_source", "use_once"):
         monkeypatch.setattr(SqliteLog, name, slowed(name))
     monkeypatch.setattr(router, "STORE_SECONDS", limit)
     monkeypatch.setattr(sse_response, "STORE_SECONDS", limit)

@@ -12,7 +12,7 @@ import pytest
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.snapshot import restore
-from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.sse import SseEvent, SseParser
 from tailrace.core.view import client_view
 from tailrace.runtime.runs import first_epoch
 from tests.serving import Served
@@ -31,7 +31,7 @@ def run_id(served: Served) -> str:
 
 
 def read(url: str, headers: dict[str, str] | None = None, **query: Any) -> list[SseEvent]:
-    parser = Parser()
+    parser = SseParser()
     found: list[SseEvent] = []
     with httpx.stream("GET", url, headers=headers, params=query, timeout=20) as stream:
         assert stream.status_code == 200, stream.read()

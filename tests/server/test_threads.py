@@ -17,7 +17,7 @@ from tailrace.app import Tailrace
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.snapshot import restore, save
-from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.sse import SseEvent, SseParser
 from tailrace.core.view import client_view
 from tailrace.runtime.runs import first_epoch
 from tailrace.runtime.task import Task
@@ -52,7 +52,7 @@ class Listener:
 
     def _read(self) -> None:
         url, headers, query = self._arguments
-        parser = Parser()
+        parser = SseParser()
         try:
             with httpx.stream("GET", url, headers=headers, params=query, timeout=DEADLINE) as got:
                 assert got.status_code == 200, got.read()
@@ -94,7 +94,7 @@ def run_in(served: Served, thread_id: str, agent: str = "assistant") -> str:
 
 def log_of(served: Served, run_id: str) -> list[str]:
     answer = httpx.get(f"{served.url}/runs/{run_id}/events", timeout=DEADLINE)
-    return [frame.data for frame in Parser().feed(answer.content)]
+    return [frame.data for frame in SseParser().feed(answer.content)]
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,7 @@ async def frames_of(
     place = read_thread_cursor(wire, cursor) if cursor else None
     source = aiter(ThreadStream(app.runs, wire, "t", place, newest=await app.runs.latest("t")))
     found: list[SseEvent] = []
-    parser = Parser()
+    parser = SseParser()
     async for piece in source:
         found += parser.feed(piece)
         if len(found) >= count:
@@ -367,10 +367,10 @@ async def test_a_run_deleted_while_it_is_followed_is_a_gap_before_the_next_run(
 
     store.read_lines = read  # type: ignore[method-assign]
     piece = await anext(source)
-    (gap,) = Parser().feed(piece)
+    (gap,) = SseParser().feed(piece)
     assert (gap.id, json.loads(gap.data)["reason"]) == ("2:0", "deleted")
     state = State()
-    for frame in Parser().feed(await anext(source)):
+    for frame in SseParser().feed(await anext(source)):
         state.apply(decode_event(frame.data.encode()))
     assert client_view(state)["task_id"] == second
     assert len(seen) == state.sequence_number

@@ -34,7 +34,7 @@ from tailrace.stores.postgres.schema import MIGRATIONS, in_schema, migrate
 from tailrace.stores.postgres.sql import CLAIM
 from tailrace.stores.postgres.store import PostgresStore
 from tailrace.stores.rows import Row, joined
-from tailrace.testing.store_kit import EventLogKit, Opener
+from tailrace.testing.store_kit import EventLogKit, OpenStore
 from tests.services import Postgres
 
 LEASE = 60.0
@@ -100,7 +100,7 @@ async def outsider(store: PostgresStore, postgres_url: str) -> AsyncIterator[Any
 
 class TestPostgres(EventLogKit):
     @pytest.fixture
-    def opener(self, postgres_url: str) -> Opener:
+    def opener(self, postgres_url: str) -> OpenStore:
         async def opened() -> Store:
             return await PostgresStore.open(postgres_url)
 
@@ -849,9 +849,9 @@ async def test_ended_runs_move_into_a_partition_that_retention_drops(
     # A retry whose answer was lost finds its events in the partition.
     again = batch("r0", 2, 3, privates=[b"{}"] * 3, ended=True)
     assert await store.append([again]) == [None]
-    basis = await store.basis("r0")
-    assert basis is not None
-    assert (len(basis.events), basis.epoch) == (4, 1)
+    source = await store.state_source("r0")
+    assert source is not None
+    assert (len(source.events), source.epoch) == (4, 1)
 
     expired = await store.expired(full_for=60, snapshot_for=1e12)
     assert expired == (["r0", "r1", "r2", "r3"], [])

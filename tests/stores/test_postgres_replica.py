@@ -66,17 +66,17 @@ async def test_an_ended_run_is_read_from_the_replica_and_others_from_the_primary
         postgres.sql(f"delete from {schema}.snapshots where run_id = 'old'")
         assert [one.event.sequence_number for one in await store.read("old", 0)] == [1, 2, 3, 4]
         assert list(await store.read_private("old", 1)) == [2, 3, 4]
-        snapshot, basis = await store.snapshot("old"), await store.basis("old")
+        snapshot, source = await store.snapshot("old"), await store.state_source("old")
         assert snapshot is not None
-        assert basis is not None
-        assert (snapshot.seq, basis.snapshot, basis.epoch) == (4, snapshot, 1)
+        assert source is not None
+        assert (snapshot.seq, source.snapshot, source.epoch) == (4, snapshot, 1)
         # The replica has the beginning of `alive`, nothing of `new`, and `deleted` for ever.
         assert await store.append([batch("alive", 2, 2, ended=True)]) == [None]
         await ended(store, "new")
         assert len(await store.read("alive", 0)) == 3
         assert len(await store.read("new", 0)) == 4
         assert await store.delete("deleted")
-        assert await store.basis("deleted") is None
+        assert await store.state_source("deleted") is None
         assert await store.read("deleted", 0) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.ports import NewRun, Store
 from tailrace.stores.sqlite.store import SqliteLog
-from tailrace.testing.store_kit import EventLogKit, Opener
+from tailrace.testing.store_kit import EventLogKit, OpenStore
 
 
 class Clock:
@@ -35,7 +35,7 @@ class InKit(EventLogKit):
 
 class TestFile(InKit):
     @pytest.fixture
-    def opener(self, tmp_path: Path, clock: Clock) -> Opener:
+    def opener(self, tmp_path: Path, clock: Clock) -> OpenStore:
         async def opened() -> Store:
             return await SqliteLog.open(tmp_path / "log.db", boot_time=clock)
 
@@ -46,7 +46,7 @@ class TestMemory(InKit):
     durable = False
 
     @pytest.fixture
-    def opener(self, clock: Clock) -> Opener:
+    def opener(self, clock: Clock) -> OpenStore:
         async def opened() -> Store:
             return await SqliteLog.open("sqlite://:memory:", boot_time=clock)
 

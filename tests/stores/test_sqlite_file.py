@@ -566,7 +566,7 @@ async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None
         store.read_lines("r", 0),
         store.read_private("r"),
         store.snapshot("r"),
-        store.basis("r"),
+        store.state_source("r"),
         store.letters(["r"]),
         store.woken("w"),
         store.newest_run("t"),
@@ -585,7 +585,7 @@ async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None
         "decoded",
         "private",
         "snapshot",
-        "large basis",
+        "large state",
         "many runs",
         "live",
     ],
@@ -603,8 +603,8 @@ async def test_a_long_read_leaves_the_event_loop_free(
         await written(store, batch("r", 102, ended=True))
         await store.repack("r")
     read: Any = {
-        "many events": lambda: store.basis("small"),
-        "large basis": lambda: store.basis("r"),
+        "many events": lambda: store.state_source("small"),
+        "large state": lambda: store.state_source("r"),
         "decoded": lambda: store.read("small", 1),
         "private": lambda: store.read_private("r"),
         "snapshot": lambda: store.snapshot("r"),

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from tailrace.core.errors import NotFound
+from tailrace.extensions import OpenStore
 from tailrace.ports import Batch, NewRun, Store
 from tailrace.testing.store_kit.blobs import BlobTests
-from tailrace.testing.store_kit.setup import Opener
 
 
 class MemoryBlobs:
@@ -66,7 +66,7 @@ class TestBlobsInMemory(BlobTests):
     """The whole kit ends on such a store, and each promise holds."""
 
     @pytest.fixture
-    def opener(self) -> Opener:
+    def opener(self) -> OpenStore:
         """Opens the same dictionaries each time."""
         store = MemoryBlobs()
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, seed, settings
 
 from tailrace.core.events import KNOWN, Event
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tests.core.naive import ENDED, NaiveState
 from tests.core.naive_rules import NaiveRules
 
@@ -20,7 +20,7 @@ def as_json(value: Any) -> Any:
     return None if value is None else json.loads(msgspec.json.encode(value))
 
 
-def folded(run: Run) -> NaiveState:
+def folded(run: WrittenRun) -> NaiveState:
     state = NaiveState()
     for event, private in run:
         state.apply(as_json(event), as_json(private))
@@ -34,7 +34,7 @@ def test_every_event_of_the_protocol_comes_up() -> None:
         @seed(start)
         @settings(max_examples=25, database=None, derandomize=False)
         @given(legal_runs())
-        def draw_many(run: Run) -> None:
+        def draw_many(run: WrittenRun) -> None:
             seen.update(type(event) for event, _private in run)
 
         draw_many()
@@ -44,7 +44,7 @@ def test_every_event_of_the_protocol_comes_up() -> None:
 
 
 @given(legal_runs(complete=False))
-def test_a_run_obeys_every_rule(run: Run) -> None:
+def test_a_run_obeys_every_rule(run: WrittenRun) -> None:
     rules = NaiveRules()
     for event, private in run:
         assert rules.broken(as_json(event)) == set()
@@ -52,31 +52,31 @@ def test_a_run_obeys_every_rule(run: Run) -> None:
 
 
 @given(legal_runs())
-def test_a_complete_run_ends_and_leaves_nothing_open(run: Run) -> None:
+def test_a_complete_run_ends_and_leaves_nothing_open(run: WrittenRun) -> None:
     state = folded(run)
     assert {task["status"] for task in state.tasks.values()} <= set(ENDED)
     assert not [i for task in state.tasks.values() for i in task["items"].values() if i["open"]]
 
 
 @given(legal_runs(max_events=12))
-def test_a_run_is_no_longer_than_asked(run: Run) -> None:
+def test_a_run_is_no_longer_than_asked(run: WrittenRun) -> None:
     assert 2 <= len(run) <= 12
 
 
 @given(legal_runs(complete=False))
-def test_events_are_recorded_without_holes(run: Run) -> None:
+def test_events_are_recorded_without_holes(run: WrittenRun) -> None:
     assert [event.sequence_number for event, _private in run] == list(range(1, len(run) + 1))
 
 
 @given(legal_runs(max_tasks=3, max_depth=1))
-def test_tasks_and_depth_are_bounded(run: Run) -> None:
+def test_tasks_and_depth_are_bounded(run: WrittenRun) -> None:
     tasks = folded(run).view().get("tasks", [])
     assert len(tasks) <= 2
     assert {task["parent_task_id"] for task in tasks} <= {run[0][0].task_id}
 
 
 @given(legal_runs())
-def test_every_annotation_of_a_reference_covers_its_marker(run: Run) -> None:
+def test_every_annotation_of_a_reference_covers_its_marker(run: WrittenRun) -> None:
     for task in folded(run).tasks.values():
         for item in task["items"].values():
             for part in item["lists"].get("block_list", {}).values():

@@ -9,7 +9,7 @@ from typing import Any
 from ag_ui.core import Event
 from pydantic import BaseModel, TypeAdapter
 
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 _OPENS = {
@@ -41,7 +41,7 @@ def read(frames: Iterable[bytes]) -> list[dict[str, Any]]:
     events = []
     for frame in frames:
         assert b"\r" not in frame
-        for one in Parser().feed(frame):
+        for one in SseParser().feed(frame):
             event = json.loads(one.data)
             _no_extras(_EVENT.validate_python(event))
             optional = event.keys() - {"value", "snapshot"}

@@ -20,7 +20,7 @@ from tailrace.core.items import (
     ToolCall,
     ToolResult,
 )
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.agents.encoder import FORMAT
 from tailrace.wire.agents.events import EventReader, StreamGapEvent, StreamingToolContextEvent
@@ -50,7 +50,7 @@ def trace_named(name: str) -> list[AnyEvent]:
 
 def bodies(frames: list[Frame]) -> list[Json]:
     found = []
-    for frame in Parser().feed(b"".join(frames)):
+    for frame in SseParser().feed(b"".join(frames)):
         body = json.loads(frame.data)
         assert frame.event == "message"
         assert body["type"] == body["event_type"]
@@ -127,7 +127,7 @@ def test_the_raw_events_of_the_run_are_its_responses_stream(trace: Trace) -> Non
         return
     wire = FORMATS["openai-responses"]
     frames = [frame for each in encoded(wire, events) for frame in each]
-    data = [frame.data for frame in Parser().feed(b"".join(frames))]
+    data = [frame.data for frame in SseParser().feed(b"".join(frames))]
     expected = [json.loads(one) for one in data if one != "[DONE]"]
     own = of_type(unwrapped(sent(events)).get("", []), "raw_response_event")
     assert [{**one["data"], "sequence_number": 0} for one in own] == [

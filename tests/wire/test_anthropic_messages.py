@@ -24,7 +24,7 @@ from tailrace.core.items import (
     ToolCall,
     ToolResult,
 )
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.anthropic_messages import message_object
 from tailrace.wire.anthropic_messages.encoder import FORMAT, IN_DELTAS
@@ -71,13 +71,13 @@ def joined(events: Sequence[ev.AnyEvent], place: int) -> MessageReader:
 
 
 @given(legal_runs())
-def test_every_run_is_a_stream_that_the_strict_reader_takes(run: Run) -> None:
+def test_every_run_is_a_stream_that_the_strict_reader_takes(run: WrittenRun) -> None:
     reader = MessageReader().read(flat(encoded(FORMAT, [event for event, _ in run])))
     assert reader.is_done
 
 
 @given(legal_runs(max_events=40, complete=False))
-def test_a_stream_that_is_closed_anywhere_has_an_end(run: Run) -> None:
+def test_a_stream_that_is_closed_anywhere_has_an_end(run: WrittenRun) -> None:
     encoder, reader = FORMAT.at(State()), MessageReader()
     for one in as_recorded([event for event, _ in run]):
         reader.read(encoder.encode(one))
@@ -86,7 +86,7 @@ def test_a_stream_that_is_closed_anywhere_has_an_end(run: Run) -> None:
 
 
 @given(legal_runs(max_events=25))
-def test_a_client_that_joins_anywhere_ends_with_the_same_message(run: Run) -> None:
+def test_a_client_that_joins_anywhere_ends_with_the_same_message(run: WrittenRun) -> None:
     events = [event for event, _ in run]
     whole = joined(events, len(events))
     for place in range(1, len(events)):
@@ -98,7 +98,7 @@ def test_a_client_that_joins_anywhere_ends_with_the_same_message(run: Run) -> No
 
 
 @given(legal_runs(max_events=40))
-def test_nothing_private_is_in_any_frame(run: Run) -> None:
+def test_nothing_private_is_in_any_frame(run: WrittenRun) -> None:
     state = State()
     private = ev.Private(signature="canary", encrypted_content="canary", provider={"id": "canary"})
     for one in as_recorded([event for event, _ in run]):

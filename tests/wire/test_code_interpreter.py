@@ -9,7 +9,7 @@ from tailrace.convert import Transcoder
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.items import ErrorInfo, Image, ImageUrl, Text, ToolResult
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tests.convert.streams import frames_of
 from tests.wire.openai_checker import Reader
 from tests.wire.openai_scripts import PNG, Script
@@ -40,7 +40,7 @@ def converted(source: bytes, from_: str, to: str) -> bytes:
 
 
 def events_in(source: bytes, to: str) -> list[dict[str, Any]]:
-    frames = Parser().feed(converted(source, "task", to))
+    frames = SseParser().feed(converted(source, "task", to))
     return [json.loads(frame.data) for frame in frames if frame.data != "[DONE]"]
 
 

@@ -20,10 +20,10 @@ from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Text, UrlCitation
 from tailrace.core.snapshot import fork
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.core.view import client_view
 from tailrace.testing.cursors import check_cursors, cursor_of
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import check_wire, encoded
 from tailrace.wire import run, task
 from tailrace.wire.base import (
@@ -92,7 +92,7 @@ def test_a_format_continues_in_logs_of_other_writers_too(name: str, trace: Trace
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(run=legal_runs(max_events=40))
-def test_a_format_continues_anywhere_in_random_runs(name: str, run: Run) -> None:
+def test_a_format_continues_anywhere_in_random_runs(name: str, run: WrittenRun) -> None:
     check_wire(FORMATS[name], [event for event, _ in run])
 
 
@@ -248,7 +248,7 @@ def test_the_golden_frames_are_not_stale() -> None:
 def test_native_frames_are_the_log_with_cursors() -> None:
     trace = next(trace for trace in LOGS if trace.name == "nested_agents")
     lines = (FOLDER / trace.name / "events.jsonl").read_bytes().splitlines()
-    frames = Parser().feed((FOLDER / trace.name / "task.sse").read_bytes())
+    frames = SseParser().feed((FOLDER / trace.name / "task.sse").read_bytes())
     assert [frame.data.encode() for frame in frames] == lines
     assert [frame.id for frame in frames] == [f"1-{n}" for n in range(1, len(lines) + 1)]
     assert {frame.event for frame in frames} == {"message"}
@@ -272,7 +272,7 @@ def test_a_gap_says_how_far_the_log_goes() -> None:
     state = State()
     for event in events_of(LOGS[0]):
         state.absorb(event)
-    (frame,) = Parser().feed(task.FORMAT.gap(state, 2, "trimmed"))
+    (frame,) = SseParser().feed(task.FORMAT.gap(state, 2, "trimmed"))
     number = state.sequence_number
     assert frame.id == ""  # a client that is cut before the snapshot gets the gap again
     assert json.loads(frame.data) == {
@@ -301,7 +301,7 @@ def test_a_cursor_behind_an_event_s_last_frame_is_refused() -> None:
 def test_a_thread_has_cursors_of_its_own() -> None:
     trace = next(trace for trace in LOGS if trace.name == "hello")
     wire = task.FORMAT.in_thread(3)
-    frames = Parser().feed(
+    frames = SseParser().feed(
         b"".join(frame for each in encoded(wire, events_of(trace)) for frame in each)
     )
     assert [frame.id for frame in frames] == [f"3:1-{n}" for n in range(1, len(frames) + 1)]

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from tailrace.core import events as ev
 from tailrace.core import items
 from tailrace.core.fold import State
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.wire import ag_ui, openai_responses, vercel_ui
 from tailrace.wire.base import ShowsThreads
 from tailrace.wire.formats import FORMATS
@@ -44,7 +44,7 @@ def states() -> list[State]:
 
     @settings(suppress_health_check=list(HealthCheck), database=None)
     @given(legal_runs())
-    def collect(run: Run) -> None:
+    def collect(run: WrittenRun) -> None:
         runs.append([event for event, _ in run])
 
     collect()

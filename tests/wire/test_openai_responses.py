@@ -27,7 +27,7 @@ from tailrace.core.items import (
     Usage,
 )
 from tailrace.core.snapshot import fork
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.base import Cursor
 from tailrace.wire.openai_responses import (
@@ -50,7 +50,7 @@ from tailrace.wire.openai_responses import (
     response_id,
     response_object,
     runs_of_approval,
-    stretch_of,
+    segment_of,
     without_approvals,
 )
 from tailrace.wire.openai_responses.cursors import offset
@@ -109,35 +109,35 @@ def test_an_item_with_many_parts_makes_the_numbers_wide(monkeypatch: pytest.Monk
 
 
 @given(legal_runs())
-def test_every_run_is_a_stream_that_the_strict_reader_takes(run: Run) -> None:
+def test_every_run_is_a_stream_that_the_strict_reader_takes(run: WrittenRun) -> None:
     events = [event for event, _ in run]
     state = folded(events)
-    for stretch in range(len(state.pauses) + 1):
-        reader = Reader().read(flat(encoded(FORMAT.after(stretch), events)))
+    for segment in range(len(state.pauses) + 1):
+        reader = Reader().read(flat(encoded(FORMAT.after(segment), events)))
         assert reader.final is not None
         assert state.root is not None
-        assert reader.final["id"] == response_id(state.root.task_id, stretch)
-        check_response(response_object(state, stretch))
+        assert reader.final["id"] == response_id(state.root.task_id, segment)
+        check_response(response_object(state, segment))
 
 
 @given(legal_runs(max_events=40, complete=False))
-def test_a_stream_can_be_gone_on_with_after_every_event(run: Run) -> None:
+def test_a_stream_can_be_gone_on_with_after_every_event(run: WrittenRun) -> None:
     events = [event for event, _ in run]
-    for stretch in range(len(folded(events).pauses) + 1):
-        check_wire(FORMAT.after(stretch), events)
+    for segment in range(len(folded(events).pauses) + 1):
+        check_wire(FORMAT.after(segment), events)
 
 
 @given(legal_runs(max_events=25))
-def test_a_client_that_joins_anywhere_ends_with_the_same_response(run: Run) -> None:
+def test_a_client_that_joins_anywhere_ends_with_the_same_response(run: WrittenRun) -> None:
     events = [event for event, _ in run]
-    for stretch in range(len(folded(events).pauses) + 1):
-        joins_anywhere(events, stretch)
+    for segment in range(len(folded(events).pauses) + 1):
+        joins_anywhere(events, segment)
 
 
-def joins_anywhere(events: Sequence[ev.AnyEvent], stretch: int) -> None:
-    wire, recorded = FORMAT.after(stretch), as_recorded(events)
+def joins_anywhere(events: Sequence[ev.AnyEvent], segment: int) -> None:
+    wire, recorded = FORMAT.after(segment), as_recorded(events)
     states = [folded(events[:count]) for count in range(len(events) + 1)]
-    paused = [count for count, one in enumerate(states) if len(one.pauses) > stretch]
+    paused = [count for count, one in enumerate(states) if len(one.pauses) > segment]
     state = State()
     for place, one in enumerate(recorded):
         state.absorb(one.event)
@@ -150,11 +150,11 @@ def joins_anywhere(events: Sequence[ev.AnyEvent], stretch: int) -> None:
         if reader.final["error"] is None or reader.final["error"]["type"] != "interrupted":
             # What is superseded after the end of a response is left out for those who join then.
             seen = max(place + 1, [*paused, len(events)][0])
-            assert reader.final == response_object(states[seen], stretch)
+            assert reader.final == response_object(states[seen], segment)
 
 
 @given(legal_runs(max_events=40))
-def test_nothing_private_is_in_any_frame(run: Run) -> None:
+def test_nothing_private_is_in_any_frame(run: WrittenRun) -> None:
     state, recorded = State(), as_recorded([event for event, _ in run])
     for one in recorded:
         state.absorb(one.event, ev.Private(encrypted_content="canary", provider={"id": "canary"}))
@@ -519,12 +519,12 @@ def approved_twice() -> Script:
 def responses(script: Script) -> list[Any]:
     """The responses of a run, as the last frames of their streams show them."""
     found = []
-    for stretch in range(len(script.state.pauses) + 1):
-        frames = flat(check_wire(FORMAT.after(stretch), script.events))
+    for segment in range(len(script.state.pauses) + 1):
+        frames = flat(check_wire(FORMAT.after(segment), script.events))
         assert frames[-1] == DONE
         found.append(Reader().read(frames).final)
-        assert found[-1] == response_object(script.state, stretch)
-        joins_anywhere(script.events, stretch)
+        assert found[-1] == response_object(script.state, segment)
+        joins_anywhere(script.events, segment)
     return found
 
 
@@ -709,8 +709,8 @@ def test_many_parts_before_a_pause_make_the_numbers_after_it_wide(
 
 
 def test_the_ids_of_responses_and_approvals_name_their_run() -> None:
-    assert stretch_of("run_7~2") == ("run_7", 1)
-    assert [stretch_of(named) for named in ("run_7", "run_7~1", "run_7~0", "~2")] == [None] * 4
+    assert segment_of("run_7~2") == ("run_7", 1)
+    assert [segment_of(named) for named in ("run_7", "run_7~1", "run_7~0", "~2")] == [None] * 4
     assert runs_of_approval("mcpr_run~7~apr_1") == ["run", "run~7"]
     assert [runs_of_approval(ident) for ident in ("mcpr_68f", "fc_1~2")] == [[], []]
     state = approved_twice().state

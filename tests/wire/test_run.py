@@ -24,8 +24,8 @@ from tailrace.core.items import (
     Usage,
 )
 from tailrace.core.snapshot import restore, save
-from tailrace.core.sse import Parser
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.core.sse import SseParser
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.base import Cursor, Frame, InsideEvents, ThreadFormat
 from tailrace.wire.frame_cursors import OPENING
@@ -47,7 +47,7 @@ def log(*events: Event) -> list[AnyEvent]:
 def envelopes(frames: list[Frame]) -> list[dict[str, Any]]:
     """What the frames say; each one's `event:` is its type."""
     found = []
-    for frame in Parser().feed(b"".join(frames)):
+    for frame in SseParser().feed(b"".join(frames)):
         body = json.loads(frame.data)
         assert list(body) == ["type", "threadId", "runId", "data"]
         assert frame.event == body["type"]
@@ -181,7 +181,7 @@ def test_the_order_holds_in_every_trace(trace: Trace) -> None:
 
 
 @given(run=legal_runs(max_events=60))
-def test_the_order_holds_in_random_runs(run: Run) -> None:
+def test_the_order_holds_in_random_runs(run: WrittenRun) -> None:
     events: list[AnyEvent] = [event for event, _ in run]
     state = State()
     for event in events:
@@ -199,7 +199,7 @@ def test_a_client_that_is_cut_between_any_two_frames_goes_on_there(trace: Trace)
 def check_cuts(wire: RunFormat, events: list[AnyEvent], ids: str = "") -> None:
     log = as_recorded(events)
     frames = [frame for each in encoded(wire, events) for frame in each]
-    for cut, found in enumerate(Parser().feed(b"".join(frames)), 1):
+    for cut, found in enumerate(SseParser().feed(b"".join(frames)), 1):
         assert found.id.startswith(ids)
         assert go_on(wire, log, found.id.removeprefix(ids)) == frames[cut:]
     # The same inside the frames that bring a late joiner to a state.
@@ -210,7 +210,7 @@ def check_cuts(wire: RunFormat, events: list[AnyEvent], ids: str = "") -> None:
             state.absorb(one.event)
         encoder, opening = wire.open(state)
         rest = [frame for one in log[place:] for frame in encoder.encode(one)]
-        for cut, found in enumerate(Parser().feed(b"".join(opening)), 1):
+        for cut, found in enumerate(SseParser().feed(b"".join(opening)), 1):
             assert go_on(wire, log, found.id.removeprefix(ids)) == [*opening[cut:], *rest]
 
 
@@ -554,7 +554,7 @@ def test_a_gap_is_a_cursor_only_where_no_state_follows() -> None:
     state = State()
     for event in log(*message(0, "x")):
         state.absorb(event)
-    (frame,) = Parser().feed(FORMAT.in_thread(2).gap(state, 1, "trimmed"))
+    (frame,) = SseParser().feed(FORMAT.in_thread(2).gap(state, 1, "trimmed"))
     assert (frame.id, frame.event) == ("", "run.gap")
     assert json.loads(frame.data) == {
         "type": "run.gap",
@@ -562,7 +562,7 @@ def test_a_gap_is_a_cursor_only_where_no_state_follows() -> None:
         "runId": "r",
         "data": {"reason": "trimmed"},
     }
-    (frame,) = Parser().feed(FORMAT.in_thread(2).gap(State(), 1, "deleted"))
+    (frame,) = SseParser().feed(FORMAT.in_thread(2).gap(State(), 1, "deleted"))
     assert (frame.id, json.loads(frame.data)["runId"]) == ("2:0", "")
     assert FORMAT.at(state).close("enough") == []
 

@@ -10,7 +10,7 @@ import pytest
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ToolResult, Usage
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.testing.wire_kit import encoded
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.projection import usage_of_run
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 def frames_of(name: str, events: list[ev.AnyEvent]) -> list[Json]:
     frames = b"".join(frame for each in encoded(FORMATS[name], events) for frame in each)
-    return [json.loads(one.data) for one in Parser().feed(frames) if one.data != "[DONE]"]
+    return [json.loads(one.data) for one in SseParser().feed(frames) if one.data != "[DONE]"]
 
 
 def tokens(name: str, frames: list[Json]) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def test_a_run_says_how_it_ended_and_what_it_used(end: Any, data: Json) -> None:
     state = State()
     for event in events:
         state.absorb(event)
-    (last,) = Parser().feed(FORMATS["run"].open(state)[1][-1])
+    (last,) = SseParser().feed(FORMATS["run"].open(state)[1][-1])
     assert json.loads(last.data)["data"] == {**data, **usage}
 
 

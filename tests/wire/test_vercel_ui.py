@@ -24,7 +24,7 @@ from tailrace.core.items import (
     ToolResult,
 )
 from tailrace.core.parts import DELTAS
-from tailrace.testing.strategies import Run, legal_runs
+from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
 from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.encoder import _ENCODE, FORMAT, answers_of, results_of, run_of
@@ -547,13 +547,13 @@ def spelled(part: Json) -> str:
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(legal_runs())
-def test_every_legal_run_is_a_legal_stream_from_wherever_it_is_joined(run: Run) -> None:
+def test_every_legal_run_is_a_legal_stream_from_wherever_it_is_joined(run: WrittenRun) -> None:
     assert check_run([event for event, _ in run]).is_done
 
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(legal_runs(complete=False))
-def test_a_run_that_still_works_is_a_legal_stream_so_far(run: Run) -> None:
+def test_a_run_that_still_works_is_a_legal_stream_so_far(run: WrittenRun) -> None:
     check_run([event for event, _ in run])
 
 
@@ -582,7 +582,7 @@ def test_the_ai_sdk_takes_every_stream_and_holds_the_message_that_we_mean() -> N
 
     @settings(suppress_health_check=list(HealthCheck), database=None)
     @given(legal_runs())
-    def collect(run: Run) -> None:
+    def collect(run: WrittenRun) -> None:
         runs.append([event for event, _ in run])
 
     collect()

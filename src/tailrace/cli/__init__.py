@@ -18,7 +18,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)  # as shells count it
     except SystemExit as ending:
-        from tailrace.cli.screen_thread import all_drawn
+        from tailrace.cli.background_screen import all_drawn
 
         if not all_drawn(DRAWING_SECONDS):
             # Python would wait for the thread that writes, also after SIGTERM.

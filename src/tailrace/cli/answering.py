@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from tailrace.cli.screen_thread import ScreenThread
+from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.core.items import InputRequest
 
 APPROVAL_SECONDS = 1.0
 """How long a call that the command approves by itself is shown as waiting."""
 
-Manner = Literal["ask", "approve", "leave"]
+AnswerMode = Literal["ask", "approve", "leave"]
 """Who answers: the person at the keyboard, the command itself, or another client."""
 
 
@@ -28,7 +28,7 @@ class Answering:
     """Answers one request after the other. Another client may answer first."""
 
     def __init__(
-        self, run: Any, screen: ScreenThread, manner: Manner, keys: asyncio.Queue[str]
+        self, run: Any, screen: BackgroundScreen, manner: AnswerMode, keys: asyncio.Queue[str]
     ) -> None:
         self._run = run
         self._screen = screen

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace.cli.answering import Answering, Manner, is_interactive, pressed_keys
+from tailrace.cli.answering import Answering, AnswerMode, is_interactive, pressed_keys
+from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.cli.messages import fail, say, say_aside
 from tailrace.cli.options import finite
 from tailrace.cli.process import run_server
 from tailrace.cli.screen import AsJson, open_screen
-from tailrace.cli.screen_thread import ScreenThread
 from tailrace.core.errors import TailraceError
 from tailrace.settings import CONFIG_VARIABLE, read_settings
 
@@ -109,7 +109,7 @@ class _Show:
         self._once = once
         self._as_json = as_json
         asks = is_interactive() and not once and not as_json
-        self._manner: Manner = "ask" if asks else "approve"
+        self._manner: AnswerMode = "ask" if asks else "approve"
         self.code = 0
 
     async def run(self, url: str) -> bool:
@@ -123,7 +123,7 @@ class _Show:
         out("")
         asks = self._manner == "ask"
         with pressed_keys(asks) as keys:
-            async with ScreenThread(open_screen(as_json=self._as_json)) as screen:
+            async with BackgroundScreen(open_screen(as_json=self._as_json)) as screen:
                 answering = Answering(run, screen, self._manner, keys)
                 try:
                     async for batch in self._app.runs.follow(run.id):

@@ -19,7 +19,7 @@ from tailrace import __version__
 from tailrace.cli.loading import load
 from tailrace.cli.messages import coloured
 from tailrace.cli.options import Config, use_config
-from tailrace.cli.remote import Away, Key, ServerClient
+from tailrace.cli.remote import KeyOption, ServerAway, ServerClient
 from tailrace.core.errors import TailraceError
 from tailrace.settings import Settings, read_settings, unknown_variables
 
@@ -62,7 +62,7 @@ def doctor(
         str | None,
         typer.Option(help="Address of a server, as its clients see it: proxies are checked."),
     ] = None,
-    key: Key = None,
+    key: KeyOption = None,
     config: Config = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="Also show the settings that have their defaults.")
@@ -96,7 +96,7 @@ def doctor(
         server = ServerClient(url, key)
         try:
             findings += [*_server(server)]
-        except Away as away:
+        except ServerAway as away:
             fix = "start it, correct --url, or look at the proxy in front of it"
             findings.append(Finding("bad", f"{server.url} does not answer ({away})", fix))
     worst_first = sorted(findings, key=lambda finding: list(_MARKS).index(finding.verdict))
@@ -228,6 +228,6 @@ def _buffering(server: ServerClient) -> Finding:
             if piece:
                 taken = 1000 * (time.monotonic() - began)
                 return Finding("ok", f"streams are not buffered (first bytes: {taken:.0f} ms)")
-    except Away as away:
+    except ServerAway as away:
         return Finding("bad", f"a proxy holds streams back ({away})", fix)
     return Finding("bad", "a proxy ends streams at once", fix)

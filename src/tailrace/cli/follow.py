@@ -16,7 +16,7 @@ from tailrace.cli.remote import (
     ENDED,
     LOCAL,
     Db,
-    Key,
+    KeyOption,
     RunName,
     ServerClient,
     Url,
@@ -31,13 +31,13 @@ from tailrace.core.view import client_view
 
 EVENTS_PER_SECOND = 60.0
 
-At = Annotated[int | None, typer.Option(min=1, help="Number of an event (sequence_number).")]
+AtEvent = Annotated[int | None, typer.Option(min=1, help="Number of an event (sequence_number).")]
 
 
 def tail(
     run: RunName,
     url: Url = LOCAL,
-    key: Key = None,
+    key: KeyOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Follow a run on any server until its end.
@@ -64,9 +64,9 @@ def _follow(server: ServerClient, run_id: str, *, as_json: bool) -> int:
 
 def replay(
     run: RunName,
-    at: At = None,
+    at: AtEvent = None,
     url: Url = LOCAL,
-    key: Key = None,
+    key: KeyOption = None,
     db: Db = None,
     speed: Annotated[
         float, typer.Option(min=0.0, help="Events per second; 0 shows all at once.")
@@ -103,9 +103,9 @@ def replay(
 def fork(
     run: RunName,
     question: Annotated[str, typer.Argument(help="The new input.")],
-    at: At = None,
+    at: AtEvent = None,
     url: Url = LOCAL,
-    key: Key = None,
+    key: KeyOption = None,
     agent: Annotated[str | None, typer.Option(help="Another agent than the run's.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,7 +133,7 @@ def fork(
 def export(
     run: RunName,
     url: Url = LOCAL,
-    key: Key = None,
+    key: KeyOption = None,
     db: Db = None,
     private: Annotated[
         Path | None,

@@ -22,7 +22,7 @@ keys = typer.Typer(
     no_args_is_help=True,
 )
 
-File = Annotated[
+KeysFile = Annotated[
     Path,
     typer.Option(envvar="TAILRACE_KEYS", help="The file of the keys; created if missing."),
 ]
@@ -31,7 +31,7 @@ File = Annotated[
 @keys.command()
 def create(
     principal: Annotated[str, typer.Argument(help="The user or service that gets the key.")],
-    file: File = Path("keys.json"),
+    file: KeysFile = Path("keys.json"),
     expires: Annotated[
         str | None, typer.Option(help="How long the key is valid, e.g. 90d (s, m, h, d, w).")
     ] = None,
@@ -49,7 +49,7 @@ def create(
 
 
 @keys.command(name="list")
-def list_(file: File = Path("keys.json"), as_json: ListJson = False) -> None:
+def list_(file: KeysFile = Path("keys.json"), as_json: ListJson = False) -> None:
     """List the keys: id, principal, state and times.
 
     Example: tailrace keys list
@@ -73,7 +73,7 @@ def list_(file: File = Path("keys.json"), as_json: ListJson = False) -> None:
 @keys.command()
 def revoke(
     ident: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from `keys list`.")],
-    file: File = Path("keys.json"),
+    file: KeysFile = Path("keys.json"),
 ) -> None:
     """Revoke a key. Running servers refuse it from the next request on.
 

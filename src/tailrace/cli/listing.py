@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from tailrace.cli.messages import say_aside
-from tailrace.cli.remote import LOCAL, Key, ServerClient, Url
+from tailrace.cli.remote import LOCAL, KeyOption, ServerClient, Url
 
 ListJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")]
 
@@ -23,7 +23,7 @@ def threads(
     ] = "",
     every: Annotated[bool, typer.Option("--all", help="Also older threads.")] = False,
     url: Url = LOCAL,
-    key: Key = None,
+    key: KeyOption = None,
     as_json: ListJson = False,
 ) -> None:
     """List the newest threads of a server; with --search or --all, of all its threads.
@@ -47,7 +47,7 @@ def threads(
 def runs(
     thread: Annotated[str, typer.Argument(help="Id of the thread.")],
     url: Url = LOCAL,
-    key: Key = None,
+    key: KeyOption = None,
     as_json: ListJson = False,
 ) -> None:
     """List the runs of a thread, oldest first.

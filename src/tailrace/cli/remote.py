@@ -15,7 +15,7 @@ from tailrace.cli.messages import fail
 from tailrace.core.codec import decode_event
 from tailrace.core.errors import MalformedEvent, TailraceError
 from tailrace.core.events import TERMINAL, AnyEvent
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="Id of the run, or its address http://…/runs/ID.")
@@ -23,7 +23,7 @@ RunName = Annotated[
 Url = Annotated[
     str, typer.Option(envvar="TAILRACE_URL", help="Address of the server, with its prefix.")
 ]
-Key = Annotated[
+KeyOption = Annotated[
     str | None,
     typer.Option(envvar="TAILRACE_KEY", help="API key, if the server wants one."),
 ]
@@ -46,7 +46,7 @@ FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
 
 
-class Away(Exception):
+class ServerAway(Exception):
     """The server does not answer, or broke off."""
 
 
@@ -69,14 +69,14 @@ class ServerClient:
         """The JSON of an answer; an error of the server ends the command with its message."""
         try:
             status, raw = self.request(path, body, wait=wait)
-        except Away as away:
+        except ServerAway as away:
             fail(_no_answer(self.url, str(away)))
         if status >= 400:
             fail(_message(status, raw, self.url))
         return msgspec.json.decode(raw)
 
     def request(self, path: str, body: Any = None, *, wait: float = 30.0) -> tuple[int, bytes]:
-        """The status and the body of an answer. Raises `Away`."""
+        """The status and the body of an answer. Raises `ServerAway`."""
         headers = [*self._headers]
         content = b""
         if body is not None:
@@ -91,13 +91,13 @@ class ServerClient:
                 extensions={"timeout": _timeout(wait)},
             )
         except Exception as error:  # the library's errors have no common base
-            raise Away(_why(error)) from error
+            raise ServerAway(_why(error)) from error
         return answer.status, answer.content
 
     def pieces(
         self, path: str, after: str = "", *, silence: float = SILENCE_SECONDS
     ) -> Iterator[bytes]:
-        """The bytes of a stream as they come. Raises `Away`."""
+        """The bytes of a stream as they come. Raises `ServerAway`."""
         headers = [*self._headers, *([("last-event-id", after)] if after else [])]
         try:
             with self._http.stream(
@@ -107,14 +107,14 @@ class ServerClient:
                 extensions={"timeout": _timeout(silence)},
             ) as answer:
                 if answer.status >= 500 or answer.status == 429:
-                    raise Away(f"status {answer.status}")
+                    raise ServerAway(f"status {answer.status}")
                 if answer.status >= 400:
                     fail(_message(answer.status, answer.read(), self.url, path))
                 yield from answer.iter_stream()
-        except (typer.Exit, GeneratorExit, Away, KeyboardInterrupt):
+        except (typer.Exit, GeneratorExit, ServerAway, KeyboardInterrupt):
             raise
         except Exception as error:
-            raise Away(_why(error)) from error
+            raise ServerAway(_why(error)) from error
 
     def follow(
         self, run_id: str, after: str = "", note: Callable[[str], None] = lambda _: None
@@ -123,7 +123,7 @@ class ServerClient:
         wait = 0.0
         reached = False
         while True:
-            parser = Parser()
+            parser = SseParser()
             try:
                 for piece in self.pieces(f"/runs/{run_id}/events", after):
                     reached = True
@@ -147,7 +147,7 @@ class ServerClient:
                 if self.request(f"/threads/{run_id}")[0] == 200:
                     fail(f"{run_id} is a thread. `tailrace runs {run_id}` lists its runs.")
                 fail(f"The stream of {run_id} has a line that cannot be read: {error}")
-            except Away as away:
+            except ServerAway as away:
                 why = str(away)
             if not reached:
                 fail(_no_answer(self.url, why))
@@ -162,11 +162,11 @@ class ServerClient:
         if status in ENDED:
             return [event for events in self.follow(run_id) for event in events]
         events: list[AnyEvent] = []
-        parser = Parser()
+        parser = SseParser()
         try:
             for piece in self.pieces(f"/runs/{run_id}/events", silence=QUIET_SECONDS):
                 events += [decode_event(frame.data.encode()) for frame in parser.feed(piece)]
-        except Away:
+        except ServerAway:
             pass  # the run goes on, and is quiet now
         return events
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace.cli.answering import Answering, Manner, is_interactive, pressed_keys
+from tailrace.cli.answering import Answering, AnswerMode, is_interactive, pressed_keys
+from tailrace.cli.background_screen import BackgroundScreen
 from tailrace.cli.loading import load
 from tailrace.cli.messages import fail, say_aside
 from tailrace.cli.process import on_stop_signal, run_loop
 from tailrace.cli.screen import INTERRUPTED, WAITING, AsJson, open_screen
-from tailrace.cli.screen_thread import ScreenThread
 from tailrace.core.errors import TailraceError
 
 CANCEL_SECONDS = 10.0
@@ -48,7 +48,7 @@ def run(
         question = sys.stdin.read().strip()
     name = _agent_of(app, agent)
     app.worker = True
-    manner: Manner = "leave"
+    manner: AnswerMode = "leave"
     if approve:
         manner = "approve"
     elif is_interactive() and not as_json:
@@ -76,7 +76,7 @@ def _agent_of(app: Any, agent: str | None) -> str:
 
 
 async def _ask(
-    app: Any, agent: str, question: str, thread: str | None, manner: Manner, *, as_json: bool
+    app: Any, agent: str, question: str, thread: str | None, manner: AnswerMode, *, as_json: bool
 ) -> int:
     stop = on_stop_signal(app)
     async with app.running():
@@ -95,9 +95,9 @@ async def _ask(
         return INTERRUPTED
 
 
-async def _show(app: Any, run: Any, manner: Manner, *, as_json: bool) -> int:
+async def _show(app: Any, run: Any, manner: AnswerMode, *, as_json: bool) -> int:
     with pressed_keys(manner == "ask") as keys:
-        async with ScreenThread(open_screen(as_json=as_json)) as screen:
+        async with BackgroundScreen(open_screen(as_json=as_json)) as screen:
             answering = Answering(run, screen, manner, keys)
             try:
                 async for batch in app.runs.follow(run.id):

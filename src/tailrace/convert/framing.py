@@ -52,7 +52,7 @@ class _Frames:
     """Server-sent events."""
 
     def __init__(self) -> None:
-        self._parser = sse.Parser()
+        self._parser = sse.SseParser()
 
     def feed(self, chunk: bytes) -> list[SourceEvent]:
         return [SourceEvent(event.data, event.id) for event in self._parser.feed(chunk)]

@@ -33,7 +33,7 @@ class SourceState(NamedTuple):
     gap: str | None
 
 
-Readable = ev.Recorded | SourceState
+SourceOutput = ev.Recorded | SourceState
 
 
 class Source(Protocol):
@@ -47,7 +47,7 @@ class Source(Protocol):
         """The run so far."""
         ...
 
-    def feed(self, piece: SourceEvent) -> Iterator[Readable]:
+    def feed(self, piece: SourceEvent) -> Iterator[SourceOutput]:
         """Read an event; raise `StreamError` if it is invalid."""
         ...
 
@@ -55,7 +55,7 @@ class Source(Protocol):
         """Note `[DONE]`; the end follows."""
         ...
 
-    def end(self, error: StreamError | None) -> Iterator[Readable]:
+    def end(self, error: StreamError | None) -> Iterator[SourceOutput]:
         """The last events, at the end of the stream or after an error."""
         ...
 
@@ -90,7 +90,7 @@ class ProviderSource:
         """The run so far."""
         return self._begin()[0].state
 
-    def feed(self, piece: SourceEvent) -> Iterator[Readable]:
+    def feed(self, piece: SourceEvent) -> Iterator[SourceOutput]:
         """Read the next event of the provider."""
         book, ingest = self._begin(piece.data)
         ingest.feed(piece.data)
@@ -99,7 +99,7 @@ class ProviderSource:
     def stop(self) -> None:
         """Ignore it: the provider has ended its answer before."""
 
-    def end(self, error: StreamError | None) -> Iterator[Readable]:
+    def end(self, error: StreamError | None) -> Iterator[SourceOutput]:
         """End the run. A complete answer stays complete, whatever follows it."""
         self.error = error
         book, ingest = self._begin()
@@ -142,7 +142,7 @@ class MessageSource(ProviderSource):
         self._begin()[1].feed(STOP)
 
 
-def _written(book: Notebook) -> Iterator[Readable]:
+def _written(book: Notebook) -> Iterator[SourceOutput]:
     """The written events, without their bytes: few targets need them."""
     for event, _ in book.take():
         yield ev.Recorded(event, b"")
@@ -177,11 +177,11 @@ class TaskSource:
         self._gap: str | None = None
         self.error: StreamError | None = None
 
-    def feed(self, piece: SourceEvent) -> Iterator[Readable]:
+    def feed(self, piece: SourceEvent) -> Iterator[SourceOutput]:
         """Read an event, or a frame that stands for many."""
         return iter(self._read(piece))
 
-    def _read(self, piece: SourceEvent) -> list[Readable]:
+    def _read(self, piece: SourceEvent) -> list[SourceOutput]:
         raw = piece.data.encode("utf-8", "replace")
         self._note_epoch(piece.id)
         if any(name.encode() in raw[:_LONGEST_HEAD] for name in _FRAMES):
@@ -206,7 +206,7 @@ class TaskSource:
     def stop(self) -> None:
         """Ignore it: only the events of the log count."""
 
-    def end(self, error: StreamError | None) -> Iterator[Readable]:
+    def end(self, error: StreamError | None) -> Iterator[SourceOutput]:
         """End without events: the run of another server is not changed."""
         root = self.state.root
         is_open = root is None or not (root.ended or root.status == "input_required")
@@ -221,7 +221,7 @@ class TaskSource:
         except InvalidCursor:
             self._epoch = 1
 
-    def _frame(self, frame: dict[str, Any]) -> list[Readable]:
+    def _frame(self, frame: dict[str, Any]) -> list[SourceOutput]:
         if frame["type"] == "task.gap":
             self._gap = str(frame.get("reason"))
             return []

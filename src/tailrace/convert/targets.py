@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from tailrace.convert.sources import Readable, SourceState, silently_done
+from tailrace.convert.sources import SourceOutput, SourceState, silently_done
 from tailrace.core import events as ev
 from tailrace.core.codec import encode_event
 from tailrace.core.errors import StreamCut, StreamError
@@ -20,7 +20,7 @@ from tailrace.wire.base import Encoder, Format, Frame, FramesLines, ReportsGaps,
 class Target(Protocol):
     """Writes a stream."""
 
-    def write(self, readable: Readable) -> bytes:
+    def write(self, readable: SourceOutput) -> bytes:
         """The bytes of an event; raises `StreamTooLarge` if a frame is too large."""
         ...
 
@@ -41,7 +41,7 @@ class WireTarget:
         self._has_begun = False
         self._last = 0
 
-    def write(self, readable: Readable) -> bytes:
+    def write(self, readable: SourceOutput) -> bytes:
         """The event's frames."""
         if isinstance(readable, SourceState):
             frames = self._open(readable)
@@ -122,7 +122,7 @@ class LinesTarget(WireTarget):
 class ObjectTarget:
     """`json`: the final object, as clients may see it."""
 
-    def write(self, readable: Readable) -> bytes:  # noqa: ARG002  # the state is shown
+    def write(self, readable: SourceOutput) -> bytes:  # noqa: ARG002  # the state is shown
         """No bytes: the object comes at the end."""
         return b""
 

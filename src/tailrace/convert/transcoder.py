@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, M
 from functools import partial
 
 from tailrace.convert.framing import STOP, SourceEvent, SourceFraming
-from tailrace.convert.sources import MessageSource, ProviderSource, Readable, Source, TaskSource
+from tailrace.convert.sources import MessageSource, ProviderSource, Source, SourceOutput, TaskSource
 from tailrace.convert.targets import LinesTarget, ObjectTarget, Target, WireTarget
 from tailrace.core.errors import StreamError, StreamTooLarge, UnknownFormat
 from tailrace.core.fold import State
@@ -103,7 +103,7 @@ class Transcoder:
             self._finish(error, out)
         return b"".join(out)
 
-    def _write(self, readable: Readable, out: list[bytes]) -> None:
+    def _write(self, readable: SourceOutput, out: list[bytes]) -> None:
         out.append(self._target.write(readable))
         self._state = self._source.state
 

@@ -28,7 +28,7 @@ def json_bytes(value: Any) -> int:
     return len(msgspec.json.encode(value)) + 1
 
 
-class Room:
+class PartBound:
     """Refuses text and annotations that would make a part too large.
 
     The text is encoded only when it may be too large, and not again until that is possible again.

@@ -46,7 +46,7 @@ from tailrace.core.events import (
     Unknown,
 )
 from tailrace.core.items import Item, RawItem, ToolResult
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.core.parts import DELTAS
 
 PROTOCOL = 1
@@ -226,7 +226,7 @@ def _check_size(raw: bytes) -> None:
         raise StreamTooLarge(f"The event has {len(raw)} bytes; the limit is {MAX_EVENT_BYTES}.")
 
 
-def decode_lines(stretches: Iterable[Lines]) -> list[Recorded]:
+def decode_lines(stretches: Iterable[LogLines]) -> list[Recorded]:
     """Decode the events in lines of a log."""
     return [
         Recorded(decode_event(line), line, stretch.epoch)

@@ -17,6 +17,7 @@ from tailrace.core.items import (
     Data,
     ErrorInfo,
     Fact,
+    FactWithDefaults,
     File,
     Image,
     InputRequest,
@@ -25,7 +26,6 @@ from tailrace.core.items import (
     StepEnd,
     Text,
     Usage,
-    Worded,
 )
 
 
@@ -172,7 +172,7 @@ class StepFinished(Timed, frozen=True, kw_only=True, tag="task.step.finished"):
     status: StepEnd = "completed"
 
 
-class Notice(Event, Worded, frozen=True, kw_only=True, tag="task.notice"):
+class Notice(Event, FactWithDefaults, frozen=True, kw_only=True, tag="task.notice"):
     """A message for the person who watches; the model never sees it."""
 
     message: str

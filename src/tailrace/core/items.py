@@ -36,7 +36,7 @@ def _words(cls: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
     return tuple((name, default) for name, default in pairs if isinstance(default, str))
 
 
-class Worded(Fact, frozen=True, kw_only=True):
+class FactWithDefaults(Fact, frozen=True, kw_only=True):
     """A value with strings as defaults, such as `status`.
 
     msgspec leaves out a default only if it is the same object. A string that was decoded from JSON
@@ -64,7 +64,9 @@ class ReferenceToBlock(Fact, frozen=True, kw_only=True, tag="reference_to_block"
     end_index: int
 
 
-class UrlCitation(Worded, frozen=True, kw_only=True, tag="url_citation", tag_field="type"):
+class UrlCitation(
+    FactWithDefaults, frozen=True, kw_only=True, tag="url_citation", tag_field="type"
+):
     """A citation by the provider (web search), with the same kind of offsets."""
 
     url: str
@@ -73,7 +75,9 @@ class UrlCitation(Worded, frozen=True, kw_only=True, tag="url_citation", tag_fie
     title: str = ""
 
 
-class FileCitation(Worded, frozen=True, kw_only=True, tag="file_citation", tag_field="type"):
+class FileCitation(
+    FactWithDefaults, frozen=True, kw_only=True, tag="file_citation", tag_field="type"
+):
     """A citation of a file at the provider (file search, containers)."""
 
     file_id: str
@@ -131,7 +135,7 @@ class Data(Fact, frozen=True, kw_only=True, tag="data", tag_field="type"):
     id: int | None = None
 
 
-class File(Worded, frozen=True, kw_only=True, tag="file", tag_field="type"):
+class File(FactWithDefaults, frozen=True, kw_only=True, tag="file", tag_field="type"):
     """A file that the client may fetch; `bucket` and `path` make it an attachment of S1."""
 
     url: str
@@ -166,7 +170,7 @@ class ImageUrlPart(Fact, frozen=True, kw_only=True, tag="image_url", tag_field="
     tags: list[str] = []
 
 
-class FilePart(Worded, frozen=True, kw_only=True, tag="file", tag_field="type"):
+class FilePart(FactWithDefaults, frozen=True, kw_only=True, tag="file", tag_field="type"):
     """A file for the model."""
 
     url: str
@@ -200,7 +204,7 @@ class ErrorInfo(Fact, frozen=True, kw_only=True):
     retry_after: float | None = None
 
 
-class Reasoning(Worded, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
+class Reasoning(FactWithDefaults, frozen=True, kw_only=True, tag="reasoning", tag_field="type"):
     """The model's thinking: a summary in parts, and the raw text if the provider sends it."""
 
     id: str
@@ -209,7 +213,7 @@ class Reasoning(Worded, frozen=True, kw_only=True, tag="reasoning", tag_field="t
     status: Status = "completed"
 
 
-class ToolCall(Worded, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
+class ToolCall(FactWithDefaults, frozen=True, kw_only=True, tag="tool_call", tag_field="type"):
     """The model calls a tool. `kind` is `function`, or the name of a provider's built-in tool.
 
     With `needs_approval` people may be asked before the tool starts.
@@ -226,7 +230,7 @@ class ToolCall(Worded, frozen=True, kw_only=True, tag="tool_call", tag_field="ty
     status: Status = "completed"
 
 
-class ToolResult(Worded, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
+class ToolResult(FactWithDefaults, frozen=True, kw_only=True, tag="tool_result", tag_field="type"):
     """The result of a call, as blocks for the client. A sub-agent's items are among them."""
 
     id: str
@@ -236,7 +240,7 @@ class ToolResult(Worded, frozen=True, kw_only=True, tag="tool_result", tag_field
     error: ErrorInfo | None = None
 
 
-class Message(Worded, frozen=True, kw_only=True, tag="message", tag_field="type"):
+class Message(FactWithDefaults, frozen=True, kw_only=True, tag="message", tag_field="type"):
     """A message of the agent."""
 
     id: str
@@ -246,7 +250,7 @@ class Message(Worded, frozen=True, kw_only=True, tag="message", tag_field="type"
     phase: str | None = None
 
 
-class RawItem(Worded, frozen=True, kw_only=True, tag="raw", tag_field="type"):
+class RawItem(FactWithDefaults, frozen=True, kw_only=True, tag="raw", tag_field="type"):
     """An item of an unknown kind, unchanged."""
 
     id: str

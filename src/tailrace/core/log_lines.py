@@ -17,7 +17,7 @@ _END = b"\n\n"
 _BLOCK = 1024
 
 
-class Lines(msgspec.Struct, frozen=True, gc=False):
+class LogLines(msgspec.Struct, frozen=True, gc=False):
     """Consecutive events of one epoch, for readers that only frame them."""
 
     first_seq: int
@@ -51,7 +51,7 @@ class Lines(msgspec.Struct, frozen=True, gc=False):
             return self.raw[self.raw.rfind(b"\n") + 1 :]
         return self.raw[self.raw.rindex(b"\n", 0, -2) + 7 : -2]
 
-    def after(self, seq: int) -> Lines:
+    def after(self, seq: int) -> LogLines:
         """The events after `seq`; there must be an event after it."""
         if seq < self.first_seq:
             return self
@@ -60,7 +60,7 @@ class Lines(msgspec.Struct, frozen=True, gc=False):
             raw = self.raw[self.raw.index(mark) + len(_END) :]
         else:
             raw = b"\n".join(self.raw.split(b"\n")[seq + 1 - self.first_seq :])
-        return Lines(seq + 1, self.last_seq, self.epoch, raw)
+        return LogLines(seq + 1, self.last_seq, self.epoch, raw)
 
 
 def place(epoch: int) -> bytes:
@@ -86,7 +86,7 @@ def framed(where: bytes, first_seq: int, publics: list[bytes]) -> bytes:
     return b"".join(chain.from_iterable(zip(begin, wanted, publics, repeat(_END))))
 
 
-def merged(rows: Iterable[Lines]) -> Iterator[Lines]:
+def merged(rows: Iterable[LogLines]) -> Iterator[LogLines]:
     """The same events in fewer rows: adjacent JSON lines of one epoch are one row.
 
     Framing them together costs less, because where the numbers begin is found once.
@@ -97,10 +97,10 @@ def merged(rows: Iterable[Lines]) -> Iterator[Lines]:
             yield from found
         else:
             raw = b"\n".join([lines.raw for lines in found])
-            yield Lines(found[0].first_seq, found[-1].last_seq, epoch, raw)
+            yield LogLines(found[0].first_seq, found[-1].last_seq, epoch, raw)
 
 
-def joined_frames(rows: Iterable[Lines]) -> bytes:
+def joined_frames(rows: Iterable[LogLines]) -> bytes:
     """The frames of adjacent rows. Frames are taken as they are."""
     parts = [
         lines.raw if lines.framed else framed(place(lines.epoch), lines.first_seq, lines.publics())

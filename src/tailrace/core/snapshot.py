@@ -45,7 +45,8 @@ from tailrace.core.state import (
     part_of,
     text_node,
 )
-from tailrace.core.view import Json, show_own, show_task
+from tailrace.core.values import Json
+from tailrace.core.view import show_own, show_task
 
 VERSION = 1
 _HEAD = b'{"version":%d,' % VERSION

@@ -85,7 +85,7 @@ def _utf8(text: str) -> bytes:
         ) from error
 
 
-class Parser:
+class SseParser:
     """Parses events from chunks that may be cut anywhere, even inside a character.
 
     Lines are split as bytes and decoded when complete. No UTF-8 character contains CR or LF, so the

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tailrace.core.bounds import Room, json_bytes
+from tailrace.core.bounds import PartBound, json_bytes
 from tailrace.core.items import (
     Annotation,
     Data,
@@ -58,7 +58,7 @@ class TextNode:
         self.annotations: list[Annotation] = []
         self.measured = (0, 0)
         self.cited = (0, 0)
-        self.room: Room | None = None
+        self.room: PartBound | None = None
 
     @property
     def text(self) -> str:
@@ -87,7 +87,7 @@ class TextNode:
     def check_room(self, piece: str, annotation: Annotation | None = None) -> None:
         """Raise `StreamTooLarge` if the part's `done` would be too large with these."""
         if self.room is None:
-            self.room = Room()
+            self.room = PartBound()
         beside = self.beside() + (json_bytes(annotation) if annotation is not None else 0)
         self.room.check(self.length() + len(piece), beside, lambda: self.text + piece)
 

@@ -7,17 +7,16 @@ private parts. Both can be made after any event.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tailrace.core.items import Message, RawItem, Reasoning, ToolCall, ToolResult
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode
+from tailrace.core.values import Json
 
 if TYPE_CHECKING:
     from tailrace.core.fold import State
-
-Json = dict[str, Any]
 
 
 def client_view(state: State, task_id: str | None = None) -> Json:

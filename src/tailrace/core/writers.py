@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tailrace.core import events as ev
-from tailrace.core.bounds import Room, json_bytes
+from tailrace.core.bounds import PartBound, json_bytes
 from tailrace.core.citations import CitationScanner
 from tailrace.core.codec import MAX_ID_LENGTH
 from tailrace.core.errors import InvalidValue
@@ -83,14 +83,14 @@ class Sink(Protocol):
         ...
 
 
-class Growing:
+class GrowingText:
     """A text that is written in pieces."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._length = 0
         self._beside = 0
-        self._room = Room()
+        self._room = PartBound()
 
     @property
     def text(self) -> str:
@@ -125,7 +125,7 @@ class Growing:
         return whole[self.length :] if whole.startswith(self.text) else None
 
 
-class StreamedText(Growing, ABC):
+class StreamedText(GrowingText, ABC):
     """A text that a stream brings in pieces, whole, or both."""
 
     is_open = True
@@ -525,7 +525,7 @@ class ResultWriter(BlocksWriter):
             self.is_open = False
 
 
-class ArgumentsWriter(Growing):
+class ArgumentsWriter(GrowingText):
     """Writes a tool call while its arguments stream."""
 
     def __init__(

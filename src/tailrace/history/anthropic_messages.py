@@ -11,8 +11,15 @@ from __future__ import annotations
 
 from tailrace.core.items import FilePart
 from tailrace.core.values import Json, dict_of, text_or_none
-from tailrace.history.content import PDF, Load, Piece, inline, is_blank, plain, shown, written
-from tailrace.history.entries import Called, Conversation, Entry, KeptItem, MessageEntry, Thought
+from tailrace.history.content import PDF, HistoryPart, Load, inline, is_blank, plain, shown, written
+from tailrace.history.entries import (
+    CallEntry,
+    Conversation,
+    Entry,
+    MessageEntry,
+    ProviderItemEntry,
+    ReasoningEntry,
+)
 from tailrace.history.options import (
     CONTINUE,
     FOREIGN,
@@ -63,17 +70,17 @@ class _Messages:
         self.system: list[str] = []
         # The provider's calls that were sent, by its ids, and those of them that still run.
         self.sent: set[str] = set()
-        self.running: list[Called] = []
+        self.running: list[CallEntry] = []
         provider = {} if talk.last_task is None else talk.last_task.private.get("provider")
         self.container = text_or_none(dict_of(provider).get("container"))
         # If a part of an answer's thinking cannot go back, none of it does.
         self.unsealed = {
             entry.step
             for index, entry in enumerate(talk.entries)
-            if isinstance(entry, Thought) and not self._may_keep(index, entry)
+            if isinstance(entry, ReasoningEntry) and not self._may_keep(index, entry)
         }
 
-    def _may_keep(self, index: int, entry: Thought) -> bool:
+    def _may_keep(self, index: int, entry: ReasoningEntry) -> bool:
         if entry.follower is None or not self.rules.owns(entry) or _thinking(entry) is None:
             return False
         current = index >= self.turn
@@ -99,7 +106,7 @@ class _Messages:
                 self._add("user", results + seen)
                 results, seen, step = [], [], entry.step
                 self._add_results(step, index)
-            if isinstance(entry, Called) and not entry.by_provider:
+            if isinstance(entry, CallEntry) and not entry.by_provider:
                 results.append(self._result(entry))
             may_run = entry.step in unfinished and index >= self.turn and self._can_go_on(entry)
             is_sent = self._enter(entry, may_run=may_run)
@@ -116,9 +123,9 @@ class _Messages:
     def _unfinished(self) -> set[int]:
         """The answers in which the provider's tools may still run: those that wait for ours."""
         last = self.talk.entries[-1] if self.talk.entries else None
-        if not isinstance(last, Called):
+        if not isinstance(last, CallEntry):
             return set()
-        ours = (e for e in self.talk.entries if isinstance(e, Called) and not e.by_provider)
+        ours = (e for e in self.talk.entries if isinstance(e, CallEntry) and not e.by_provider)
         return {last.step, *(entry.step for entry in ours)}
 
     def _add_results(self, step: int, place: int) -> None:
@@ -143,19 +150,19 @@ class _Messages:
         """Add an entry; False if only its provider can read it."""
         if isinstance(entry, MessageEntry):
             self._say(entry)
-        elif isinstance(entry, Thought):
+        elif isinstance(entry, ReasoningEntry):
             block = None if entry.step in self.unsealed else _thinking(entry)
             self._add("assistant", [] if block is None else [block])
             if block is None and self.rules.mode == "encrypted":
                 mine = self.rules.owns(entry) and self.rules.may_seal(entry)
                 why = "it came without a signature, or what followed it is lost"
                 self.notes.left_out("reasoning", why if mine else FOREIGN)
-        elif isinstance(entry, Called) and not entry.by_provider:
+        elif isinstance(entry, CallEntry) and not entry.by_provider:
             self._add("assistant", [self._use(entry)])
         else:
             mine = self.rules.owns(entry)
             blocks = _raws(entry, may_run=may_run) if mine and self._has_caller(entry) else []
-            if blocks and isinstance(entry, Called):
+            if blocks and isinstance(entry, CallEntry):
                 self.sent.add(str(blocks[0].get("id")))
                 self.running.append(entry)
                 blocks = blocks[:1]
@@ -181,7 +188,7 @@ class _Messages:
         else:
             self._add("assistant", [_text(plain(p)) for p in entry.pieces if not is_blank(p)])
 
-    def _use(self, entry: Called) -> Json:
+    def _use(self, entry: CallEntry) -> Json:
         raw = dict_of(entry.raw) if self.rules.owns(entry) else {}
         if not self._has_caller(entry):
             raw = {name: value for name, value in raw.items() if name != "caller"}
@@ -193,7 +200,7 @@ class _Messages:
             "input": call_object(entry),
         }
 
-    def _result(self, entry: Called) -> Json:
+    def _result(self, entry: CallEntry) -> Json:
         outcome = entry.outcome()
         # With `is_error` only text is accepted.
         load = _nothing if outcome.failed else self.rules.load
@@ -241,7 +248,7 @@ def is_paused(block: Json) -> bool:
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
-def _thinking(entry: Thought) -> Json | None:
+def _thinking(entry: ReasoningEntry) -> Json | None:
     if isinstance(entry.raw, dict) and entry.raw.get("type") in _THINKING:
         return entry.raw
     if entry.signature is not None:
@@ -258,7 +265,7 @@ def _raws(entry: Entry, *, may_run: bool) -> list[Json]:
     A call without a result is sent if its tool may still run.
     """
     raws = [entry.raw]
-    if isinstance(entry, Called):
+    if isinstance(entry, CallEntry):
         if entry.result is not None:
             raws.append(entry.result.raw)
         elif not may_run:
@@ -268,7 +275,7 @@ def _raws(entry: Entry, *, may_run: bool) -> list[Json]:
     whole = all(isinstance(raw, dict) and isinstance(raw.get("type"), str) for raw in raws)
     if (
         whole
-        and isinstance(entry, KeptItem)
+        and isinstance(entry, ProviderItemEntry)
         and raws[0]["type"].endswith(("tool_use", "tool_result"))
     ):
         return []  # a call that nothing could read, or a result that no call waits for: refused
@@ -283,7 +290,7 @@ def _text(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def content_blocks(piece: Piece, load: Load) -> list[Json]:
+def content_blocks(piece: HistoryPart, load: Load) -> list[Json]:
     """A part as blocks; no block for a blank text."""
     if url := shown(piece, load):
         found = inline(url)

@@ -13,7 +13,7 @@ import msgspec
 from tailrace.core.fold import State
 from tailrace.core.state import TaskNode
 from tailrace.history.content import joined
-from tailrace.history.entries import Called, Conversation, MessageEntry
+from tailrace.history.entries import CallEntry, Conversation, MessageEntry
 
 SUMMARY = "Summary of the conversation so far:\n\n"
 """The first words of the message with the summary."""
@@ -71,7 +71,7 @@ def transcript(
     for entry in read_chain(tasks, compaction(tasks), end).entries:
         if isinstance(entry, MessageEntry):
             line = f"{entry.role}: {joined(entry.pieces)}"
-        elif isinstance(entry, Called):
+        elif isinstance(entry, CallEntry):
             result = joined(entry.outcome().pieces)
             line = f"assistant called {entry.name}({entry.arguments}), which returned: {result}"
         else:

@@ -18,14 +18,14 @@ from tailrace.core.state import ImageNode, Part, TextNode
 from tailrace.core.values import Json, json_text
 
 
-class Native(msgspec.Struct, frozen=True):
+class ProviderPart(msgspec.Struct, frozen=True):
     """A part of a single API, such as audio or a file that the provider stores."""
 
     api: str
     part: Json
 
 
-Piece: TypeAlias = ContentPart | Refusal | Native
+HistoryPart: TypeAlias = ContentPart | Refusal | ProviderPart
 
 Load = Callable[[str], str | None]
 """From the URL of an image or file to a URL that the provider can load, or None."""
@@ -53,12 +53,12 @@ def picture(url: str) -> str | None:
     return f"data:{mime};base64,{found[1]}" if mime in PICTURES and found[1] else None
 
 
-def is_image(piece: Piece) -> TypeGuard[FilePart]:
+def is_image(piece: HistoryPart) -> TypeGuard[FilePart]:
     """Whether a file is an image, as some clients send theirs."""
     return isinstance(piece, FilePart) and piece.mime_type.startswith("image/")
 
 
-def shown(piece: Piece, load: Load) -> str | None:
+def shown(piece: HistoryPart, load: Load) -> str | None:
     """The URL of an image for the provider, or None."""
     if isinstance(piece, ImageUrlPart):
         url = load(piece.image_url.url)
@@ -99,7 +99,7 @@ def _block_piece(part: Part) -> ContentPart | Refusal:
     return FilePart(url=block.url, mime_type=block.mime_type, name=block.name, id=block.id)
 
 
-def plain(piece: Piece) -> str:
+def plain(piece: HistoryPart) -> str:
     """A part as text."""
     if isinstance(piece, TextPart):
         return piece.text
@@ -117,12 +117,12 @@ def _place(url: str) -> str:
     return "" if not url or url.startswith("data:") else f": {url}"
 
 
-def is_blank(piece: Piece) -> bool:
+def is_blank(piece: HistoryPart) -> bool:
     """Whether a part is a blank text: providers refuse messages with blank texts only."""
     return isinstance(piece, TextPart | Refusal) and not plain(piece).strip()
 
 
-def joined(pieces: Iterable[Piece]) -> str:
+def joined(pieces: Iterable[HistoryPart]) -> str:
     """All parts as text, joined by line breaks."""
     return "\n".join(plain(piece) for piece in pieces)
 

@@ -23,8 +23,14 @@ from tailrace.core.items import (
 from tailrace.core.references import wrap
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.core.values import dict_of
-from tailrace.history.content import Piece, block_pieces, is_blank
-from tailrace.history.inputs import Approval, ClientOutput, Named, Use, read_input
+from tailrace.history.content import HistoryPart, block_pieces, is_blank
+from tailrace.history.inputs import (
+    ApprovalAnswer,
+    ClientOutput,
+    InputCall,
+    ItemReference,
+    read_input,
+)
 
 INTERRUPTED = "The call was interrupted: it has no result."
 """The result that the model reads for a call without a result."""
@@ -46,7 +52,7 @@ class Entry:
     item_id: str = ""
     origin: dict[str, Any] = field(default_factory=dict)
     raw: Any = None
-    behind: Thought | None = None
+    behind: ReasoningEntry | None = None
     """The reasoning before this entry: the provider may require it together with the id."""
 
     @property
@@ -60,12 +66,12 @@ class MessageEntry(Entry):
     """A message of the user, the system or the model."""
 
     role: str = "user"
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[HistoryPart] = field(default_factory=list)
     phase: str | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Thought(Entry):
+class ReasoningEntry(Entry):
     """Reasoning. `follower` is the next item of the model, if it is complete."""
 
     summary: list[str] = field(default_factory=list)
@@ -80,7 +86,7 @@ class Thought(Entry):
 class CallResult:
     """The result of a call, for the model."""
 
-    pieces: list[Piece]
+    pieces: list[HistoryPart]
     failed: bool = False
     raw: Any = None
     step: int = 0
@@ -89,7 +95,7 @@ class CallResult:
 
 
 @dataclass(slots=True, eq=False)
-class Called(Entry):
+class CallEntry(Entry):
     """A call with its result, if any."""
 
     call_id: str = ""
@@ -107,7 +113,7 @@ class Called(Entry):
 
 
 @dataclass(slots=True, eq=False)
-class KeptItem(Entry):
+class ProviderItemEntry(Entry):
     """An item that only its provider can read."""
 
 
@@ -121,8 +127,8 @@ class Conversation:
         self.names_items = False
         """Whether an input has references to items that it does not contain."""
         self._step = 0
-        self._calls: dict[str, Called] = {}
-        self._asked: dict[str, Called] = {}  # by the provider's own ids
+        self._calls: dict[str, CallEntry] = {}
+        self._asked: dict[str, CallEntry] = {}  # by the provider's own ids
         self._ids: set[str] = set()
         """Our ids of the items so far: a client may send an item of the chain again."""
 
@@ -160,18 +166,18 @@ class Conversation:
                 call = self._calls.get(given.call_id)
                 if call is not None and call.result is None and not call.by_provider:
                     call.result = CallResult(given.pieces, given.failed, given.raw)
-            elif isinstance(given, Named):
+            elif isinstance(given, ItemReference):
                 self.names_items = True
-            elif isinstance(given, Approval):
+            elif isinstance(given, ApprovalAnswer):
                 call = self._calls.get(given.request_id) or self._asked.get(given.request_id)
                 if call is not None and call.answer is None:
                     call.answer = (given.approved, given.reason)
-            elif isinstance(given, Use):
+            elif isinstance(given, InputCall):
                 if given.call_id not in self._calls and given.call_id not in self._ids:
                     self._step += answered
                     answered = False
                     self._keep(
-                        Called(
+                        CallEntry(
                             self._step,
                             call_id=given.call_id,
                             name=given.name,
@@ -188,14 +194,14 @@ class Conversation:
         self.entries.append(entry)
         if entry.item_id:
             self._ids.add(entry.item_id)
-        if isinstance(entry, Called):
+        if isinstance(entry, CallEntry):
             self._calls[entry.call_id] = entry
             self._asked[str(entry.origin.get("id"))] = entry
 
     def _add_items(self, task: TaskNode) -> None:
         self._step += 1
         last: Entry | None = None
-        thought: Thought | None = None
+        thought: ReasoningEntry | None = None
         answered = False  # whether a result is between the last entry and this entry
         for _, node in sorted(task.items.items()):
             if isinstance(node.item, ToolResult):
@@ -217,10 +223,14 @@ class Conversation:
                         thought = None
                 # Two reasoning items in a row may be of the same answer, or of two answers around
                 # a lost connection. If that is unknown, the first has no follower.
-                twice = isinstance(last, Thought) and isinstance(entry, Thought) and not known
-                if isinstance(last, Thought) and entry.whole and not split and not twice:
+                twice = (
+                    isinstance(last, ReasoningEntry)
+                    and isinstance(entry, ReasoningEntry)
+                    and not known
+                )
+                if isinstance(last, ReasoningEntry) and entry.whole and not split and not twice:
                     last.follower = entry
-            if isinstance(entry, Thought):
+            if isinstance(entry, ReasoningEntry):
                 thought = entry
             else:
                 entry.behind = thought
@@ -252,7 +262,7 @@ class Conversation:
             "raw": private.get("raw"),
         }
         if isinstance(item, Reasoning):
-            return Thought(
+            return ReasoningEntry(
                 **facts,
                 summary=_texts(node.parts),
                 texts=_texts(node.texts),
@@ -261,7 +271,7 @@ class Conversation:
                 model=facts["origin"].get("model") or task.facts.get("model"),
             )
         if isinstance(item, ToolCall):
-            return Called(
+            return CallEntry(
                 **facts,
                 call_id=item.call_id,
                 name=item.name,
@@ -275,7 +285,7 @@ class Conversation:
         assert isinstance(item, RawItem)
         facts["raw"] = item.raw if facts["raw"] is None else facts["raw"]
         facts["origin"] = {"api": item.source, **facts["origin"]}
-        return KeptItem(**facts)
+        return ProviderItemEntry(**facts)
 
     def _take_result(self, node: ItemNode, step: int) -> bool:
         """Give a call its result; return whether the provider waits for it."""
@@ -291,7 +301,7 @@ class Conversation:
         if content is None:
             # No text for the model. Partial output of a failed tool is not a result.
             content = [] if failed else _shown(node)
-        pieces: list[Piece] = list(content)
+        pieces: list[HistoryPart] = list(content)
         if failed:
             message = item.error.message if item.error is not None else ""
             pieces.append(TextPart(text=f"Error: {message or 'the tool failed.'}"))
@@ -307,14 +317,14 @@ def _response(origin: dict[str, Any]) -> str | None:
 
 def _asks(entry: Entry) -> bool:
     """Whether the answer of the provider waits for a result here."""
-    return isinstance(entry, Called) and entry.kind == "mcp_approval_request"
+    return isinstance(entry, CallEntry) and entry.kind == "mcp_approval_request"
 
 
 def _texts(parts: dict[int, Any]) -> list[str]:
     return [part.text for _, part in sorted(parts.items()) if isinstance(part, TextNode)]
 
 
-def _content(node: ItemNode) -> list[Piece]:
+def _content(node: ItemNode) -> list[HistoryPart]:
     content = node.private.get("content")
     pieces = list(content) if content is not None else block_pieces(node.parts)
     return [] if all(map(is_blank, pieces)) else pieces

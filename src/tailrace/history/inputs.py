@@ -16,18 +16,18 @@ import msgspec
 
 from tailrace.core.items import FilePart, ImageUrl, ImageUrlPart, Refusal, TextPart
 from tailrace.core.values import Json, dict_of, json_text, source_url, text_or_none
-from tailrace.history.content import Native, Piece
+from tailrace.history.content import HistoryPart, ProviderPart
 
 
-class Speech(msgspec.Struct, frozen=True):
+class InputMessage(msgspec.Struct, frozen=True):
     """A message; `item_id` if it is an item of ours."""
 
     role: str
-    pieces: list[Piece]
+    pieces: list[HistoryPart]
     item_id: str = ""
 
 
-class Use(msgspec.Struct, frozen=True):
+class InputCall(msgspec.Struct, frozen=True):
     """A call in the input of a client."""
 
     call_id: str
@@ -40,13 +40,13 @@ class ClientOutput(msgspec.Struct, frozen=True):
     """The output of a client's tool."""
 
     call_id: str
-    pieces: list[Piece]
+    pieces: list[HistoryPart]
     failed: bool = False
     raw: Json | None = None
     """The output itself, if its type has a form of its own."""
 
 
-class Approval(msgspec.Struct, frozen=True):
+class ApprovalAnswer(msgspec.Struct, frozen=True):
     """The answer to a request of the provider."""
 
     request_id: str
@@ -54,11 +54,11 @@ class Approval(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class Named(msgspec.Struct, frozen=True):
+class ItemReference(msgspec.Struct, frozen=True):
     """An `item_reference`: an item that the input does not contain."""
 
 
-Given = Speech | Use | ClientOutput | Approval | Named
+InputItem = InputMessage | InputCall | ClientOutput | ApprovalAnswer | ItemReference
 
 _ROLES = ("user", "assistant", "system", "developer")
 _TYPED = tuple(
@@ -76,7 +76,7 @@ _NOT_READ = (
 )
 
 
-def read_input(value: Any) -> Iterator[Given]:
+def read_input(value: Any) -> Iterator[InputItem]:
     """The contents of an input, in order."""
     if value is None:
         return
@@ -96,12 +96,14 @@ def user_text(value: Any) -> str:
 
 def last_question(value: Any) -> str:
     """What the user wrote since the answer or call before it, joined by line breaks."""
-    since: list[Given] = []
+    since: list[InputItem] = []
     answered = False
     for given in read_input(value):
-        if isinstance(given, Use) or (isinstance(given, Speech) and given.role == "assistant"):
+        if isinstance(given, InputCall) or (
+            isinstance(given, InputMessage) and given.role == "assistant"
+        ):
             answered = True
-        elif isinstance(given, Speech) and given.role == "user":
+        elif isinstance(given, InputMessage) and given.role == "user":
             if answered:
                 since = []
             since.append(given)
@@ -109,11 +111,11 @@ def last_question(value: Any) -> str:
     return _text_of(since)
 
 
-def _text_of(entries: list[Given]) -> str:
+def _text_of(entries: list[InputItem]) -> str:
     return "\n".join(
         piece.text
         for given in entries
-        if isinstance(given, Speech) and given.role == "user"
+        if isinstance(given, InputMessage) and given.role == "user"
         for piece in given.pieces
         if isinstance(piece, TextPart)
     )
@@ -123,17 +125,17 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("type"), str) and _piece(value) != []
 
 
-def _read(value: Any, *, logged: bool = False) -> Iterator[Given]:
+def _read(value: Any, *, logged: bool = False) -> Iterator[InputItem]:
     """Read a message or item. `logged`: the log already has an assistant's UI message."""
     if not isinstance(value, dict):
-        yield Speech("user", _pieces(value))
+        yield InputMessage("user", _pieces(value))
         return
     role, kind = value.get("role"), value.get("type")
     is_output = isinstance(kind, str) and kind.endswith(("_output", "tool_result"))
     if role == "tool" or is_output:
         yield from _output(value)
     elif kind == "item_reference":
-        yield Named()
+        yield ItemReference()
     elif kind == "mcp_approval_response":
         yield from _approval(value)
     elif kind in ("function_call", "custom_tool_call", "tool_call"):
@@ -146,7 +148,7 @@ def _read(value: Any, *, logged: bool = False) -> Iterator[Given]:
         yield from _split("user", [value])
 
 
-def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
+def _message(role: str, value: Json, *, logged: bool) -> Iterator[InputItem]:
     parts = value.get("parts")
     if isinstance(parts, list) and role != "assistant":
         yield from _split(role, parts)
@@ -155,7 +157,7 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
         # The log lacks the outputs of the client's tools. In a list, messages of the assistant come
         # from another source: then the log lacks their text, too.
         given = _split(role, parts)
-        yield from (entry for entry in given if isinstance(entry, ClientOutput | Approval))
+        yield from (entry for entry in given if isinstance(entry, ClientOutput | ApprovalAnswer))
         words = [] if logged else [part for part in parts if _type(part) in ("text", "file")]
         yield from _split(role, words)
         return
@@ -168,10 +170,10 @@ def _message(role: str, value: Json, *, logged: bool) -> Iterator[Given]:
             yield from _use({**named, "call_id": call.get("id"), "type": call.get("type")})
 
 
-def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[Given]:
+def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[InputItem]:
     """The outputs among the parts of a message, the rest as a message, then the calls."""
-    spoken: list[Piece] = []
-    uses: list[Given] = []
+    spoken: list[HistoryPart] = []
+    uses: list[InputItem] = []
     results = {part.get("tool_use_id"): part for part in content if _is_server_result(part)}
     for part in content:
         kind = _type(part)
@@ -182,7 +184,7 @@ def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[Given]:
         elif kind == "mcp_tool_use":
             if part.get("id") in results:
                 if spoken:
-                    yield Speech(role, spoken)
+                    yield InputMessage(role, spoken)
                     spoken = []
                 yield from _use(part)
                 yield from _output(results[part["id"]])
@@ -191,7 +193,7 @@ def _split(role: str, content: list[Any], item_id: str = "") -> Iterator[Given]:
         elif kind not in _NOT_READ:
             spoken += _pieces(part)
     if spoken:
-        yield Speech(role, spoken, item_id)
+        yield InputMessage(role, spoken, item_id)
     yield from uses
 
 
@@ -203,7 +205,7 @@ def _type(value: Any) -> Any:
     return value.get("type") if isinstance(value, dict) else None
 
 
-def _use(value: Json) -> Iterator[Use]:
+def _use(value: Json) -> Iterator[InputCall]:
     call_id, name = value.get("call_id") or value.get("id"), value.get("name")
     if not isinstance(call_id, str) or not isinstance(name, str):
         return
@@ -211,10 +213,10 @@ def _use(value: Json) -> Iterator[Use]:
     if not isinstance(arguments, str):
         arguments = json_text(arguments)
     custom = value.get("type") in ("custom_tool_call", "custom")
-    yield Use(call_id, name, arguments, "custom" if custom else "function")
+    yield InputCall(call_id, name, arguments, "custom" if custom else "function")
 
 
-def _server_call(value: Json) -> Iterator[Use | ClientOutput]:
+def _server_call(value: Json) -> Iterator[InputCall | ClientOutput]:
     """A call and its result in the same item."""
     error, output = value.get("error"), value.get("output")
     if error is not None or output is not None:
@@ -236,14 +238,14 @@ def _output(value: Json) -> Iterator[ClientOutput]:
         yield ClientOutput(call_id, pieces, failed, value if value.get("type") in _TYPED else None)
 
 
-def _approval(value: Json) -> Iterator[Approval]:
+def _approval(value: Json) -> Iterator[ApprovalAnswer]:
     request_id = value.get("approval_request_id")
     if isinstance(request_id, str):
         reason = text_or_none(value.get("reason"))
-        yield Approval(request_id, value.get("approve") is True, reason)
+        yield ApprovalAnswer(request_id, value.get("approve") is True, reason)
 
 
-def _client_output(part: Json) -> Iterator[ClientOutput | Approval]:
+def _client_output(part: Json) -> Iterator[ClientOutput | ApprovalAnswer]:
     call_id, state = part["toolCallId"], part.get("state")
     if state == "approval-responded" and isinstance(part.get("approval"), dict):
         answer = part["approval"]
@@ -260,7 +262,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _pieces(value: Any) -> list[Piece]:
+def _pieces(value: Any) -> list[HistoryPart]:
     """A value as parts; other JSON becomes text."""
     if value is None:
         return []
@@ -271,7 +273,7 @@ def _pieces(value: Any) -> list[Piece]:
     return [TextPart(text=json_text(value))]
 
 
-def _piece(part: Json) -> list[Piece]:
+def _piece(part: Json) -> list[HistoryPart]:
     """The parts of any API's content part; empty if it is not a part."""
     kind = part.get("type")
     text = part.get("text")
@@ -289,7 +291,7 @@ def _piece(part: Json) -> list[Piece]:
         if found is not None:
             return [found]
     if isinstance(kind, str) and kind.startswith("input_"):
-        return [Native("openai_responses", part)]
+        return [ProviderPart("openai_responses", part)]
     return []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tailrace.core.values import Json, dict_of, dicts_of, text_or_none
 from tailrace.history.content import Load, joined, picture, shown
-from tailrace.history.entries import Called, Conversation, Entry, KeptItem
+from tailrace.history.entries import CallEntry, Conversation, Entry, ProviderItemEntry
 
 APPROVAL = "mcp_approval_request"
 """The item of an approval request, and the kind of its call."""
@@ -34,7 +34,7 @@ UNANSWERED = "The request was not answered."
 """The reason in an answer to a request without an answer."""
 
 
-def approval_of(entry: Called, request_id: str) -> Json:
+def approval_of(entry: CallEntry, request_id: str) -> Json:
     """The answer to a request. Unanswered requests are denied."""
     approved, reason = entry.answer or (False, UNANSWERED)
     answer: Json = {
@@ -45,7 +45,7 @@ def approval_of(entry: Called, request_id: str) -> Json:
     return {**answer, "reason": reason} if reason else answer
 
 
-def output_of(entry: Called, call_id: str, load: Load) -> Json | None:
+def output_of(entry: CallEntry, call_id: str, load: Load) -> Json | None:
     """The output of such a call in its own form; None if that is not possible."""
     kind = OUTPUTS[CALLS[entry.kind]]
     result = entry.outcome()
@@ -79,7 +79,7 @@ def _ids(checks: Any) -> set[Any]:
     return {str(check.get("id")) for check in dicts_of(checks)}
 
 
-def _is_sound(kind: str, given: Json, entry: Called) -> bool:
+def _is_sound(kind: str, given: Json, entry: CallEntry) -> bool:
     """Whether an output that is already in the provider's form is valid."""
     return has_form(kind, given) and is_acknowledged(dict_of(entry.raw), given)
 
@@ -107,7 +107,7 @@ def is_acknowledged(call: Json, output: Json) -> bool:
     return pending <= _ids(output.get("acknowledged_safety_checks"))
 
 
-def caller_of(entry: Called) -> str | None:
+def caller_of(entry: CallEntry) -> str | None:
     """The model's program that made a call."""
     caller = entry.raw.get("caller") if isinstance(entry.raw, dict) else None
     if not isinstance(caller, dict) or caller.get("type") != "program":
@@ -129,7 +129,11 @@ def pairs(talk: Conversation) -> tuple[list[Pair], set[Entry]]:
     calls: dict[str, Entry] = {}
     running = _running(talk.entries)
     for entry in talk.entries:
-        raw = entry.raw if isinstance(entry, KeptItem) and isinstance(entry.raw, dict) else {}
+        raw = (
+            entry.raw
+            if isinstance(entry, ProviderItemEntry) and isinstance(entry.raw, dict)
+            else {}
+        )
         kind, call_id = raw.get("type"), raw.get("call_id")
         if not isinstance(kind, str) or not isinstance(call_id, str) or not call_id:
             continue
@@ -151,5 +155,5 @@ def _running(entries: list[Entry]) -> set[str | None]:
     """The programs that made a call of the last answer, if no message follows it."""
     last = entries[-1].step if entries else 0
     return {
-        caller_of(entry) for entry in entries if entry.step == last and isinstance(entry, Called)
+        caller_of(entry) for entry in entries if entry.step == last and isinstance(entry, CallEntry)
     }

@@ -15,8 +15,8 @@ from tailrace.core.items import FilePart, TextPart
 from tailrace.core.values import Json
 from tailrace.history.content import (
     PDF,
+    HistoryPart,
     Load,
-    Piece,
     inline,
     is_blank,
     joined,
@@ -24,7 +24,7 @@ from tailrace.history.content import (
     shown,
     written,
 )
-from tailrace.history.entries import Called, Conversation, Entry, MessageEntry, Thought
+from tailrace.history.entries import CallEntry, Conversation, Entry, MessageEntry, ReasoningEntry
 from tailrace.history.options import (
     CONTINUE,
     NO_MESSAGE,
@@ -60,10 +60,10 @@ class _Messages:
         self.messages: list[Json] = []
         self.answer: Json = {}
         self.thoughts: list[Json] = []
-        self.called: list[Called] = []
+        self.called: list[CallEntry] = []
         self.seen: list[Entry] = []
         self.wants_reasoning = any(
-            isinstance(entry, Thought) and rules.owns(entry) and _field(entry) == REASONING
+            isinstance(entry, ReasoningEntry) and rules.owns(entry) and _field(entry) == REASONING
             for entry in talk.entries
         )
         self.has_calls = False
@@ -77,7 +77,7 @@ class _Messages:
         for entry in self.talk.entries:
             turn += isinstance(entry, MessageEntry) and entry.role == "user"
             turns.append(turn)
-            if isinstance(entry, Called) and not entry.by_provider:
+            if isinstance(entry, CallEntry) and not entry.by_provider:
                 calling.add(turn)
         return [turn in calling for turn in turns]
 
@@ -95,10 +95,10 @@ class _Messages:
                 self._hear(entry)
             elif isinstance(entry, MessageEntry):
                 self._speak(entry)
-            elif isinstance(entry, Thought):
+            elif isinstance(entry, ReasoningEntry):
                 if self.near and self.rules.owns(entry):
                     self._think(entry)
-            elif isinstance(entry, Called) and not entry.by_provider:
+            elif isinstance(entry, CallEntry) and not entry.by_provider:
                 self.called.append(entry)
             else:
                 self.notes.left_out(own_name(entry), "chat completions have no place for it")
@@ -135,7 +135,7 @@ class _Messages:
         before = self.answer.get("content")
         self.answer["content"] = text if before is None else f"{before}\n\n{text}"
 
-    def _think(self, entry: Thought) -> None:
+    def _think(self, entry: ReasoningEntry) -> None:
         name = _field(entry)
         text = "".join(entry.texts or entry.summary)
         is_readable = self.rules.may_seal(entry)
@@ -191,7 +191,7 @@ class _Messages:
             self.messages.pop()
         self.messages.append({"role": "assistant", **answer})
 
-    def _call(self, entry: Called) -> Json:
+    def _call(self, entry: CallEntry) -> Json:
         arguments = entry.arguments or "{}"
         if entry.kind == "custom":
             arguments = msgspec.json.encode(call_object(entry)).decode()
@@ -204,12 +204,12 @@ class _Messages:
         return {"type": "function", **fields, "id": self.calls[entry], "function": function}
 
 
-def _field(thought: Thought) -> str:
+def _field(thought: ReasoningEntry) -> str:
     """The field with the reasoning of a server."""
     return str(thought.origin.get("field", REASONING))
 
 
-def _thinking(entry: Thought, text: str, signature: str | None) -> Json:
+def _thinking(entry: ReasoningEntry, text: str, signature: str | None) -> Json:
     """Reasoning as a part of the content."""
     seal = {} if signature is None else {"signature": signature}
     if entry.origin.get("part") == "reasoning":
@@ -221,7 +221,7 @@ def _text(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def content_part(piece: Piece, load: Load) -> Json:
+def content_part(piece: HistoryPart, load: Load) -> Json:
     """A part of a user message."""
     if isinstance(piece, TextPart):
         return _text(piece.text)

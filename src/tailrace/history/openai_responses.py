@@ -21,8 +21,24 @@ from typing import Any
 
 from tailrace.core.items import FilePart, Refusal, TextPart
 from tailrace.core.values import Json, text_or_none
-from tailrace.history.content import Load, Native, Piece, inline, is_image, joined, plain, shown
-from tailrace.history.entries import Called, Conversation, Entry, KeptItem, MessageEntry, Thought
+from tailrace.history.content import (
+    HistoryPart,
+    Load,
+    ProviderPart,
+    inline,
+    is_image,
+    joined,
+    plain,
+    shown,
+)
+from tailrace.history.entries import (
+    CallEntry,
+    Conversation,
+    Entry,
+    MessageEntry,
+    ProviderItemEntry,
+    ReasoningEntry,
+)
 from tailrace.history.openai_calls import (
     APPROVAL,
     CALLS,
@@ -62,7 +78,7 @@ def results(talk: Conversation, rules: Rules, response: str) -> list[Json] | Non
     items: list[Json | None] = []
     for entry in talk.entries:
         # Two hosts may use the same ids.
-        if not isinstance(entry, Called) or entry.response != response or not rules.owns(entry):
+        if not isinstance(entry, CallEntry) or entry.response != response or not rules.owns(entry):
             continue
         call_id = str(entry.origin.get("call_id", entry.call_id))
         if entry.kind == APPROVAL:
@@ -92,7 +108,7 @@ class _Input:
         self.out = dict.fromkeys(halves, "it is a call without its output, or the other way round")
         for index, entry in enumerate(talk.entries):
             if (
-                isinstance(entry, KeptItem)
+                isinstance(entry, ProviderItemEntry)
                 and not self._is_near(index)
                 and own_name(entry) not in _KNOWN
             ):
@@ -112,12 +128,12 @@ class _Input:
         # The approvals and programs in the input, for the items that refer to them.
         self.sent: set[Any] = set()
 
-    def _typed(self) -> dict[Called, Json]:
+    def _typed(self) -> dict[CallEntry, Json]:
         """The calls that can go back in the provider's own form, with their outputs."""
-        found: dict[Called, Json] = {}
+        found: dict[CallEntry, Json] = {}
         for entry in self.talk.entries:
             raw = entry.raw
-            if not isinstance(entry, Called) or entry.kind not in CALLS or entry.by_provider:
+            if not isinstance(entry, CallEntry) or entry.kind not in CALLS or entry.by_provider:
                 continue
             if isinstance(raw, dict) and raw.get("type") == CALLS[entry.kind]:
                 call_id = self.calls[entry]
@@ -133,10 +149,12 @@ class _Input:
         for entry in self.talk.entries:
             if (ident := self._own_id(entry)) is not None:
                 self.owners.setdefault(ident, entry)
-        self.kept: set[Thought] = set()
+        self.kept: set[ReasoningEntry] = set()
         for index in range(len(self.talk.entries) - 1, -1, -1):
             entry = self.talk.entries[index]
-            if isinstance(entry, Thought) and self._may_keep(entry, current=index >= self.turn):
+            if isinstance(entry, ReasoningEntry) and self._may_keep(
+                entry, current=index >= self.turn
+            ):
                 self.kept.add(entry)
 
     def _own_id(self, entry: Entry) -> str | None:
@@ -154,19 +172,19 @@ class _Input:
         return ident if fits else None
 
     def _goes_raw(self, entry: Entry) -> bool:
-        if isinstance(entry, Called):
+        if isinstance(entry, CallEntry):
             return entry.by_provider or entry in self.typed
-        return isinstance(entry, KeptItem)
+        return isinstance(entry, ProviderItemEntry)
 
     def _owns_id(self, entry: Entry) -> bool:
         ident = self._own_id(entry)
         return ident is not None and self.owners[ident] is entry
 
-    def _may_keep(self, thought: Thought, *, current: bool) -> bool:
+    def _may_keep(self, thought: ReasoningEntry, *, current: bool) -> bool:
         follower = thought.follower
         if follower is None or not self._owns_id(thought) or not self._owns_id(follower):
             return False
-        if isinstance(follower, Thought) and follower not in self.kept:
+        if isinstance(follower, ReasoningEntry) and follower not in self.kept:
             return False
         if not self.rules.may_seal(thought):
             return False  # a model that does not reason accepts no reasoning
@@ -205,19 +223,19 @@ class _Input:
             if index < start:
                 continue
             items += self._items(index, entry)
-            if isinstance(entry, Called):
+            if isinstance(entry, CallEntry):
                 outputs += self._answers(entry)
         return items + outputs
 
     def _items(self, index: int, entry: Entry) -> Iterator[Json]:
-        if isinstance(entry, Thought):
+        if isinstance(entry, ReasoningEntry):
             if entry in self.kept:
                 yield _reasoning(entry)
             elif self.rules.mode == "encrypted":
                 self.notes.left_out("reasoning", self._why_dropped(entry))
         elif isinstance(entry, MessageEntry):
             yield self._message_item(index, entry)
-        elif isinstance(entry, Called) and not entry.by_provider:
+        elif isinstance(entry, CallEntry) and not entry.by_provider:
             if self._is_typed(entry):
                 yield entry.raw
             else:
@@ -237,7 +255,7 @@ class _Input:
             images = [content_part(piece, self.rules.load) for piece in seen]
             yield _message("user", [_text(word), *images])
 
-    def _answers(self, entry: Called) -> Iterator[Json]:
+    def _answers(self, entry: CallEntry) -> Iterator[Json]:
         """The output of a call, after all items of its answer."""
         if entry.kind == APPROVAL and entry.by_provider:
             if self._is_intact(entry):
@@ -248,11 +266,11 @@ class _Input:
             output = _output(entry, self.calls[entry], self.rules.load)
             yield {**output, **self._caller(entry)}
 
-    def _is_typed(self, entry: Called) -> bool:
+    def _is_typed(self, entry: CallEntry) -> bool:
         """Whether a call goes back in the provider's own form, or else as a function call."""
         return entry in self.typed and self._is_intact(entry)
 
-    def _caller(self, entry: Called) -> Json:
+    def _caller(self, entry: CallEntry) -> Json:
         program = caller_of(entry)
         return {"caller": entry.raw["caller"]} if program in self.sent else {}
 
@@ -274,7 +292,7 @@ class _Input:
             return NOT_WHOLE
         return self.out.get(entry, "the reasoning that it came from cannot go back with it")
 
-    def _why_dropped(self, thought: Thought) -> str:
+    def _why_dropped(self, thought: ReasoningEntry) -> str:
         if not self.rules.owns(thought) or not self.rules.may_seal(thought):
             return FOREIGN
         if thought.encrypted is None:
@@ -297,9 +315,9 @@ def _role(entry: MessageEntry) -> str:
 
 
 def _prefix(entry: Entry) -> str:
-    if isinstance(entry, Thought):
+    if isinstance(entry, ReasoningEntry):
         return "rs_"
-    if isinstance(entry, Called):
+    if isinstance(entry, CallEntry):
         return "ctc_" if entry.kind == "custom" else "fc_"
     return "msg_"
 
@@ -307,7 +325,7 @@ def _prefix(entry: Entry) -> str:
 def _raws(entry: Entry) -> list[Json]:
     """The provider's items of an entry; a later item with the same id replaces the earlier."""
     raws = [entry.raw]
-    if isinstance(entry, Called) and entry.by_provider and entry.kind != APPROVAL:
+    if isinstance(entry, CallEntry) and entry.by_provider and entry.kind != APPROVAL:
         if entry.result is None:
             return []
         raws.append(entry.result.raw)
@@ -326,7 +344,7 @@ def _text(text: str) -> Json:
     return {"type": "input_text", "text": text}
 
 
-def _reasoning(entry: Thought) -> Json:
+def _reasoning(entry: ReasoningEntry) -> Json:
     summary = [{"type": "summary_text", "text": text} for text in entry.summary]
     item: Json = {"type": "reasoning", "id": entry.origin["id"], "summary": summary}
     if entry.texts:
@@ -336,7 +354,7 @@ def _reasoning(entry: Thought) -> Json:
     return item
 
 
-def _call(entry: Called, call_id: str) -> Json:
+def _call(entry: CallEntry, call_id: str) -> Json:
     name = tool_name(entry.name)
     if entry.kind == "custom":
         input_ = entry.arguments
@@ -345,7 +363,7 @@ def _call(entry: Called, call_id: str) -> Json:
     return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
 
 
-def _output(entry: Called, call_id: str, load: Load) -> Json:
+def _output(entry: CallEntry, call_id: str, load: Load) -> Json:
     pieces = entry.outcome().pieces
     kind = "custom_tool_call_output" if entry.kind == "custom" else "function_call_output"
     output: str | list[Json] = joined(pieces)
@@ -354,16 +372,16 @@ def _output(entry: Called, call_id: str, load: Load) -> Json:
     return {"type": kind, "call_id": call_id, "output": output}
 
 
-def _spoken(piece: Piece) -> Json:
+def _spoken(piece: HistoryPart) -> Json:
     """A part of a message of the model, which is text only."""
     if isinstance(piece, Refusal):
         return {"type": "refusal", "refusal": piece.refusal}
     return {"type": "output_text", "text": plain(piece), "annotations": []}
 
 
-def content_part(piece: Piece, load: Load) -> Json:
+def content_part(piece: HistoryPart, load: Load) -> Json:
     """A part of a user message."""
-    if isinstance(piece, Native) and piece.api == API:
+    if isinstance(piece, ProviderPart) and piece.api == API:
         return piece.part
     if url := shown(piece, load):
         return {"type": "input_image", "image_url": url, "detail": "auto"}

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from tailrace.core.tool_arguments import NOT_JSON, arguments_value
-from tailrace.history.content import Load, Piece, reachable, shown
-from tailrace.history.entries import Called, Entry, Thought
+from tailrace.history.content import HistoryPart, Load, reachable, shown
+from tailrace.history.entries import CallEntry, Entry, ReasoningEntry
 
 Api = Literal["openai_responses", "anthropic_messages", "openai_chat"]
 """An API of model providers, as private parts name it."""
@@ -49,7 +49,7 @@ class Rules(msgspec.Struct, frozen=True):
         api, host = entry.origin.get("api"), entry.origin.get("host")
         return api == self.api and (self.host is None or host is None or host == self.host)
 
-    def may_seal(self, thought: Thought) -> bool:
+    def may_seal(self, thought: ReasoningEntry) -> bool:
         """Whether the model of the next call can read sealed reasoning."""
         return self.model is None or thought.model is None or thought.model == self.model
 
@@ -126,15 +126,15 @@ def tool_name(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name)[:64] or "tool"
 
 
-def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[Called, str]:
+def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[CallEntry, str]:
     """The id of each call in the request: unique, and the provider's own where possible.
 
     An id depends only on earlier entries, so a longer history begins with the same ids.
     """
-    found: dict[Called, str] = {}
+    found: dict[CallEntry, str] = {}
     used: set[str] = set()
     for entry in entries:
-        if isinstance(entry, Called) and not entry.by_provider:
+        if isinstance(entry, CallEntry) and not entry.by_provider:
             wanted: list[Any] = []
             if rules.owns(entry):
                 wanted.append(entry.origin.get("call_id", entry.call_id))
@@ -157,18 +157,18 @@ def call_ids(entries: Iterable[Entry], rules: Rules) -> dict[Called, str]:
     return found
 
 
-def pictures(entry: Entry, load: Load) -> tuple[str, list[Piece]]:
+def pictures(entry: Entry, load: Load) -> tuple[str, list[HistoryPart]]:
     """The images of a provider's tool, and a text with their origin.
 
     They are used where the call cannot go back: the user may refer to the image.
     """
-    if not isinstance(entry, Called) or entry.result is None:
+    if not isinstance(entry, CallEntry) or entry.result is None:
         return "", []
     seen = [piece for piece in entry.result.pieces if shown(piece, load)]
     return f"Returned by {tool_name(entry.name)}:", seen
 
 
-def call_object(call: Called) -> dict[str, Any]:
+def call_object(call: CallEntry) -> dict[str, Any]:
     """The arguments of a call as an object, for APIs that require an object."""
     if call.kind == "custom":
         return {"input": call.arguments}

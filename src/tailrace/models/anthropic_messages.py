@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from tailrace.core.values import Json
 from tailrace.models.prices import Prices, list_price
-from tailrace.models.sdk import CONNECT_SECONDS, Json, SdkModel, conversation, with_options
+from tailrace.models.sdk import CONNECT_SECONDS, SdkModel, conversation, with_options
 from tailrace.models.transport import address, key_for, missing_sdk
 from tailrace.ports import Request, ToolSpec
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
+from tailrace.core.values import Json
 from tailrace.models.openai_sdk import OpenAISdkModel
-from tailrace.models.sdk import Json, conversation, with_options
+from tailrace.models.sdk import conversation, with_options
 from tailrace.ports import Request, ToolSpec
 
 

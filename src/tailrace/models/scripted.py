@@ -45,7 +45,7 @@ from tailrace.runtime.scripts import (
     think,
     wait,
 )
-from tailrace.runtime.scripts.openai_responses import Responses
+from tailrace.runtime.scripts.openai_responses import PlayedResponses
 
 __all__ = [
     "InvalidScript",
@@ -72,7 +72,7 @@ class Tries(msgspec.Struct, frozen=True):
     scripts: tuple[Script, ...]
 
 
-Answer: TypeAlias = Script | Tries
+ScriptedAnswer: TypeAlias = Script | Tries
 
 
 def tries(*scripts: Script) -> Tries:
@@ -85,7 +85,9 @@ class Scripted:
 
     api: Final = "openai_responses"
 
-    def __init__(self, *answers: Answer | Callable[[int], Answer], name: str = "scripted") -> None:
+    def __init__(
+        self, *answers: ScriptedAnswer | Callable[[int], ScriptedAnswer], name: str = "scripted"
+    ) -> None:
         if not answers:
             raise InvalidScript("Scripted() needs an answer. Write Scripted([say('Hello')]).")
         for number, answer in enumerate(answers, 1):
@@ -108,7 +110,7 @@ class Scripted:
             raise _error(failure)
         known = request.chain[-1].root if request.chain else None
         name = f"{known.task_id if known else 'script'}_{turn}_{request.attempt}"
-        for frame in Responses(name, script, model=self._name, sealed=True).frames():
+        for frame in PlayedResponses(name, script, model=self._name, sealed=True).frames():
             if frame.after is None:
                 await asyncio.get_running_loop().create_future()
             elif frame.after:

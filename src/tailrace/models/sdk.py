@@ -7,12 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tailrace.core.items import Usage
+from tailrace.core.values import Json
 from tailrace.history import Api, History, history
 from tailrace.models.prices import Prices
 from tailrace.models.transport import streamed
 from tailrace.ports import Request
-
-Json = dict[str, Any]
 
 CONNECT_SECONDS = 10.0
 """How long to wait for a connection. The caller has the timeouts after that."""

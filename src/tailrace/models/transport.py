@@ -156,7 +156,7 @@ async def streamed(
                 # The server does not stream: the answer is one event.
                 yield [hide((await _whole(response)).decode("utf-8", "replace"), secrets)]
                 return
-            parser = sse.Parser()
+            parser = sse.SseParser()
             has_come = False
             async for chunk in response.iter_bytes():
                 events = [hide(event.data, secrets) for event in parser.feed(chunk)]

@@ -6,7 +6,8 @@ reasoning only from `summary`. Everything else stays unchanged.
 
 from __future__ import annotations
 
-from tailrace.repair.frames import Json, encoded, parsed
+from tailrace.core.values import Json
+from tailrace.repair.frames import encoded, parsed
 from tailrace.repair.items import TEXT, SeenItems, fill_item
 from tailrace.repair.object import LIFECYCLE, fill_summary, listed
 

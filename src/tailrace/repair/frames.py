@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tailrace.core import sse
-
-Json = dict[str, Any]
+from tailrace.core.values import Json
 
 # Two line ends in a row. A CR at the end of the buffer may be half of a CRLF, so it waits for the
 # next byte. A server that ends lines with CR alone would have each frame delayed; none is known.

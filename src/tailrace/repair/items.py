@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from tailrace.core.values import text_of, text_or_none
-from tailrace.repair.frames import Json
+from tailrace.core.values import Json, text_of, text_or_none
 from tailrace.repair.object import use_typed_parts
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.core.values import list_of
-from tailrace.repair.frames import Json, encoded
+from tailrace.core.values import Json, list_of
+from tailrace.repair.frames import encoded
 
 _STATUSES = {
     "response.created": "in_progress",

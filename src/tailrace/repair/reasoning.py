@@ -8,7 +8,7 @@ any other summary becomes another part.
 
 from __future__ import annotations
 
-from tailrace.repair.frames import Json
+from tailrace.core.values import Json
 from tailrace.repair.items import RAW, SUMMARY, Repeat, SeenItem, SeenPart, TextFamily, utf8
 from tailrace.repair.object import summary_text, texts
 from tailrace.repair.texts import TextRepair

@@ -17,15 +17,8 @@ from typing import ClassVar
 from tailrace.core import sse
 from tailrace.core.items import ErrorInfo
 from tailrace.core.openai_response import error_json, incomplete_details
-from tailrace.repair.frames import (
-    FrameSplitter,
-    Json,
-    encoded,
-    fields,
-    is_ended,
-    parsed,
-    rewritten,
-)
+from tailrace.core.values import Json
+from tailrace.repair.frames import FrameSplitter, encoded, fields, is_ended, parsed, rewritten
 from tailrace.repair.items import (
     MAX_RECORDS,
     SeenItem,

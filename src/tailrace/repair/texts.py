@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tailrace.repair.frames import Json
+from tailrace.core.values import Json
 from tailrace.repair.items import (
     ARGUMENTS,
     BY_TYPE,

@@ -48,7 +48,7 @@ EXCERPT_CHARACTERS = 500
 BLOB_PATH = "/blobs/"
 """A blob's URL is this and its SHA-256 in hex."""
 
-Piece = TypeVar("Piece", Block, ContentPart)
+AnyPart = TypeVar("AnyPart", Block, ContentPart)
 
 
 class OutputTooLarge(InvalidToolOutput):
@@ -122,7 +122,7 @@ class _Put:
         self._run_id = run_id
         self._stored: dict[str, File] = {}
 
-    async def piece(self, piece: Piece) -> Piece:
+    async def piece(self, piece: AnyPart) -> AnyPart:
         """An image or file whose bytes are out of line if they are many."""
         if isinstance(piece, Image | ImageUrlPart):
             stored = await self._inline(piece.image_url.url)

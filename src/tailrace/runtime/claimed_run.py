@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.items import ErrorInfo
 from tailrace.core.values import text_or_none
-from tailrace.ports import Claim, Letter
+from tailrace.ports import Claim, InboxLetter
 from tailrace.runtime import exits
 from tailrace.runtime.agent_functions import AgentFunction, call_agent
 from tailrace.runtime.failures import AGENT_FAILED, failure
@@ -136,7 +136,7 @@ class ClaimedRun:
         info = failure(str(self), error)
         self._stop_with(lambda task: task.fail(info))
 
-    def take(self, letters: list[Letter]) -> None:
+    def take(self, letters: list[InboxLetter]) -> None:
         """Act upon letters. A letter that was seen before changes nothing."""
         for letter in letters:
             self.last_letter = max(self.last_letter, letter.number)
@@ -218,7 +218,7 @@ def _look_at(agent: asyncio.Task[None]) -> None:
         agent.exception()
 
 
-def child_in(letter: Letter) -> str | None:
+def child_in(letter: InboxLetter) -> str | None:
     """The sub-agent that a letter asks to stop; None if it means the run."""
     try:
         found = msgspec.json.decode(letter.body)["task_id"]
@@ -227,7 +227,7 @@ def child_in(letter: Letter) -> str | None:
     return text_or_none(found)
 
 
-def reason_in(letter: Letter) -> str:
+def reason_in(letter: InboxLetter) -> str:
     """The reason in a cancel letter."""
     try:
         return str(msgspec.json.decode(letter.body)["reason"])

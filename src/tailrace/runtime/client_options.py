@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from tailrace.core.values import dicts_of, text_of
+from tailrace.core.values import Json, dicts_of, text_of
 from tailrace.ports import Effort, OutputSchema, Summary, ToolSpec
 from tailrace.runtime.output_types import OutputType
 
 if TYPE_CHECKING:
     from tailrace.runtime.agent import Agent
-
-Json = dict[str, Any]
 
 NOT_APPLIED = ("frequency_penalty", "presence_penalty", "service_tier", "top_logprobs")
 """Fields of a request that no agent applies."""

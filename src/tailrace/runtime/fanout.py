@@ -20,9 +20,9 @@ from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES
-from tailrace.core.log_lines import Lines, merged
+from tailrace.core.log_lines import LogLines, merged
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader
-from tailrace.runtime.offload import BuildCache, FrameRange, LogRead, Parts
+from tailrace.runtime.offload import BuildCache, FrameRange, LogRead, SharedBytes
 from tailrace.runtime.opening import RunOpening
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
 from tailrace.wire.base import Encoder, Format, FramesLines, frames_lines, is_over
@@ -112,7 +112,7 @@ class ReadAhead(NamedTuple):
     """Lines of the log that are read before the follower asks for them."""
 
     after: int
-    task: asyncio.Task[LogRead[Lines]]
+    task: asyncio.Task[LogRead[LogLines]]
 
 
 class Streams:
@@ -120,9 +120,9 @@ class Streams:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.answers = BuildCache[Parts]()
+        self.answers = BuildCache[SharedBytes]()
         self.openings = BuildCache[RunOpening]()
-        self.wholes = BuildCache[Parts | None]()
+        self.wholes = BuildCache[SharedBytes | None]()
         self._turn = asyncio.Lock()
         self._shared: dict[tuple[str, str], FrameRing] = {}
 
@@ -360,7 +360,7 @@ class Stream:
             await self._streams.take_turn()
         return piece
 
-    async def _lines(self) -> LogRead[Lines]:
+    async def _lines(self) -> LogRead[LogLines]:
         """The next lines of the log, which may have been read ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.after != self.seen:
@@ -374,7 +374,7 @@ class Stream:
             self._ahead.task.cancel()
             self._ahead = None
 
-    async def _read_lines(self, seen: int) -> LogRead[Lines]:
+    async def _read_lines(self, seen: int) -> LogRead[LogLines]:
         return await self._streams.reader.read_lines(self._run_id, seen)
 
     def _rides(self, tail: Tail, shared: FrameRing) -> bool:
@@ -425,7 +425,7 @@ def _fitting(entries: list[bytes]) -> int:
     return len(entries)
 
 
-def _is_full(found: Sequence[Lines] | None) -> bool:
+def _is_full(found: Sequence[LogLines] | None) -> bool:
     """Whether a read reached its limit, so that the log may have more."""
     if not found:
         return False
@@ -433,7 +433,7 @@ def _is_full(found: Sequence[Lines] | None) -> bool:
     return size >= PIECE_BYTES or found[-1].last_seq - found[0].first_seq + 1 >= LINES_AT_ONCE
 
 
-def _framed(wire: FramesLines, rows: list[Lines]) -> list[FrameRange]:
+def _framed(wire: FramesLines, rows: list[LogLines]) -> list[FrameRange]:
     """The frames of rows. Small rows are joined; a large row is sent as it is, without a copy."""
     found: list[FrameRange] = []
     for lines in merged(rows):
@@ -456,7 +456,7 @@ def _encoded(encoder: Encoder, events: Sequence[Recorded]) -> FrameRange:
     return FrameRange(*numbers, b"".join(frames))
 
 
-def _look_at(ahead: asyncio.Task[LogRead[Lines]]) -> None:
+def _look_at(ahead: asyncio.Task[LogRead[LogLines]]) -> None:
     """Retrieve the exception, so that asyncio does not report it after the follower has left."""
     if not ahead.cancelled():
         ahead.exception()

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tailrace.core.errors import NotFound
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.core.snapshot import public_part, restored, unpacked_size
 from tailrace.ports import Bus, EventLog, RunInfo
 from tailrace.runtime import wakeups
@@ -37,7 +37,7 @@ LINES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Look:
+class RunState:
     """A run after some event: its row, its public state, and the epoch of the event's writer.
 
     If retention took the event, `epoch` is the run's own. `weight` is the state's approximate size
@@ -63,9 +63,9 @@ class Reader:
         self.log = log
         self.bus = bus
         self.tails = Tails(log, bus, poll)
-        self._looks = BuildCache[Look]()
+        self._looks = BuildCache[RunState]()
         self._events = BuildCache[LogRead[Recorded]]()
-        self._lines = BuildCache[LogRead[Lines]]()
+        self._lines = BuildCache[LogRead[LogLines]]()
 
     async def follow(
         self, run_id: str, after: int | State = 0
@@ -116,7 +116,7 @@ class Reader:
             return fresh
         return tail.since(seen) or []
 
-    async def read_lines(self, run_id: str, seen: int) -> LogRead[Lines]:
+    async def read_lines(self, run_id: str, seen: int) -> LogRead[LogLines]:
         """The undecoded events after `seen`, bounded in size."""
         read = partial(self.log.read_lines, run_id, seen, LINES_AT_ONCE)
         return await self._lines.get((run_id, seen), partial(_read, read))
@@ -162,7 +162,9 @@ class Reader:
         """The run's public state after event `seq` (or now), from the nearest snapshot."""
         return (await self.look(run_id, seq)).state
 
-    async def look(self, run_id: str, seq: int | None = None, *, owner: str | None = None) -> Look:
+    async def look(
+        self, run_id: str, seq: int | None = None, *, owner: str | None = None
+    ) -> RunState:
         """The run after event `seq` (or now), or `NotFound`: also if it is not `owner`'s.
 
         Callers at the same time share the state, so it must not be changed.
@@ -174,7 +176,7 @@ class Reader:
             seq = info.last_seq
         return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
 
-    async def near_end(self, info: RunInfo, stage: Hashable) -> Look:
+    async def near_end(self, info: RunInfo, stage: Hashable) -> RunState:
         """The run now, or as another caller in the same stage looks at it at this moment."""
         look = partial(look_at, self.log, info.run_id)
         return await self._looks.get((info.run_id, "near end", stage), look)
@@ -196,20 +198,20 @@ async def saved_at(log: EventLog, run_id: str, seq: int) -> list[bytes] | None:
     return await build(unpacked_size(found.state), partial(public_part, found.state))
 
 
-async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:
+async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> RunState:
     """The run after event `seq` (or now), from the nearest snapshot, or `NotFound`."""
-    basis = await patiently(lambda: log.basis(run_id, seq))
-    if basis is None:
+    source = await patiently(lambda: log.state_source(run_id, seq))
+    if source is None:
         raise NotFound(f"There is no run {run_id}.", param="run_id")
-    info = basis.info
+    info = source.info
     target = info.last_seq if seq is None else min(seq, info.last_seq)
-    saved = basis.snapshot.state if basis.snapshot is not None else None
+    saved = source.snapshot.state if source.snapshot is not None else None
     weight = 0 if saved is None else unpacked_size(saved)
     state = await build(weight, partial(restored, saved))
     # The events after the snapshot, unless the snapshot could not be restored.
-    events = basis.events if saved is None or state.root is not None else []
-    epoch = info.epoch if basis.epoch is None else basis.epoch
-    del basis, saved  # they may be as large as the state
+    events = source.events if saved is None or state.root is not None else []
+    epoch = info.epoch if source.epoch is None else source.epoch
+    del source, saved  # they may be as large as the state
     while state.sequence_number < target:
         events = events or await patiently(lambda: log.read(run_id, state.sequence_number))
         if not events:
@@ -220,4 +222,4 @@ async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> Look:
             state.absorb(one.event)
             weight += len(one.public)
         events = []
-    return Look(info, state, epoch, weight)
+    return RunState(info, state, epoch, weight)

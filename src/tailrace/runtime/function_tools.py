@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload
 
 from tailrace.runtime.tool_schema import InvalidTool, Parameters, strict_schema, written_function
-from tailrace.runtime.tools import Approval, Context, Tool, ToolSource, by_name
+from tailrace.runtime.tools import Context, NeedsApprovalRule, Tool, ToolSource, by_name
 
 
 class FunctionTool(Tool):
@@ -60,7 +60,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    needs_approval: Approval = False,
+    needs_approval: NeedsApprovalRule = False,
     idempotent: bool = False,
     executor: Literal["server", "client"] = "server",
     timeout: float | None = None,
@@ -86,7 +86,7 @@ def streaming_tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    needs_approval: Approval = False,
+    needs_approval: NeedsApprovalRule = False,
     idempotent: bool = False,
     timeout: float | None = None,
     retries: int = 0,

@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.state import TaskNode
-from tailrace.ports import Letter
+from tailrace.ports import InboxLetter
 from tailrace.runtime.task import Task
 
 
@@ -30,7 +30,7 @@ class _Work:
 _current: ContextVar[_Work | None] = ContextVar("current", default=None)
 
 
-class Inputs:
+class UnreadLetters:
     """The unread letters of one run, in order.
 
     An answer goes to the task that asked, or to a task above it. An answer to a request that is no
@@ -42,7 +42,7 @@ class Inputs:
         acknowledge: Callable[[int], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._letters: list[Letter] = []
+        self._letters: list[InboxLetter] = []
         self._in_hand: set[int] = set()
         self._acknowledge = acknowledge
         self._acknowledging = 0
@@ -86,7 +86,7 @@ class Inputs:
             if self._receivers:
                 self._changed()
 
-    def put(self, letter: Letter) -> None:
+    def put(self, letter: InboxLetter) -> None:
         """Add a letter, once. The worker reads it again until it is acknowledged."""
         if letter.number > self._handed:
             self._handed = letter.number
@@ -130,7 +130,7 @@ class Inputs:
 
     async def _next(
         self, task: Task, request_id: str | None
-    ) -> tuple[Letter, Any, TaskNode | None]:
+    ) -> tuple[InboxLetter, Any, TaskNode | None]:
         """The first letter for this receiver, its value, and the task whose request it answers."""
         while True:
             for letter in list(self._letters):
@@ -166,11 +166,11 @@ class Inputs:
             return True
         return not self.awaits(asked) and _is_above(task, asking)
 
-    def _take(self, letter: Letter) -> None:
+    def _take(self, letter: InboxLetter) -> None:
         self._letters.remove(letter)
         self._in_hand.add(letter.number)
 
-    async def _settle(self, letter: Letter) -> None:
+    async def _settle(self, letter: InboxLetter) -> None:
         """Acknowledge the letters before the first that was not acted upon."""
         self._in_hand.discard(letter.number)
         left = [*self._in_hand, *(other.number for other in self._letters)]

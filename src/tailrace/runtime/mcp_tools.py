@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from tailrace.core.items import Block, File, Image, ImageUrl, Text
 from tailrace.core.tool_output import OCTETS, file
-from tailrace.runtime.tools import Approval, Context, InvalidTool, Tool, ToolError
+from tailrace.runtime.tools import Context, InvalidTool, NeedsApprovalRule, Tool, ToolError
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -60,7 +60,7 @@ def mcp_server(
     env: dict[str, str] | None = None,
     cwd: str | Path | None = None,
     headers: dict[str, str] | None = None,
-    needs_approval: Approval | Collection[str] = False,
+    needs_approval: NeedsApprovalRule | Collection[str] = False,
     timeout: float | None = None,
 ) -> McpServer:
     """The tools of an MCP server, for an agent's `tools`.
@@ -103,7 +103,7 @@ class McpServer:
         env: dict[str, str] | None,
         cwd: str | Path | None,
         headers: dict[str, str] | None,
-        needs_approval: Approval | Collection[str],
+        needs_approval: NeedsApprovalRule | Collection[str],
         timeout: float | None,
     ) -> None:
         if find_spec("mcp") is None:

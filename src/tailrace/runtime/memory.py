@@ -21,7 +21,7 @@ from tailrace.history.compaction import compaction, transcript
 from tailrace.ports import Request
 from tailrace.runtime.model_call import call_model
 from tailrace.runtime.sub_agent_answer import message_texts, no_answer
-from tailrace.runtime.sub_agents import Unlogged, pass_usage_on
+from tailrace.runtime.sub_agents import UnloggedEmitter, pass_usage_on
 from tailrace.runtime.task import Task
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ async def compact(loop: Loop, memory: Memory) -> None:
 async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     """What the model makes of a conversation, or why it makes nothing."""
     task, agent = loop.task, loop.agent
-    emitter = Unlogged(task.emitter, f"{task.run_id}_summary", agent.name, text)
+    emitter = UnloggedEmitter(task.emitter, f"{task.run_id}_summary", agent.name, text)
     child = Task(emitter, emitter.run_id)
     with loop.at_work():
         outcome = await call_model(

@@ -35,7 +35,7 @@ async def build(weight: int, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_builder(), work)
 
 
-class Parts:
+class SharedBytes:
     """Bytes that several clients share, as a list of parts."""
 
     __slots__ = ("__weakref__", "parts", "size")

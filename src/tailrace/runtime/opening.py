@@ -7,12 +7,12 @@ from copy import deepcopy
 from functools import partial
 
 from tailrace.ports import RunInfo
-from tailrace.runtime.follow import Look
-from tailrace.runtime.offload import LARGE_BYTES, Parts, build
+from tailrace.runtime.follow import RunState
+from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.wire.base import Encoder
 
 
-class RunOpening(Parts):
+class RunOpening(SharedBytes):
     """The frames of a run's state, and the encoder of the events after it.
 
     A client that reads slowly holds the frames only, which others share. Once it has them, it
@@ -21,7 +21,7 @@ class RunOpening(Parts):
 
     __slots__ = ("encoder", "is_shared", "is_whole", "seq")
 
-    def __init__(self, parts: Iterable[bytes], encoder: Encoder, look: Look) -> None:
+    def __init__(self, parts: Iterable[bytes], encoder: Encoder, look: RunState) -> None:
         super().__init__(parts)
         self.encoder = encoder
         self.is_shared = look.weight > LARGE_BYTES

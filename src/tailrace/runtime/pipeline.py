@@ -29,7 +29,7 @@ from tailrace.runtime.telemetry import Operation
 from tailrace.runtime.work_clock import NOTED, WorkClock
 
 if TYPE_CHECKING:
-    from tailrace.runtime.inbox import Inputs
+    from tailrace.runtime.inbox import UnreadLetters
 
 MIN_SNAPSHOT_BYTES = 64 * 1024
 LAST_SNAPSHOT_BYTES = 8 * 1024
@@ -77,7 +77,7 @@ class Emitter:
         self.epoch = epoch
         self.state = state
         self.clock = WorkClock(state, pipeline.now or time.time)
-        self.inputs: Inputs | None = None
+        self.inputs: UnreadLetters | None = None
         self.earlier: Callable[[], Awaitable[list[State]]] = _nothing_earlier
         """Reads the runs that this run continues; see `Chain.earlier`."""
         self.children: dict[str, asyncio.Task[None] | None] = {}

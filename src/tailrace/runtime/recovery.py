@@ -16,7 +16,7 @@ from tailrace.core import events as ev
 from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, ToolCall, ToolResult
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.core.references import ReferencePool
 from tailrace.core.snapshot import restored, unpacked_size
 from tailrace.core.state import TaskNode
@@ -101,7 +101,7 @@ async def _worked(weight: int, work: Callable[[], T]) -> T:
 
 
 def _absorb(
-    state: State, stretches: list[Lines], privates: dict[int, bytes], last: int | None
+    state: State, stretches: list[LogLines], privates: dict[int, bytes], last: int | None
 ) -> None:
     for stretch in stretches:
         lines = stretch.publics()

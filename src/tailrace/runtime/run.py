@@ -32,7 +32,7 @@ from tailrace.wire.agents import FORMAT as AGENTS
 from tailrace.wire.agents.events import AgentsEvent, EventReader
 from tailrace.wire.projection import usage_of_run
 
-Frames = Callable[[str, str, str | None], AsyncGenerator[bytes, None]]
+FollowFrames = Callable[[str, str, str | None], AsyncGenerator[bytes, None]]
 """Streams a run in a wire format: the run's id, the format's name, the cursor to continue after."""
 
 
@@ -123,7 +123,7 @@ class Result:
 class Run:
     """One run of an agent; it lives on when this object is dropped."""
 
-    def __init__(self, runs: Runs, run_id: str, thread_id: str, frames: Frames) -> None:
+    def __init__(self, runs: Runs, run_id: str, thread_id: str, frames: FollowFrames) -> None:
         self._runs = runs
         self._frames = frames
         self.id = run_id

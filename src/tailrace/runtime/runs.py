@@ -35,7 +35,7 @@ from tailrace.runtime.answers import check_answer
 from tailrace.runtime.busy_thread import BusyThread, next_place
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.fanout import Streams
-from tailrace.runtime.follow import Look, Reader, look_at
+from tailrace.runtime.follow import Reader, RunState, look_at
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
@@ -340,7 +340,7 @@ class Runs:
             raise NotFound(f"There is no run {run_id}.", param=param)
         return found
 
-    async def look(self, run_id: str, seq: int | None = None) -> Look:
+    async def look(self, run_id: str, seq: int | None = None) -> RunState:
         """The run after event `seq`, or now; raises `NotFound`. Its state is shared."""
         if seq is not None:
             await self.check(run_id)

@@ -220,7 +220,7 @@ async def _work(agent: Any, child: Task, loop: Loop) -> None:
 # --- without events ----------------------------------------------------------------------------
 
 
-class Unlogged(Emitter):
+class UnloggedEmitter(Emitter):
     """Folds a sub-agent's events in memory: nothing of them is stored."""
 
     def __init__(self, above: Emitter, call_id: str, agent: str, prompt: str) -> None:
@@ -249,7 +249,7 @@ class Unlogged(Emitter):
         return self._above.is_ours
 
 
-def pass_usage_on(emitter: Unlogged, task: Task) -> None:
+def pass_usage_on(emitter: UnloggedEmitter, task: Task) -> None:
     """Count the usage of what was not logged as usage of the task."""
     for node in emitter.state.tasks.values():
         if node.usage is not None:
@@ -264,7 +264,7 @@ async def run_unlogged(
     agent = tool.chosen(arguments, loop.agent)
     _check_depth(loop)
     task = loop.task
-    emitter = Unlogged(task.emitter, call.call_id, agent.name, arguments["prompt"])
+    emitter = UnloggedEmitter(task.emitter, call.call_id, agent.name, arguments["prompt"])
     child = Task(emitter, call.call_id)
     for above in loop.loops():
         above.unlogged.append(child.node)

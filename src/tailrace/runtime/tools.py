@@ -181,7 +181,7 @@ class Context:
         )
 
 
-Approval: TypeAlias = bool | Callable[[dict[str, Any]], bool]
+NeedsApprovalRule: TypeAlias = bool | Callable[[dict[str, Any]], bool]
 Function: TypeAlias = Callable[[dict[str, Any], Context], Any]
 """The work of a tool by hand: it gets the arguments and the context.
 
@@ -204,7 +204,7 @@ class Tool:
         function: Function | None = None,
         description: str = "",
         parameters: dict[str, Any] | None = None,
-        needs_approval: Approval = False,
+        needs_approval: NeedsApprovalRule = False,
         idempotent: bool = False,
         executor: Literal["server", "client"] = "server",
         timeout: float | None = None,

@@ -22,7 +22,7 @@ from tailrace.runtime.agent_functions import AgentFunction, is_restartable
 from tailrace.runtime.chain import Chain
 from tailrace.runtime.claimed_run import ClaimedRun
 from tailrace.runtime.exits import ExitGuard
-from tailrace.runtime.inbox import Inputs
+from tailrace.runtime.inbox import UnreadLetters
 from tailrace.runtime.log_fields import about, current_fields
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.pipeline import Pipeline
@@ -400,7 +400,7 @@ class Worker:
         emitter.earlier = Chain(store, info, state).earlier
         emitter.blobs = store
         emitter.owner = info.owner if info is not None else ""
-        emitter.inputs = Inputs(
+        emitter.inputs = UnreadLetters(
             lambda number: self._acknowledge(claim.run_id, number),
             lambda: self._waits(claim.run_id),
         )

@@ -37,7 +37,7 @@ logger = logging.getLogger("tailrace")
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class AdmittedRequest:
     """A request that was let in: the runs that it sees, and its principal if there is auth."""
 
     runs: Runs
@@ -49,7 +49,7 @@ class Visit:
     """The `Set-Cookie` of a stream that was opened with a ticket."""
 
 
-visit: ContextVar[Visit] = ContextVar("visit")
+admitted: ContextVar[AdmittedRequest] = ContextVar("admitted")
 """The current request. Every API takes its runs from here, so that none can forget the owner."""
 
 
@@ -72,7 +72,7 @@ class Access:
     async def enter(self, request: HTTPConnection, route: str | None) -> None:
         """Begin a request to a route, or raise the error that refuses it."""
         if self._auth is None or route in PUBLIC:
-            visit.set(Visit(self._runs.of("")))
+            admitted.set(AdmittedRequest(self._runs.of("")))
             return
         cookie = None
         principal = await _sender(self._auth, request)
@@ -93,7 +93,7 @@ class Access:
         allowance = self._allowances.of(principal.id)
         allowance.request()
         runs = self._runs.of(principal.id, allowance.runs)
-        visit.set(Visit(runs, principal, allowance, still_valid, cookie))
+        admitted.set(AdmittedRequest(runs, principal, allowance, still_valid, cookie))
 
     async def _with_ticket(self, request: HTTPConnection) -> tuple[Principal | None, str | None]:
         """The principal of a ticket or of its cookie. A ticket is used once, and gets a cookie."""

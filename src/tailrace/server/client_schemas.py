@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import get_args
 
 from tailrace.core.codec import MAX_INTEGER
+from tailrace.core.values import Json
 from tailrace.ports import Effort, Summary
-from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT, Json
+from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 
 
 def _or_null(*choices: Json) -> Json:

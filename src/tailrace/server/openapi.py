@@ -19,11 +19,11 @@ from starlette.routing import Route
 
 from tailrace.core.event_schema import schema as event_schema
 from tailrace.core.events import KNOWN
+from tailrace.core.values import Json
 from tailrace.server.access import PUBLIC, TICKETED
 from tailrace.server.schemas import COMMON, Error, Id
 
-Json = dict[str, Any]
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+DocumentedHandler = TypeVar("DocumentedHandler", bound=Callable[..., Any])
 
 SSE = "text/event-stream"
 _FRAME: Json = {"event": {"type": "string"}, "id": {"type": "string"}}
@@ -105,10 +105,10 @@ class RouteInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Statuses of errors beside those that every route may have."""
 
 
-def operation(**fields: Any) -> Callable[[Handler], Handler]:
+def operation(**fields: Any) -> Callable[[DocumentedHandler], DocumentedHandler]:
     """Declare what a handler takes and answers with."""
 
-    def declare(handler: Handler) -> Handler:
+    def declare(handler: DocumentedHandler) -> DocumentedHandler:
         handler.operation = RouteInfo(**fields)  # type: ignore[attr-defined]
         return handler
 

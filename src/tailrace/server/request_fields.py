@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 
 from tailrace.core.errors import CallerError
 from tailrace.core.ids import check_id
-from tailrace.history.inputs import ClientOutput, Use, read_input
+from tailrace.history.inputs import ClientOutput, InputCall, read_input
 from tailrace.ports import Effort, Summary
 from tailrace.runtime.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
 from tailrace.wire import openai_responses
@@ -207,7 +207,7 @@ def conversation(body: Body, roles: tuple[str, ...], known: Collection[str] = ()
 def _check_results(message: Body, param: str, called: set[str]) -> None:
     """Refuse the result of a call that no message before it makes."""
     for one in read_input([message]):
-        if isinstance(one, Use):
+        if isinstance(one, InputCall):
             called.add(one.call_id)
         elif isinstance(one, ClientOutput) and one.call_id not in called:
             raise CallerError(
@@ -219,7 +219,7 @@ def _check_results(message: Body, param: str, called: set[str]) -> None:
 
 def calls_in(given: Any) -> set[str]:
     """The calls that an input of any API makes."""
-    return {one.call_id for one in read_input(given) if isinstance(one, Use)}
+    return {one.call_id for one in read_input(given) if isinstance(one, InputCall)}
 
 
 def ag_ui_messages(body: Body) -> list[Body]:

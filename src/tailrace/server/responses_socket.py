@@ -17,23 +17,22 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from tailrace.core.errors import CallerError, Stopping, TailraceError
+from tailrace.core.values import Json
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.store_retry import within
-from tailrace.server.access import visit
+from tailrace.server.access import admitted
 from tailrace.server.auth import Unauthorized
 from tailrace.server.guard import INTERNAL, STORE_SECONDS, status_of
 from tailrace.server.request_body import MAX_BODY_BYTES, decode_json, too_large
 from tailrace.server.run_stream import RunStream
 from tailrace.server.sse_response import Connection, Connections, reset
 from tailrace.wire import openai_responses
-
-Json = dict[str, Any]
 
 OPEN_SECONDS = 3600.0
 """How long a connection may be open (Open Responses, "WebSocket Reconnects")."""
@@ -52,21 +51,21 @@ class ConnectionExpired(CallerError):
     code = "websocket_connection_limit_reached"
 
 
-class Window(msgspec.Struct, frozen=True):
+class UnstoredConversation(msgspec.Struct, frozen=True):
     """The conversation up to a response that is not stored: its items, as an `input` has them."""
 
     response_id: str
     items: list[Json]
 
 
-class Stretch(NamedTuple):
+class Segment(NamedTuple):
     """What a response shows of a run: what it does after this many pauses."""
 
     run_id: str
     number: int = 0
 
 
-Begin = Callable[[Json, Window | None], Awaitable[Stretch]]
+Begin = Callable[[Json, UnstoredConversation | None], Awaitable[Segment]]
 """Starts the run of a request, which may continue a window, or goes on with a run that waits."""
 
 _CLOSE: dict[type[TailraceError], int] = {
@@ -103,7 +102,7 @@ class ResponsesSocket(Connection):
     def __init__(self, begin: Begin, connections: Connections) -> None:
         super().__init__(connections, connections.sender())
         self._begin = begin
-        self._window: Window | None = None
+        self._window: UnstoredConversation | None = None
         self._messages = WaitingMessages()
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,7 +157,7 @@ class ResponsesSocket(Connection):
             about = {"type": "internal", "code": "internal", "message": INTERNAL, "param": None}
             await _send(send, {"type": "error", "status": 500, "error": about})
 
-    async def _start(self, body: Json, window: Window | None) -> Stretch:
+    async def _start(self, body: Json, window: UnstoredConversation | None) -> Segment:
         """Begin the run of a message. It counts as a request of its own."""
         sender = self._sender
         assert sender is not None
@@ -168,7 +167,7 @@ class ResponsesSocket(Connection):
         if sender.allowance is not None:
             sender.allowance.request()
             quota = sender.allowance.runs
-        visit.set(replace(sender, runs=sender.runs.of(sender.runs.owner or "", quota)))
+        admitted.set(replace(sender, runs=sender.runs.of(sender.runs.owner or "", quota)))
         # This connection is the stream of the run, so it must not count against its own limit.
         self.count(-1)
         try:
@@ -179,9 +178,9 @@ class ResponsesSocket(Connection):
 
     @property
     def _runs(self) -> Runs:
-        return visit.get().runs
+        return admitted.get().runs
 
-    async def _stream(self, found: Stretch, send: Send) -> None:
+    async def _stream(self, found: Segment, send: Send) -> None:
         wire = openai_responses.FORMAT.after(found.number)
         source = RunStream(self._runs, wire, found.run_id)
         rest = b""
@@ -240,14 +239,14 @@ def _check(body: Json) -> None:
         raise CallerError("`generate: false` is not supported; leave it out.", param="generate")
 
 
-async def _window(runs: Runs, found: Stretch) -> Window | None:
+async def _window(runs: Runs, found: Segment) -> UnstoredConversation | None:
     """The conversation up to the end of a response; None if it is too large to be kept."""
     state = (await runs.look(found.run_id)).state
     items = [*openai_responses.input_items(state), *openai_responses.output_items(state)]
     items = openai_responses.without_approvals(items)
     if len(msgspec.json.encode(items)) > MAX_BODY_BYTES:
         return None
-    return Window(openai_responses.response_id(found.run_id, found.number), items)
+    return UnstoredConversation(openai_responses.response_id(found.run_id, found.number), items)
 
 
 def _error(error: TailraceError) -> Json:

@@ -24,7 +24,7 @@ from tailrace.server.guard import INTERNAL, STORE_SECONDS, deny, error_response,
 from tailrace.server.mount import prefixed
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
-Enter = Callable[[HTTPConnection, str | None], Awaitable[None]]
+Admit = Callable[[HTTPConnection, str | None], Awaitable[None]]
 
 logger = logging.getLogger("tailrace")
 
@@ -35,7 +35,7 @@ class Router:
     def __init__(
         self,
         routes: Sequence[Route],
-        enter: Enter | None = None,
+        enter: Admit | None = None,
         sockets: Mapping[str, Callable[[], ASGIApp]] | None = None,
         requests: Counter[tuple[str, str, int]] | None = None,
     ) -> None:

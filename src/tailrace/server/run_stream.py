@@ -14,8 +14,8 @@ from tailrace.core.fold import State
 from tailrace.core.json_pieces import SEND_BYTES, cut
 from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.fanout import Stream, WriteNow
-from tailrace.runtime.follow import Look, saved_at
-from tailrace.runtime.offload import LARGE_BYTES, Parts, build
+from tailrace.runtime.follow import RunState, saved_at
+from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.opening import RunOpening, stage
 from tailrace.runtime.runs import Runs
 from tailrace.server.resume_point import ResumePoint, resume_point
@@ -63,7 +63,7 @@ class RunStream:
         self._info = info
         self._stream: Stream | None = None
         self._joined: RunOpening | None = None  # whose encoder the stream will need
-        self._opening: Parts | None = None
+        self._opening: SharedBytes | None = None
         self._pieces: Iterator[bytes] = iter(())
         self._piece: bytes | None = None  # the next piece before those of the stream
         self._over = False
@@ -135,7 +135,7 @@ class RunStream:
             self._piece = piece  # sent next, without a copy
         return first
 
-    def _open_with(self, preamble: bytes, opening: Parts) -> bytes:
+    def _open_with(self, preamble: bytes, opening: SharedBytes) -> bytes:
         """Send this before the events, in bounded pieces; returns the first piece."""
         self._opening = opening  # other clients share it while this client reads it
         self._pieces = cut(chain((preamble,), opening.parts))
@@ -173,7 +173,7 @@ class RunStream:
         if self._stream is not None:
             self._stream.close()
 
-    async def _begin(self) -> tuple[Parts, Stream | None]:
+    async def _begin(self) -> tuple[SharedBytes, Stream | None]:
         """The first frames, and the stream of later events.
 
         None if the run has ended, or if the stream begins after the first frames.
@@ -192,7 +192,7 @@ class RunStream:
             # is any: the store counts lost workers, and provider retries supersede items as well.
             state = State() if wire.shows_attempts else await runs.reader.state(run_id)
             if not _was_taken_back(state):
-                return Parts(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
+                return SharedBytes(()), runs.streams.stream(wire, run_id, wire.at(State()), 0)
         info = info or await runs.info(run_id)
         if reason is None and (whole := await self._whole(info)) is not None:
             return whole, None
@@ -205,7 +205,7 @@ class RunStream:
             return opening, None
         return opening, await self._after(opening)
 
-    async def _whole(self, info: RunInfo) -> Parts | None:
+    async def _whole(self, info: RunInfo) -> SharedBytes | None:
         """The state of an ended run as it is stored, if the format sends it that way.
 
         Restoring and encoding it would cost more than sending it.
@@ -215,11 +215,13 @@ class RunStream:
         key = (info.run_id, self.wire.name, info.last_seq, info.epoch)
         return await self._runs.streams.wholes.get(key, partial(self._stored, self.wire, info))
 
-    async def _stored(self, wire: OpensSaved, info: RunInfo) -> Parts | None:
+    async def _stored(self, wire: OpensSaved, info: RunInfo) -> SharedBytes | None:
         run_id, last = info.run_id, info.last_seq
         saved = await saved_at(self._runs.store, run_id, last)
         # An ended run has no further writer, so its epoch is that of its last event.
-        return None if saved is None else Parts(wire.open_saved(run_id, last, info.epoch, saved))
+        return (
+            None if saved is None else SharedBytes(wire.open_saved(run_id, last, info.epoch, saved))
+        )
 
     async def _opened(self, info: RunInfo, reason: str | None) -> RunOpening:
         """The frames of the state so far. A large state is encoded in a thread, for many clients.
@@ -237,7 +239,7 @@ class RunStream:
             opening = await openings.get(key, partial(build, look.weight, encode))
         return opening
 
-    def _encoded(self, look: Look, reason: str | None) -> RunOpening:
+    def _encoded(self, look: RunState, reason: str | None) -> RunOpening:
         wire, state, epoch = self.wire, look.state, look.epoch
         gap = b""
         if reason is not None and isinstance(wire, ReportsGaps):
@@ -255,27 +257,27 @@ class RunStream:
         streams = self._runs.streams
         return streams.stream(self.wire, self._run_id, encoder, opening.seq, private=True)
 
-    async def _resume(self, point: ResumePoint) -> tuple[Parts, Stream]:
+    async def _resume(self, point: ResumePoint) -> tuple[SharedBytes, Stream]:
         """Continue after a cursor, which may be between two frames of an event."""
         wire, runs, run_id, seq = self.wire, self._runs, self._run_id, point.cursor.seq
         if point.inside is None:
             state = await runs.reader.state(run_id, seq) if wire.stateful else State()
-            return Parts(()), runs.streams.stream(wire, run_id, wire.at(state), seq)
+            return SharedBytes(()), runs.streams.stream(wire, run_id, wire.at(state), seq)
         encoder, rest = point.inside
         stream = runs.streams.stream(wire, run_id, encoder, seq, private=True)
-        return Parts(rest), stream
+        return SharedBytes(rest), stream
 
     def _preamble(self) -> bytes:
         return self.wire.preamble(spread_retry(random.random()))  # noqa: S311
 
-    async def _what_is_left(self) -> Parts:
+    async def _what_is_left(self) -> SharedBytes:
         """The final state, instead of events that retention took.
 
         A format without gap frames ends here. Trimmed runs have ended, so nothing follows.
         """
         begun = self._stream is not None and self._stream.seen > 0
         if begun and not isinstance(self.wire, ReportsGaps):
-            return Parts([self.closing("This part of the run is no longer kept.")])
+            return SharedBytes([self.closing("This part of the run is no longer kept.")])
         return await self._opened(await self._runs.info(self._run_id), "trimmed")
 
 

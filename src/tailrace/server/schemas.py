@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.ids import MAX_ID_BYTES
+from tailrace.core.values import Json
 from tailrace.runtime.descriptions import AgentInfo
-
-Json = dict[str, Any]
 
 _PLACE = "#/components/schemas/"
 NO_NUL = r"^[^\x00]*$"
@@ -41,9 +40,9 @@ COMMON: Json = {
 }
 """Schemas that others refer to. A server lists its agents in them."""
 
-Value = Annotated[Any, Meta(extra_json_schema=ANY)]
-Object = dict[Annotated[str, Meta(pattern=NO_NUL)], Value]
-AgentName = Annotated[str, Meta(extra_json_schema=AGENT)]
+JsonValue = Annotated[Any, Meta(extra_json_schema=ANY)]
+JsonObject = dict[Annotated[str, Meta(pattern=NO_NUL)], JsonValue]
+AgentNameField = Annotated[str, Meta(extra_json_schema=AGENT)]
 
 Id = Annotated[
     str,
@@ -56,7 +55,7 @@ Id = Annotated[
 ]
 ID: Json = msgspec.json.schema(Id)
 
-Status = Literal[
+RunStatus = Literal[
     "queued", "in_progress", "input_required", "completed", "incomplete", "failed", "cancelled"
 ]
 
@@ -64,15 +63,15 @@ Status = Literal[
 class ThreadRunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A run to start in the thread of the path."""
 
-    agent: AgentName
-    input: Value = None
+    agent: AgentNameField
+    input: JsonValue = None
     """Any JSON: a text, a message, a list of messages."""
     previous_run_id: Id | None = None
     """The run that this run continues; null begins a conversation."""
     previous_seq: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
     """The event of the previous run after which this run forks it."""
-    options: Object | None = None
-    metadata: Object | None = None
+    options: JsonObject | None = None
+    metadata: JsonObject | None = None
     store: bool | None = None
     """False: the run is deleted about a minute after its end."""
     stream: bool | None = None
@@ -110,7 +109,7 @@ class RunView(msgspec.Struct):
 
     task_id: str
     output: list[dict[str, Any]]
-    status: Status | msgspec.UnsetType = msgspec.UNSET
+    status: RunStatus | msgspec.UnsetType = msgspec.UNSET
 
 
 class Agents(msgspec.Struct):
@@ -130,7 +129,7 @@ class ThreadSummary(msgspec.Struct):
     thread_id: str
     title: str
     agent: str
-    status: Status
+    status: RunStatus
     runs: int
     last_run_id: str
     created_at: float
@@ -153,7 +152,7 @@ class RunSummary(msgspec.Struct):
     run_id: str
     title: str
     agent: str
-    status: Status
+    status: RunStatus
     previous_run_id: str | None
     previous_seq: int | None
     created_at: float

@@ -21,9 +21,9 @@ from starlette.types import Receive, Scope, Send
 from tailrace.core.errors import Stopping, StorageBusy, TailraceError
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
 from tailrace.runtime.fanout import WriteNow
-from tailrace.runtime.offload import Parts
+from tailrace.runtime.offload import SharedBytes
 from tailrace.runtime.store_retry import limit_of_wait, within
-from tailrace.server.access import Visit, visit
+from tailrace.server.access import AdmittedRequest, admitted
 from tailrace.server.guard import STORE_SECONDS, failure
 from tailrace.wire.base import Format
 
@@ -99,9 +99,9 @@ class Connections:
         """A response that sends this source; `LimitReached` if the sender has too many."""
         return SseResponse(source, self, self.sender(), headers)
 
-    def sender(self) -> Visit | None:
+    def sender(self) -> AdmittedRequest | None:
         """The sender of the current request; `LimitReached` if it has too many streams open."""
-        found = visit.get(None)
+        found = admitted.get(None)
         if found is not None and found.allowance is not None and not found.runs.started:
             found.allowance.check_stream()
         return found
@@ -172,7 +172,7 @@ class Connection:
 
     __slots__ = ("_connections", "_has_unsent", "_sender", "_task", "_why", "writing_since")
 
-    def __init__(self, connections: Connections, sender: Visit | None) -> None:
+    def __init__(self, connections: Connections, sender: AdmittedRequest | None) -> None:
         self._sender = sender
         self._connections = connections
         self._task: asyncio.Task[Any] | None = None
@@ -242,7 +242,7 @@ class SseResponse(Connection):
         self,
         source: StreamSource,
         connections: Connections,
-        sender: Visit | None = None,
+        sender: AdmittedRequest | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(connections, sender)
@@ -390,7 +390,7 @@ class SseResponse(Connection):
 class LargeJsonResponse:
     """Sends a large JSON object in bounded pieces, as fast as the client reads them."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SharedBytes) -> None:
         self._parts = parts
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:

@@ -19,14 +19,14 @@ import zstandard
 
 from tailrace.core.errors import StorageError
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.core.log_lines import Lines, joined_frames
+from tailrace.core.log_lines import LogLines, joined_frames
 from tailrace.ports import Trimmed
 
 READ_BYTES = PIECE_BYTES
 """Most bytes of one read, plus one row: a stalled reader holds that much memory."""
 
 EVENTS_AT_ONCE = 10_000
-"""Most events that `basis` returns."""
+"""Most events that `state_source` returns."""
 
 JOINED_BYTES = 192 * 1024
 """Size of joined rows: few rows for a replay, little to skip for a cursor inside a row."""
@@ -71,10 +71,10 @@ class Row(NamedTuple):
         if self.private is not None:
             verify(self.run_id, self.first_seq, self.private, self.private_checksum)
 
-    def lines(self) -> Lines:
+    def lines(self) -> LogLines:
         """The public JSON of all events."""
         raw = plain(self.public, self.unpacked)
-        return Lines(self.first_seq, self.last_seq, self.epoch, raw)
+        return LogLines(self.first_seq, self.last_seq, self.epoch, raw)
 
     def publics(self) -> list[bytes]:
         """The public JSON of each event."""
@@ -118,10 +118,10 @@ def lines_in(
     public: bytes,
     checksum: int,
     unpacked: int | None,
-) -> Lines:
+) -> LogLines:
     """The events after `after` of a row, from some of its columns."""
     verify(run_id, first_seq, public, checksum)
-    return Lines(first_seq, last_seq, epoch, plain(public, unpacked)).after(after)
+    return LogLines(first_seq, last_seq, epoch, plain(public, unpacked)).after(after)
 
 
 def trimmed(run_id: str, up_to: int) -> Trimmed:

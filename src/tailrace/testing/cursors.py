@@ -16,7 +16,7 @@ from tailrace.core.codec import encode_event
 from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
-from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.sse import SseEvent, SseParser
 from tailrace.wire.base import Cursor, Encoder, Format, Frame, InsideEvents, in_run
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 def cursor_of(frame: Frame) -> str | None:
     """The cursor that a frame carries: its id, or the `sequence_number` of its JSON."""
-    for event in Parser().feed(frame):
+    for event in SseParser().feed(frame):
         return cursor_of_event(event)
     return _number_in(frame)
 

@@ -47,9 +47,9 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
 
     It runs until the test ends, in a thread, so any client can use it.
     """
-    from tailrace.testing.simulator_thread import SimulatorThread
+    from tailrace.testing.simulator.background import BackgroundSimulators
 
-    with SimulatorThread() as thread:
+    with BackgroundSimulators() as thread:
         yield thread.start
 
 

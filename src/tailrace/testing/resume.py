@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.errors import CallerError, InvalidCursor
-from tailrace.core.sse import Parser, SseEvent
+from tailrace.core.sse import SseEvent, SseParser
 from tailrace.ports import Model
 from tailrace.runtime.agent_functions import AgentFunction
 from tailrace.runtime.runs import Runs
@@ -93,7 +93,7 @@ async def _cut_everywhere(runs: Runs, wire: Format, run_id: str) -> list[SseEven
 async def _until_cursor(
     runs: Runs, wire: Format, run_id: str, cursor: Cursor | None, received: list[SseEvent]
 ) -> str | None:
-    parser = Parser()
+    parser = SseParser()
     async with aclosing(run_frames(runs, wire, run_id, cursor)) as pieces:
         async for piece in pieces:
             for event in parser.feed(piece):
@@ -104,7 +104,7 @@ async def _until_cursor(
 
 
 async def _whole(runs: Runs, wire: Format, run_id: str) -> list[SseEvent]:
-    parser = Parser()
+    parser = SseParser()
     async with aclosing(run_frames(runs, wire, run_id)) as pieces:
         return [event async for piece in pieces for event in parser.feed(piece)]
 

@@ -17,10 +17,10 @@ from tailrace.core.codec import encode_event
 from tailrace.core.errors import IllegalEvent, InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
-from tailrace.core.log_lines import Lines, framed
+from tailrace.core.log_lines import LogLines, framed
 from tailrace.core.log_lines import place as lines_place
 from tailrace.core.snapshot import fork, saved
-from tailrace.core.sse import Parser
+from tailrace.core.sse import SseParser
 from tailrace.testing.cursors import check_cursors, cursor_of
 from tailrace.wire.base import (
     MAX_CURSOR,
@@ -158,7 +158,7 @@ def _check_lines(wire: Format, whole: list[list[Frame]], recorded: list[Recorded
             publics = [event.public for event in recorded[place:]]
             joined = b"".join(frame for frames in whole[place:] for frame in frames)
             for raw in (b"\n".join(publics), framed(lines_place(epoch), first, publics)):
-                lines = Lines(first, last, epoch, raw)
+                lines = LogLines(first, last, epoch, raw)
                 assert wire.frames(lines) == joined, f"{wire.name}: history after event {place}"
 
 
@@ -176,7 +176,7 @@ def _check_frames(wire: Format, frames: Sequence[Frame], where: str) -> None:
         return
     for frame in frames:
         assert frame.endswith(b"\n\n"), f"{wire.name}: {where}: a frame without an end: {frame!r}"
-        found = Parser().feed(frame)
+        found = SseParser().feed(frame)
         assert len(found) <= 1, f"{wire.name}: {where}: a frame with several events: {frame!r}"
 
 

@@ -21,7 +21,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import shared
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 
 Frame = bytes
 """A server-sent event, ready to be written."""
@@ -234,7 +234,7 @@ class ShowsThreads(Format, Protocol):
 class FramesLines(Format, Protocol):
     """A format that sends the log's own bytes, so the log need not be decoded."""
 
-    def frames(self, lines: Lines) -> bytes:
+    def frames(self, lines: LogLines) -> bytes:
         """The frames that `at(State()).encode` returns for these events, joined."""
 
 

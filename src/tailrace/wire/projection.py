@@ -33,8 +33,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.parts import DELTAS, PARTS, PartPlace
 from tailrace.core.state import ItemNode, Part, TaskNode, TextNode, WholeNode, part_number
-
-Json = dict[str, Any]
+from tailrace.core.values import Json
 
 PART_EVENTS: Mapping[type[Any], PartPlace] = {
     kind: place

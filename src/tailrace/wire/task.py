@@ -9,7 +9,7 @@ import msgspec
 from tailrace.core import sse
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
-from tailrace.core.log_lines import Lines, framed, place, template
+from tailrace.core.log_lines import LogLines, framed, place, template
 from tailrace.core.snapshot import save_pieces
 from tailrace.wire.base import (
     RETRY_MS,
@@ -86,7 +86,7 @@ class TaskFormat(DefaultFormat):
         head, _, end = frame.rpartition(b"null")
         return head, end
 
-    def frames(self, lines: Lines) -> bytes:
+    def frames(self, lines: LogLines) -> bytes:
         """The frames of many events. Frames that the log stores are sent unchanged.
 
         Events are not decoded, which would take longer than the rest of a replay. A malformed event

@@ -32,12 +32,12 @@ from zlib import crc32
 
 from tailrace.buses.local import LocalBus
 from tailrace.buses.redis.connections import (
-    ClusterLine,
+    ClusterConnection,
     Command,
-    Health,
-    Line,
-    Node,
+    NodeAddress,
     Pool,
+    RedisConnection,
+    RedisHealth,
     dial,
     is_away,
     is_in_cluster,
@@ -75,13 +75,13 @@ class BusUnavailable(TailraceError):
     code = "bus_unavailable"
 
 
-class Lane:
+class ShardConnections:
     """The two connections for some shards: for all of them, or in a cluster for one."""
 
     def __init__(
         self,
-        new_line: Callable[[], Line],
-        health: Health,
+        new_line: Callable[[], RedisConnection],
+        health: RedisHealth,
         shards: dict[bytes, LocalBus],
         hear: Callable[[LocalBus, list[bytes]], int],
         stem: str,
@@ -135,21 +135,21 @@ class RedisBus:
         # The readers of this process, a local bus per shard. Shards without readers are not read.
         self._shards = [LocalBus() for _ in range(shards)]
         self._complained = False
-        self._health = health = Health(name)
+        self._health = health = RedisHealth(name)
         tag = "{%d}" if cluster else "%d"
         self._keys = [f"{prefix}:bus:{tag % number}".encode() for number in range(shards)]
         by_key = dict(zip(self._keys, self._shards, strict=True))
-        nodes: set[Node] = set()
+        nodes: set[NodeAddress] = set()
         self._lanes = [
-            Lane(
-                partial(ClusterLine, pool, patience, key, nodes),
+            ShardConnections(
+                partial(ClusterConnection, pool, patience, key, nodes),
                 *(health, {key: shard}, self._hear, key.decode(), self._process),
             )
             for key, shard in by_key.items()
             if cluster
         ] or [
-            Lane(
-                partial(Line, pool, patience),
+            ShardConnections(
+                partial(RedisConnection, pool, patience),
                 *(health, by_key, self._hear, f"{prefix}:bus", self._process),
             )
         ]
@@ -243,7 +243,7 @@ class RedisBus:
         """Ask Redis on new connections."""
         await asyncio.gather(*(self._check(lane) for lane in self._lanes))
 
-    async def _check(self, lane: Lane) -> None:
+    async def _check(self, lane: ShardConnections) -> None:
         line = lane.new_line()
         try:
             async with asyncio.timeout(CHECK_SECONDS):

@@ -40,7 +40,7 @@ Command: TypeAlias = tuple[str | bytes | int, ...]
 Pool: TypeAlias = ConnectionPool
 """How to connect to one server."""
 
-Node: TypeAlias = tuple[str, int]
+NodeAddress: TypeAlias = tuple[str, int]
 """Host and port of a node of a Redis Cluster."""
 
 NODE_SECONDS = 1.0
@@ -49,7 +49,7 @@ NODE_SECONDS = 1.0
 logger = logging.getLogger("tailrace")
 
 
-class Health:
+class RedisHealth:
     """Logs once that Redis is away, and once that it is back."""
 
     def __init__(self, name: str) -> None:
@@ -76,10 +76,10 @@ class Health:
                 logger.warning("Redis at %s is back.", self._name)
 
 
-class Line:
+class RedisConnection:
     """A connection that reports each loss. The driver's own reconnects silently."""
 
-    def __init__(self, pool: Pool, patience: float, node: Node | None = None) -> None:
+    def __init__(self, pool: Pool, patience: float, node: NodeAddress | None = None) -> None:
         self._pool = pool
         self._connection = _connection(pool, node)
         self._patience = patience
@@ -122,14 +122,14 @@ class Line:
             return refusal
 
 
-class ClusterLine(Line):
+class ClusterConnection(RedisConnection):
     """A connection to the node of a Redis Cluster that has a key.
 
     The node is looked for at each new connection. A node that no longer has the key refuses the
     commands, and the connection is closed.
     """
 
-    def __init__(self, pool: Pool, patience: float, key: bytes, nodes: set[Node]) -> None:
+    def __init__(self, pool: Pool, patience: float, key: bytes, nodes: set[NodeAddress]) -> None:
         """`nodes` are the known nodes, which the lines of a bus share."""
         super().__init__(pool, patience)
         self._slot = key_slot(key)
@@ -147,11 +147,11 @@ class ClusterLine(Line):
             self._connection = _connection(self._pool, await self._find())
             await super()._connect()
 
-    async def _find(self) -> Node:
+    async def _find(self) -> NodeAddress:
         """Ask the nodes in turn, at last the address of the URL."""
         last: Exception | None = None
         for node in (*random.sample(sorted(self._nodes), len(self._nodes)), None):
-            line = Line(self._pool, min(self._patience, NODE_SECONDS), node)
+            line = RedisConnection(self._pool, min(self._patience, NODE_SECONDS), node)
             try:
                 (slots,) = await line.ask([("CLUSTER", "SLOTS")])
             except Exception as error:  # noqa: BLE001  # ask the next node
@@ -191,7 +191,7 @@ def dial(url: str, patience: float) -> tuple[Pool, str]:
             retry=Retry(NoBackoff(), 0),
             socket_connect_timeout=patience,
         )
-        # `Line.ask` has the timeout. The driver's `wait_for` may swallow a cancellation.
+        # `RedisConnection.ask` has the timeout. The driver's `wait_for` may swallow a cancellation.
         pool.connection_kwargs["socket_timeout"] = None
         _connection(pool)
         port = f":{parts.port}" if parts.port else ""
@@ -201,7 +201,7 @@ def dial(url: str, patience: float) -> tuple[Pool, str]:
     return pool, f"{parts.scheme}://{where}"
 
 
-def _connection(pool: Pool, node: Node | None = None) -> AbstractConnection:
+def _connection(pool: Pool, node: NodeAddress | None = None) -> AbstractConnection:
     """A connection to the server of the URL, or to another node of its cluster."""
     options = dict(pool.connection_kwargs)
     if node is not None:

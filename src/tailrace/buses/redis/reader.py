@@ -13,7 +13,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from tailrace.buses.local import LocalBus
-from tailrace.buses.redis.connections import Command, Health, Line, pause
+from tailrace.buses.redis.connections import Command, RedisConnection, RedisHealth, pause
 
 READ_ENTRIES = 64
 BREATH_EVENTS = 500
@@ -36,8 +36,8 @@ class ShardReader:
 
     def __init__(
         self,
-        line: Line,
-        health: Health,
+        line: RedisConnection,
+        health: RedisHealth,
         shards: dict[bytes, LocalBus],
         hear: Callable[[LocalBus, list[bytes]], int],
         *,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from redis.exceptions import ResponseError
 
-from tailrace.buses.redis.connections import Command, Health, Line, pause
+from tailrace.buses.redis.connections import Command, RedisConnection, RedisHealth, pause
 
 MAX_QUEUED_COMMANDS = 10_000
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
@@ -28,7 +28,7 @@ logger = logging.getLogger("tailrace")
 class CommandWriter:
     """Sends commands in the background; drops them while Redis is away."""
 
-    def __init__(self, line: Line, health: Health) -> None:
+    def __init__(self, line: RedisConnection, health: RedisHealth) -> None:
         self.line = line
         self._health = health
         self._queue: deque[tuple[Command, int]] = deque()

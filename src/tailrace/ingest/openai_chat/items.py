@@ -12,7 +12,7 @@ from tailrace.core.items import Annotation, Image, ImageUrl, RawAnnotation, Stat
 from tailrace.core.writers import MessageWriter, PartWriter, Sink, TextWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_chat.calls import API, ChatCalls
-from tailrace.ingest.openai_chat.reasoning import FIELDS, Thoughts, is_thought
+from tailrace.ingest.openai_chat.reasoning import FIELDS, ChatReasoning, is_thought
 from tailrace.ingest.openai_chat.values import GatheredFields, annotation_of
 from tailrace.ingest.openai_responses.values import unplaced
 from tailrace.ingest.unknown import unknown_names
@@ -35,7 +35,7 @@ class ChatAnswer:
         """What has no place in an item when the answer ends."""
         self._sink = sink
         self._calls = ChatCalls(sink, executor_of, self._turn_to_calls)
-        self._thoughts = Thoughts(sink, self.unknown, self._close_message)
+        self._thoughts = ChatReasoning(sink, self.unknown, self._close_message)
         self._is_thought = False  # whether the content of this delta is a thought
         self._message: MessageWriter | None = None
         self._text: TextWriter | None = None

@@ -31,7 +31,7 @@ _PART = frozenset(("type", "signature", "closed", *_WORDS))
 _BEGIN, _END = "<thought>", "</thought>"
 
 
-class Thoughts:
+class ChatReasoning:
     """Writes reasoning items; `before_text` is called before text is added."""
 
     def __init__(self, sink: Sink, unknown: set[str], before_text: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.tool_arguments import is_beginning, is_json, same_json
 from tailrace.core.values import Json, dict_of, dicts_of, json_text, text_or_none, word_of
-from tailrace.core.writers import ArgumentsWriter, Growing, ImageWriter, ResultWriter, Sink
+from tailrace.core.writers import ArgumentsWriter, GrowingText, ImageWriter, ResultWriter, Sink
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_responses.items import Slot
 from tailrace.ingest.openai_responses.values import as_arguments, error_of, has_more, image_url
@@ -173,7 +173,7 @@ _KNOWN = (
 _DONE = ("completed", "failed")
 
 
-class _Waiting(Growing):
+class _Waiting(GrowingText):
     """The arguments of a call without a name."""
 
     def add(self, piece: str) -> None:

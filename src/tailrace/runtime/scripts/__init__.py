@@ -25,7 +25,7 @@ from tailrace.core.errors import CallerError
 STATUSES = {"overloaded": 529, "rate_limited": 429, "provider_failed": 500, "key_refused": 401}
 """The HTTP status of an error at the start of a script."""
 
-Where = Literal["event", "json", "character"]
+CutPlace = Literal["event", "json", "character"]
 """Where a stream breaks off: between two events, inside an event's JSON, or inside a character."""
 
 
@@ -69,7 +69,7 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True):
 class Cut(msgspec.Struct, frozen=True):
     """The stream breaks off."""
 
-    where: Where = "event"
+    where: CutPlace = "event"
 
 
 class Garbage(msgspec.Struct, frozen=True):
@@ -78,8 +78,8 @@ class Garbage(msgspec.Struct, frozen=True):
     text: str
 
 
-Step = Say | Think | Call | Wait | Fail | Cut | Garbage
-Script = Sequence[Step]
+ScriptStep = Say | Think | Call | Wait | Fail | Cut | Garbage
+Script = Sequence[ScriptStep]
 
 _STEPS = "say(…), think(…), call(…), wait(…), silence(), fail(…), cut() or garbage()"
 
@@ -97,7 +97,7 @@ def checked(script: Any, where: str) -> Script:
     ended = ""
     for number, step in enumerate(script, 1):
         place = f"{where}, step {number}"
-        if not isinstance(step, Step):
+        if not isinstance(step, ScriptStep):
             raise InvalidScript(f"{place}, is {step!r}: write {_STEPS}.")
         if ended:
             raise InvalidScript(f"{place}, is never played: it comes after {ended}.")
@@ -109,7 +109,7 @@ def checked(script: Any, where: str) -> Script:
     return script
 
 
-def _mistake(step: Step) -> str | None:
+def _mistake(step: ScriptStep) -> str | None:
     text: Any = step.text if isinstance(step, Say | Think | Garbage) else ""
     pace: Any = step.pace if isinstance(step, Say | Think | Call) else 0
     if not isinstance(text, str):
@@ -120,8 +120,8 @@ def _mistake(step: Step) -> str | None:
         seconds: Any = step.seconds
         if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
             return f"it waits for {seconds!r}: write seconds, or silence() for ever"
-    if isinstance(step, Cut) and step.where not in get_args(Where):
-        return f"it cuts at {step.where!r}: write {', '.join(get_args(Where))}"
+    if isinstance(step, Cut) and step.where not in get_args(CutPlace):
+        return f"it cuts at {step.where!r}: write {', '.join(get_args(CutPlace))}"
     if isinstance(step, Call):
         try:
             msgspec.json.encode(step.arguments)
@@ -168,7 +168,7 @@ def fail(
     return Fail(code=code, message=message, status=found, retry_after=after)
 
 
-def cut(where: Where = "event") -> Cut:
+def cut(where: CutPlace = "event") -> Cut:
     """The stream breaks off here."""
     return Cut(where)
 
@@ -178,7 +178,7 @@ def garbage(text: str = "<html>Bad gateway</html>") -> Garbage:
     return Garbage(text)
 
 
-class Frame(msgspec.Struct, frozen=True):
+class ScriptFrame(msgspec.Struct, frozen=True):
     """An event's data, sent after a pause.
 
     With `cut` only a part of it arrives, and nothing after it. With `after` None it never arrives.
@@ -187,7 +187,7 @@ class Frame(msgspec.Struct, frozen=True):
     data: str
     event: str | None = None
     after: float | None = 0
-    cut: Where | None = None
+    cut: CutPlace | None = None
 
 
 def words(text: str) -> Iterator[str]:
@@ -219,7 +219,7 @@ class PlayedScript(ABC):
         self._input_tokens = input_tokens
         self._words = 0
 
-    def frames(self) -> Iterator[Frame]:
+    def frames(self) -> Iterator[ScriptFrame]:
         """Everything that is sent, in order."""
         yield from self._begin()
         for step, is_whole in self._steps():
@@ -230,19 +230,19 @@ class PlayedScript(ABC):
             elif isinstance(step, Call):
                 yield from self._call(step, is_whole=is_whole)
             elif isinstance(step, Garbage):
-                yield Frame(step.text)
+                yield ScriptFrame(step.text)
             elif isinstance(step, Wait):
-                yield Frame("", after=step.seconds)
+                yield ScriptFrame("", after=step.seconds)
             elif isinstance(step, Fail):
                 yield self._fail(step)
                 return
             else:
                 unfinished = self._unfinished()
-                yield Frame(unfinished.data, unfinished.event, cut=step.where)
+                yield ScriptFrame(unfinished.data, unfinished.event, cut=step.where)
                 return
         yield from self._end()
 
-    def _steps(self) -> Iterator[tuple[Step, bool]]:
+    def _steps(self) -> Iterator[tuple[ScriptStep, bool]]:
         """Each step, and whether it is complete: the step before a cut or an error is not."""
         for number, step in enumerate(self._script):
             after = self._script[number + 1] if number + 1 < len(self._script) else None
@@ -255,23 +255,23 @@ class PlayedScript(ABC):
             yield (1 / pace if pace and number else 0), word
 
     @abstractmethod
-    def _begin(self) -> Iterator[Frame]: ...
+    def _begin(self) -> Iterator[ScriptFrame]: ...
 
     @abstractmethod
-    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]: ...
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[ScriptFrame]: ...
 
     @abstractmethod
-    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]: ...
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[ScriptFrame]: ...
 
     @abstractmethod
-    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]: ...
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[ScriptFrame]: ...
 
     @abstractmethod
-    def _fail(self, step: Fail) -> Frame: ...
+    def _fail(self, step: Fail) -> ScriptFrame: ...
 
     @abstractmethod
-    def _unfinished(self) -> Frame:
+    def _unfinished(self) -> ScriptFrame:
         """The frame of which only a part arrives."""
 
     @abstractmethod
-    def _end(self) -> Iterator[Frame]: ...
+    def _end(self) -> Iterator[ScriptFrame]: ...

@@ -7,18 +7,17 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.values import Json
 from tailrace.runtime.scripts import (
     Call,
     Fail,
-    Frame,
     PlayedScript,
     Say,
     Script,
+    ScriptFrame,
     Think,
     arguments_of,
 )
-
-Json = dict[str, Any]
 
 ERRORS = {
     "overloaded": "overloaded_error",
@@ -29,7 +28,7 @@ ERRORS = {
 """Anthropic's words for errors."""
 
 
-class Messages(PlayedScript):
+class PlayedMessages(PlayedScript):
     """One message; `content` is what has been streamed of it so far, whole blocks only."""
 
     def __init__(
@@ -53,32 +52,32 @@ class Messages(PlayedScript):
             "usage": {"input_tokens": self._input_tokens, "output_tokens": self._words},
         }
 
-    def _begin(self) -> Iterator[Frame]:
+    def _begin(self) -> Iterator[ScriptFrame]:
         begun = {**self.object(), "content": [], "stop_reason": None}
         yield _frame("message_start", message=begun)
         yield _frame("ping")
 
-    def _end(self) -> Iterator[Frame]:
+    def _end(self) -> Iterator[ScriptFrame]:
         whole = self.object()
         delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
         yield _frame("message_delta", delta=delta, usage={"output_tokens": self._words})
         yield _frame("message_stop")
 
-    def _fail(self, step: Fail) -> Frame:
+    def _fail(self, step: Fail) -> ScriptFrame:
         code = ERRORS.get(step.code, step.code)
         return _frame("error", error={"type": code, "message": step.message})
 
-    def _unfinished(self) -> Frame:
+    def _unfinished(self) -> ScriptFrame:
         delta = {"type": "text_delta", "text": "… at the café"}
         return _frame("content_block_delta", index=99, delta=delta)
 
-    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]:
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[ScriptFrame]:
         text = {"type": "text", "text": ""}
         yield from self._block(text, "text", step.text, step.pace)
         if is_whole:
             yield self._stop({"type": "text", "text": step.text})
 
-    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]:
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[ScriptFrame]:
         index = len(self.content)
         start = {"type": "thinking", "thinking": "", "signature": ""}
         yield from self._block(start, "thinking", step.text, step.pace)
@@ -89,7 +88,7 @@ class Messages(PlayedScript):
         yield _frame("content_block_delta", index=index, delta=delta)
         yield self._stop({"type": "thinking", "thinking": step.text, "signature": signature})
 
-    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]:
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[ScriptFrame]:
         ident = f"toolu_{self._name}_{len(self.content)}"
         block = {"type": "tool_use", "id": ident, "name": step.name}
         arguments = arguments_of(step, is_whole=is_whole)
@@ -97,7 +96,7 @@ class Messages(PlayedScript):
         if is_whole:
             yield self._stop({**block, "input": step.arguments})
 
-    def _block(self, start: Json, kind: str, text: str, pace: float) -> Iterator[Frame]:
+    def _block(self, start: Json, kind: str, text: str, pace: float) -> Iterator[ScriptFrame]:
         index = len(self.content)
         field = "partial_json" if kind == "input_json" else kind
         yield _frame("content_block_start", index=index, content_block=start)
@@ -105,11 +104,11 @@ class Messages(PlayedScript):
             delta = {"type": f"{kind}_delta", field: piece}
             yield _frame("content_block_delta", after, index=index, delta=delta)
 
-    def _stop(self, block: Json) -> Frame:
+    def _stop(self, block: Json) -> ScriptFrame:
         index = len(self.content)
         self.content.append(block)
         return _frame("content_block_stop", index=index)
 
 
-def _frame(kind: str, after: float = 0, **fields: Any) -> Frame:
-    return Frame(msgspec.json.encode({"type": kind, **fields}).decode(), kind, after)
+def _frame(kind: str, after: float = 0, **fields: Any) -> ScriptFrame:
+    return ScriptFrame(msgspec.json.encode({"type": kind, **fields}).decode(), kind, after)

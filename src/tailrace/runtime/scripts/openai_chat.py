@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
+from tailrace.core.values import Json
 from tailrace.runtime.scripts import (
     Call,
     Fail,
-    Frame,
     PlayedScript,
     Say,
     Script,
+    ScriptFrame,
     Think,
     arguments_of,
 )
 
-Json = dict[str, Any]
 
-
-class Chat(PlayedScript):
+class PlayedChat(PlayedScript):
     """One completion; `message` is what has been streamed of it so far."""
 
     def __init__(
@@ -56,39 +54,39 @@ class Chat(PlayedScript):
     def _facts(self, kind: str) -> Json:
         return {"id": self.id, "object": kind, "created": 1_700_000_000, "model": self._model}
 
-    def _begin(self) -> Iterator[Frame]:
+    def _begin(self) -> Iterator[ScriptFrame]:
         yield self._delta({"role": "assistant", "content": ""})
 
-    def _end(self) -> Iterator[Frame]:
+    def _end(self) -> Iterator[ScriptFrame]:
         yield self._delta({}, self._reason)
         last = {**self._facts("chat.completion.chunk"), "choices": [], "usage": self._usage}
-        yield Frame(msgspec.json.encode(last).decode())
-        yield Frame("[DONE]")
+        yield ScriptFrame(msgspec.json.encode(last).decode())
+        yield ScriptFrame("[DONE]")
 
-    def _fail(self, step: Fail) -> Frame:
+    def _fail(self, step: Fail) -> ScriptFrame:
         error = {"message": step.message, "type": "server_error", "code": step.code}
-        return Frame(msgspec.json.encode({"error": error}).decode())
+        return ScriptFrame(msgspec.json.encode({"error": error}).decode())
 
-    def _unfinished(self) -> Frame:
+    def _unfinished(self) -> ScriptFrame:
         return self._delta({"content": "… at the café"})
 
-    def _delta(self, delta: Json, reason: str | None = None, after: float = 0) -> Frame:
+    def _delta(self, delta: Json, reason: str | None = None, after: float = 0) -> ScriptFrame:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         chunk = {**self._facts("chat.completion.chunk"), "choices": [choice]}
-        return Frame(msgspec.json.encode(chunk).decode(), None, after)
+        return ScriptFrame(msgspec.json.encode(chunk).decode(), None, after)
 
-    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]:  # noqa: ARG002
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[ScriptFrame]:  # noqa: ARG002
         yield from self._text("reasoning_content", step)
 
-    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]:  # noqa: ARG002
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[ScriptFrame]:  # noqa: ARG002
         yield from self._text("content", step)
 
-    def _text(self, field: str, step: Say | Think) -> Iterator[Frame]:
+    def _text(self, field: str, step: Say | Think) -> Iterator[ScriptFrame]:
         for after, piece in self._paced(step.text, step.pace):
             yield self._delta({field: piece}, after=after)
         self.message[field] = (self.message.get(field) or "") + step.text
 
-    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]:
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[ScriptFrame]:
         calls = self.message.setdefault("tool_calls", [])
         index = len(calls)
         ident = f"call_{self._name}_{index}"

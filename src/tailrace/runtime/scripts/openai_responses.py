@@ -7,18 +7,17 @@ from typing import Any
 
 import msgspec
 
+from tailrace.core.values import Json
 from tailrace.runtime.scripts import (
     Call,
     Fail,
-    Frame,
     PlayedScript,
     Say,
     Script,
+    ScriptFrame,
     Think,
     arguments_of,
 )
-
-Json = dict[str, Any]
 
 _CUT_SHORT: Json = {
     "type": "response.output_text.delta",
@@ -29,7 +28,7 @@ _CUT_SHORT: Json = {
 }
 
 
-class Responses(PlayedScript):
+class PlayedResponses(PlayedScript):
     """One response; `output` is what has been streamed of it so far, whole items only."""
 
     def __init__(
@@ -73,31 +72,31 @@ class Responses(PlayedScript):
             }
         return found
 
-    def _begin(self) -> Iterator[Frame]:
+    def _begin(self) -> Iterator[ScriptFrame]:
         yield self._frame("response.created", response=self.object())
         yield self._frame("response.in_progress", response=self.object())
 
-    def _end(self) -> Iterator[Frame]:
+    def _end(self) -> Iterator[ScriptFrame]:
         self.status = "completed"
         yield self._frame("response.completed", response=self.object())
 
-    def _fail(self, step: Fail) -> Frame:
+    def _fail(self, step: Fail) -> ScriptFrame:
         self.status = "failed"
         error = {"code": step.code, "message": step.message}
         return self._frame("response.failed", response={**self.object(), "error": error})
 
-    def _unfinished(self) -> Frame:
-        return Frame(msgspec.json.encode(_CUT_SHORT).decode(), _CUT_SHORT["type"])
+    def _unfinished(self) -> ScriptFrame:
+        return ScriptFrame(msgspec.json.encode(_CUT_SHORT).decode(), _CUT_SHORT["type"])
 
-    def _frame(self, kind: str, after: float = 0, **fields: Any) -> Frame:
+    def _frame(self, kind: str, after: float = 0, **fields: Any) -> ScriptFrame:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
-        return Frame(msgspec.json.encode(event).decode(), kind, after)
+        return ScriptFrame(msgspec.json.encode(event).decode(), kind, after)
 
     def _ident(self, prefix: str) -> str:
         return f"{prefix}_{self._name}_{len(self.output)}"
 
-    def _think(self, step: Think, *, is_whole: bool) -> Iterator[Frame]:
+    def _think(self, step: Think, *, is_whole: bool) -> Iterator[ScriptFrame]:
         index, ident = len(self.output), self._ident("rs")
         item: Json = {"type": "reasoning", "id": ident, "summary": []}
         yield self._frame("response.output_item.added", output_index=index, item=item)
@@ -117,7 +116,7 @@ class Responses(PlayedScript):
             item["encrypted_content"] = f"sealed:{ident}"
         yield self._done(item)
 
-    def _say(self, step: Say, *, is_whole: bool) -> Iterator[Frame]:
+    def _say(self, step: Say, *, is_whole: bool) -> Iterator[ScriptFrame]:
         index, ident = len(self.output), self._ident("msg")
         item: Json = {
             "type": "message",
@@ -140,7 +139,7 @@ class Responses(PlayedScript):
         yield self._frame("response.content_part.done", **place, part=part)
         yield self._done({**item, "status": "completed", "content": [part]})
 
-    def _call(self, step: Call, *, is_whole: bool) -> Iterator[Frame]:
+    def _call(self, step: Call, *, is_whole: bool) -> Iterator[ScriptFrame]:
         index, ident = len(self.output), self._ident("fc")
         item: Json = {
             "type": "function_call",
@@ -162,7 +161,7 @@ class Responses(PlayedScript):
         yield self._frame(kind, **place, name=step.name, arguments=arguments)
         yield self._done({**item, "arguments": arguments, "status": "completed"})
 
-    def _done(self, item: Json) -> Frame:
+    def _done(self, item: Json) -> ScriptFrame:
         index = len(self.output)
         self.output.append(item)
         return self._frame("response.output_item.done", output_index=index, item=item)

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
-from tailrace.core.values import dicts_of
+from tailrace.core.values import Json, dicts_of
 from tailrace.runtime.task import runs_of_item
 from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
@@ -22,8 +22,6 @@ from tailrace.server.resume_point import ResumePoint
 from tailrace.server.schemas import ID
 from tailrace.wire import ag_ui
 from tailrace.wire.base import Cursor
-
-Json = dict[str, Any]
 
 _OURS = ("assistant", "reasoning", "tool")
 """The roles of messages that a run of ours may have written."""

@@ -17,15 +17,13 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.state import TaskNode
-from tailrace.core.values import dict_of, list_of
+from tailrace.core.values import Json, dict_of, list_of
 from tailrace.server import client_schemas, idempotency, request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import anthropic_messages
-
-Json = dict[str, Any]
 
 ROLES = ("user", "assistant", "system")
 

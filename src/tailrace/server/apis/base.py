@@ -16,12 +16,12 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import encoded
 from tailrace.ports import RunInfo
-from tailrace.runtime.offload import LARGE_BYTES, Parts, build
+from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.store_retry import within
 from tailrace.server import request_fields
 from tailrace.server.abandoned import AbandonableStream, AbandonedRuns
-from tailrace.server.access import visit
+from tailrace.server.access import admitted
 from tailrace.server.guard import json_response
 from tailrace.server.idempotency import check_same, keyed_name
 from tailrace.server.resume_point import ResumePoint
@@ -50,7 +50,7 @@ class HttpApi:
     @property
     def runs(self) -> Runs:
         """The runs that belong to the sender of the current request; others do not exist."""
-        return visit.get().runs
+        return admitted.get().runs
 
     def routes(self) -> list[Route]:
         """The routes of this API."""
@@ -119,7 +119,7 @@ class HttpApi:
         if look.weight <= LARGE_BYTES:
             return json_response(view(look.state, *which))
         key = (run_id, view.__name__, look.state.sequence_number, *which)
-        make = partial(build, look.weight, lambda: Parts(encoded(view(look.state, *which))))
+        make = partial(build, look.weight, lambda: SharedBytes(encoded(view(look.state, *which))))
         return LargeJsonResponse(await self.runs.streams.answers.get(key, make))
 
     def stream(
@@ -173,7 +173,7 @@ class OneWayApi(HttpApi):
             return failed
         if look.weight <= LARGE_BYTES:
             return json_response(made)
-        return LargeJsonResponse(await build(look.weight, lambda: Parts(encoded(made))))
+        return LargeJsonResponse(await build(look.weight, lambda: SharedBytes(encoded(made))))
 
     async def _ended_or_left(self, request: Request, run_id: str) -> None:
         self.abandoned.waits(run_id)

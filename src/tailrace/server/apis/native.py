@@ -24,9 +24,9 @@ from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.descriptions import agent_info
-from tailrace.runtime.offload import LARGE_BYTES, Parts, build
+from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.server import idempotency, metrics, request_fields, schemas
-from tailrace.server.access import visit
+from tailrace.server.access import admitted
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
 from tailrace.server.inspector import page_file, plain, wants_page
@@ -269,7 +269,9 @@ class NativeApi(HttpApi):
         chain, weight = await self._threads.conversation(self.runs, thread_id)
         if weight <= LARGE_BYTES:
             return json_response(wire.messages(chain))
-        make = partial(build, weight, lambda: Parts([b"[", *entries(wire.messages(chain)), b"]"]))
+        make = partial(
+            build, weight, lambda: SharedBytes([b"[", *entries(wire.messages(chain)), b"]"])
+        )
         return LargeJsonResponse(await make())
 
     @operation(answers={200: schemas.Deleted})
@@ -424,7 +426,7 @@ class NativeApi(HttpApi):
             raise CallerError(
                 "`path` must be /runs/{id}/events or /threads/{id}/events.", param="path"
             )
-        principal = visit.get().principal
+        principal = admitted.get().principal
         if principal is None:
             raise NotFound("This server has no keys, so its streams need no ticket.")
         made = {"ticket": self.tickets.issue(principal, path), "expires_in": TICKET_SECONDS}
@@ -485,7 +487,7 @@ class NativeApi(HttpApi):
             await self.runs.cancel_child(run_id, check_id(task_id, "task_id"))
         return await self.object(run_id, client_view)
 
-    @operation(body=schemas.Object, answers={202: schemas.Accepted})
+    @operation(body=schemas.JsonObject, answers={202: schemas.Accepted})
     async def input(self, request: Request) -> Response:
         """Send a value to a run's agent: 202 once it is stored."""
         body = await read_json(request)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
+from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.memory import COMPACT
@@ -26,12 +27,10 @@ from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.responses_socket import ResponsesSocket, Stretch, Window
+from tailrace.server.responses_socket import ResponsesSocket, Segment, UnstoredConversation
 from tailrace.server.resume_point import naming, resume_point
 from tailrace.wire import openai_responses
 from tailrace.wire.openai_responses import ApprovalResponse
-
-Json = dict[str, Any]
 
 MAX_ITEMS = 100
 """How many input items an answer holds."""
@@ -43,7 +42,7 @@ class PreviousResponseNotFound(NotFound):
     code = "previous_response_not_found"
 
 
-class Continued(NamedTuple):
+class ContinuedRun(NamedTuple):
     """The run that a request continues, and the event where it forks that run."""
 
     run_id: str | None = None
@@ -82,14 +81,14 @@ class ResponsesApi(HttpApi):
         body = await read_json(request)
         stream = request_fields.optional(body, "stream", bool)
         key = request.headers.get("idempotency-key")
-        run_id, stretch = found = await self.begin(body, key=key)
+        run_id, segment = found = await self.begin(body, key=key)
         if stream:
-            return self.stream(openai_responses.FORMAT.after(stretch), run_id)
+            return self.stream(openai_responses.FORMAT.after(segment), run_id)
         if body.get("background") is not True:
             await self.until(self._over(found))
-        return await self.object(run_id, openai_responses.response_object, stretch)
+        return await self.object(run_id, openai_responses.response_object, segment)
 
-    async def _over(self, response: Stretch) -> None:
+    async def _over(self, response: Segment) -> None:
         """Wait for the end of a response: its run ends, or asks for approvals."""
         async for batch in self.runs.follow(response.run_id):
             if any(
@@ -101,8 +100,8 @@ class ResponsesApi(HttpApi):
                     return
 
     async def begin(
-        self, body: Json, window: Window | None = None, key: str | None = None
-    ) -> Stretch:
+        self, body: Json, window: UnstoredConversation | None = None, key: str | None = None
+    ) -> Segment:
         """Start the run of a request, which may continue the window of its connection.
 
         Or send its answers to the run that waits for them.
@@ -122,7 +121,7 @@ class ResponsesApi(HttpApi):
         options = request_fields.response_options(body)
         earlier: list[Json] = []
         if window is not None and window.response_id == previous:
-            earlier, continued = window.items, Continued()
+            earlier, continued = window.items, ContinuedRun()
             options["previous_response_id"] = previous
         else:
             continued = await self._previous(previous, options)
@@ -140,9 +139,9 @@ class ResponsesApi(HttpApi):
             metadata=request_fields.response_metadata(body),
             forget=body.get("store") is False,
         )
-        return Stretch(run.run_id)
+        return Segment(run.run_id)
 
-    async def _answered(self, previous: str | None, answers: list[ApprovalResponse]) -> Stretch:
+    async def _answered(self, previous: str | None, answers: list[ApprovalResponse]) -> Segment:
         """Send answers to the run that waits for them; the response that goes on with them.
 
         Answers that are sent again, or to a run that has ended, change nothing.
@@ -175,12 +174,12 @@ class ResponsesApi(HttpApi):
                     **({} if answer.reason is None else {"reason": answer.reason}),
                 }
                 await self.runs.send(run_id, sent)
-        return Stretch(run_id, pause + 1)
+        return Segment(run_id, pause + 1)
 
     async def _asking(self, previous: str | None, answer: ApprovalResponse) -> str:
         """The run that asked for an approval: of the previous response, or by the request's id."""
         if previous is not None:
-            found = await self._stretch(previous)
+            found = await self._segment(previous)
             if found is None:
                 raise _not_stored(previous)
             return found.run_id
@@ -192,11 +191,11 @@ class ResponsesApi(HttpApi):
             param=f"{answer.param}.approval_request_id",
         )
 
-    async def _previous(self, response_id: str | None, options: Json) -> Continued:
+    async def _previous(self, response_id: str | None, options: Json) -> ContinuedRun:
         """What a request continues. A response with `store: false` is not stored."""
         if response_id is None:
-            return Continued()
-        found = await self._stretch(response_id)
+            return ContinuedRun()
+        found = await self._segment(response_id)
         if found is None:
             raise _not_stored(response_id)
         look = await self.runs.look(found.run_id)
@@ -209,18 +208,18 @@ class ResponsesApi(HttpApi):
         end = openai_responses.end_of(look.state, found.number)
         if end is not None and look.info.trimmed_to:
             raise _not_stored(response_id)
-        return Continued(found.run_id, end)
+        return ContinuedRun(found.run_id, end)
 
-    async def _stretch(self, response_id: str) -> Stretch | None:
-        """The stretch of a run that a response shows; None if there is no such response."""
+    async def _segment(self, response_id: str) -> Segment | None:
+        """The segment of a run that a response shows; None if there is no such response."""
         # Our run ids get the prefix that OpenAI's clients expect.
         named = response_id.removeprefix("resp_")
         if await self.runs.find(named) is not None:
-            return Stretch(named)
-        numbered = openai_responses.stretch_of(named)
+            return Segment(named)
+        numbered = openai_responses.segment_of(named)
         if numbered is None or await self.runs.find(numbered[0]) is None:
             return None
-        found = Stretch(*numbered)
+        found = Segment(*numbered)
         pauses = (await self.runs.look(found.run_id)).state.pauses
         return found if found.number <= len(pauses) else None
 
@@ -315,20 +314,20 @@ class ResponsesApi(HttpApi):
     )
     async def get_response(self, request: Request) -> ASGIApp:
         """A response, whole; or its stream, from the start or after a `sequence_number`."""
-        run_id, stretch = await self._asked_for(request)
-        wire = openai_responses.FORMAT.after(stretch)
+        run_id, segment = await self._asked_for(request)
+        wire = openai_responses.FORMAT.after(segment)
         text = request.query_params.get("starting_after")
         with naming("starting_after"):
             cursor = wire.cursor(text) if text else None
             if not request_fields.flag(request.query_params, "stream"):
-                return await self.object(run_id, openai_responses.response_object, stretch)
+                return await self.object(run_id, openai_responses.response_object, segment)
             point = await resume_point(self.runs, wire, run_id, cursor)
         return self.stream(wire, run_id, point)
 
-    async def _asked_for(self, request: Request) -> Stretch:
+    async def _asked_for(self, request: Request) -> Segment:
         """The response that a path names."""
         response_id = request.path_params["response_id"]
-        found = await self._stretch(response_id)
+        found = await self._segment(response_id)
         if found is None:
             raise NotFound(f"There is no response {response_id[:80]}.", param="response_id")
         return found
@@ -336,9 +335,9 @@ class ResponsesApi(HttpApi):
     @operation(answers={200: client_schemas.RESPONSE})
     async def cancel_response(self, request: Request) -> ASGIApp:
         """Cancel a response. A second cancel changes nothing."""
-        run_id, stretch = await self._asked_for(request)
+        run_id, segment = await self._asked_for(request)
         await self.runs.cancel(run_id)
-        return await self.object(run_id, openai_responses.response_object, stretch)
+        return await self.object(run_id, openai_responses.response_object, segment)
 
     @operation(answers={200: OBJECT})
     async def delete_response(self, request: Request) -> Response:

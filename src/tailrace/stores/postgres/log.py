@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from tailrace.core.codec import decode_lines
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
 from tailrace.core.events import Recorded
-from tailrace.core.log_lines import Lines
-from tailrace.ports import FORGET_SECONDS, Basis, Batch, Head, NewRun, RunInfo, Snapshot
+from tailrace.core.log_lines import LogLines
+from tailrace.ports import FORGET_SECONDS, Batch, Head, NewRun, RunInfo, Snapshot, StateSource
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.pool import PostgresPool
 from tailrace.stores.postgres.replica import Replica
@@ -190,7 +190,7 @@ class PostgresLog(Statements):
         """Events after `after`, decoded in a thread if they are many."""
         return await _decoded(await self.read_lines(run_id, after, limit))
 
-    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[LogLines]:
         """Events after `after`, not decoded."""
         after = min(after, _HUGE)
         rows = await self._history(
@@ -315,7 +315,7 @@ class PostgresLog(Statements):
         )
         return Snapshot(*row) if row else None
 
-    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+    async def state_source(self, run_id: str, at_most: int | None = None) -> StateSource | None:
         """Info, snapshot and events of a run, over one connection."""
 
         async def work(db: Any) -> tuple[RunInfo, Snapshot | None, Any, int | None] | None:
@@ -343,7 +343,7 @@ class PostgresLog(Statements):
         info, state, rows, epoch = found
         seen = state.seq if state is not None else 0
         lines = [lines_in(run_id, seen, *row) for row in rows]
-        return Basis(info, state, await _decoded(lines), epoch)
+        return StateSource(info, state, await _decoded(lines), epoch)
 
     async def repack(self, run_id: str) -> None:
         """Join a run's rows; rows of different epochs stay separate.
@@ -465,7 +465,7 @@ def _info(row: Any) -> RunInfo:
     return RunInfo(**dict(row.items()))
 
 
-async def _decoded(found: list[Lines]) -> list[Recorded]:
+async def _decoded(found: list[LogLines]) -> list[Recorded]:
     if sum(lines.last_seq - lines.first_seq + 1 for lines in found) < SLOW_EVENTS:
         return decode_lines(found)
     return await asyncio.to_thread(decode_lines, found)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tailrace.ports import Claim, Letter
+from tailrace.ports import Claim, InboxLetter
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.statements import Statements
 
@@ -92,11 +92,11 @@ class PostgresQueue(Statements):
         number: int | None = await self._pool.run(work)
         return number
 
-    async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
+    async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         """The letters that are not acknowledged."""
-        found: dict[str, list[Letter]] = {}
+        found: dict[str, list[InboxLetter]] = {}
         for run_id, number, kind, body in await self._fetch(sql.LETTERS, run_ids):
-            found.setdefault(run_id, []).append(Letter(number, kind, body))
+            found.setdefault(run_id, []).append(InboxLetter(number, kind, body))
         return found
 
     async def acknowledge(self, run_id: str, number: int) -> None:

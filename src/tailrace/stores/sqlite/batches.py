@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from tailrace.core.errors import SeqConflict, StorageError
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch, NewRun
 from tailrace.stores.rows import (
     READ_BYTES,
@@ -226,7 +226,7 @@ def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generat
 
 def read_lines(
     db: apsw.Connection, run_id: str, after: int, limit: int, *, most: int | None = None
-) -> list[Lines]:
+) -> list[LogLines]:
     """Rows with events after `after`, until `limit` or `READ_BYTES` is reached.
 
     Raises `TakesLong` if a row has more than `most` bytes.
@@ -234,7 +234,7 @@ def read_lines(
     known = db.execute("select trimmed_to from runs where run_id = ?", (run_id,)).fetchone()
     if known is not None and known[0] > after:
         raise trimmed(run_id, known[0])
-    found: list[Lines] = []
+    found: list[LogLines] = []
     count = size = 0
     columns = "first_seq, last_seq, epoch, public, checksum, unpacked"
     if most is not None:  # the size of a blob is known before it is read
@@ -284,7 +284,7 @@ def read_private(
     return hidden
 
 
-class Gathered(NamedTuple):
+class GatheredRows(NamedTuple):
     """All rows of `fresh`, joined by run, with their number and the place of the last row."""
 
     rows: list[Row]
@@ -292,7 +292,7 @@ class Gathered(NamedTuple):
     last: tuple[int, str, int] | None
 
 
-def gather(db: apsw.Connection, pause: float = 0.0) -> Gathered:
+def gather(db: apsw.Connection, pause: float = 0.0) -> GatheredRows:
     """Read the rows of `fresh`, with a pause after some runs.
 
     On a reader's thread the writer need not wait for it, and in the pauses the event loop has the
@@ -311,10 +311,10 @@ def gather(db: apsw.Connection, pause: float = 0.0) -> Gathered:
             rows.append(gathered(some))
         except StorageError:  # damaged rows stay as they are, and readers find out
             rows += some
-    return Gathered(rows, len(found), last)
+    return GatheredRows(rows, len(found), last)
 
 
-def sweep(db: apsw.Connection, found: Gathered) -> None:
+def sweep(db: apsw.Connection, found: GatheredRows) -> None:
     """Move gathered rows to `batches`; gather again if another sweep or a deletion was faster.
 
     New rows are added after the last row. So if it is there, and as many rows as before are, then

@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from tailrace.core.codec import PROTOCOL
-from tailrace.ports import Claim, Letter
+from tailrace.ports import Claim, InboxLetter
 from tailrace.stores.sqlite.connections import TakesLong
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -238,13 +238,13 @@ def post(
     return number
 
 
-def letters(db: apsw.Connection, run_ids: list[str]) -> dict[str, list[Letter]]:
+def letters(db: apsw.Connection, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
     """The letters of these runs that are not acknowledged."""
-    waiting: dict[str, list[Letter]] = {}
+    waiting: dict[str, list[InboxLetter]] = {}
     for run_id, *letter in db.execute(
         "select run_id, number, kind, body from letters"
         " where run_id in (select value from json_each(?)) order by run_id, number",
         (listed(run_ids),),
     ):
-        waiting.setdefault(run_id, []).append(Letter(*letter))
+        waiting.setdefault(run_id, []).append(InboxLetter(*letter))
     return waiting

@@ -24,17 +24,17 @@ import msgspec
 from tailrace.core.codec import decode_lines
 from tailrace.core.errors import CallerError, NotFound, SeqConflict, StorageBusy, StorageError
 from tailrace.core.events import Recorded
-from tailrace.core.log_lines import Lines
+from tailrace.core.log_lines import LogLines
 from tailrace.ports import (
     FORGET_SECONDS,
-    Basis,
     Batch,
     Claim,
     Head,
-    Letter,
+    InboxLetter,
     NewRun,
     RunInfo,
     Snapshot,
+    StateSource,
 )
 from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
@@ -200,7 +200,7 @@ class SqliteLog:
 
         return await self._read(job, partial(job, quick=True))
 
-    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[Lines]:
+    async def read_lines(self, run_id: str, after: int, limit: int = 10_000) -> list[LogLines]:
         """Events after `after`, not decoded."""
         job = partial(batches_of.read_lines, run_id=run_id, after=after, limit=limit)
         return await self._read(job, partial(job, most=QUICK_ROW_BYTES))
@@ -281,10 +281,10 @@ class SqliteLog:
         job = partial(_snapshot, run_id=run_id, at_most=at_most)
         return await self._read(job, partial(job, most=QUICK_ROW_BYTES))
 
-    async def basis(self, run_id: str, at_most: int | None = None) -> Basis | None:
+    async def state_source(self, run_id: str, at_most: int | None = None) -> StateSource | None:
         """Info, snapshot and events of a run, in one job."""
 
-        def job(db: apsw.Connection, *, quick: bool = False) -> Basis | None:
+        def job(db: apsw.Connection, *, quick: bool = False) -> StateSource | None:
             info = _info(db, run_id)
             if info is None:
                 return None
@@ -296,7 +296,9 @@ class SqliteLog:
             if quick and limit > QUICK_EVENTS:
                 raise TakesLong("The state needs many events.")
             lines = batches_of.read_lines(db, run_id, seen, limit) if limit > 0 else []
-            return Basis(info, found, decode_lines(lines), batches_of.epoch_of(db, run_id, last))
+            return StateSource(
+                info, found, decode_lines(lines), batches_of.epoch_of(db, run_id, last)
+            )
 
         return await self._read(job, partial(job, quick=True))
 
@@ -436,7 +438,7 @@ class SqliteLog:
             lambda db: queue_of.post(db, run_id, kind, body, self._boot_time(), self._boot_id)
         )
 
-    async def letters(self, run_ids: list[str]) -> dict[str, list[Letter]]:
+    async def letters(self, run_ids: list[str]) -> dict[str, list[InboxLetter]]:
         """The letters that are not acknowledged."""
         job = partial(queue_of.letters, run_ids=run_ids)
         return await self._read(job, job if len(run_ids) <= QUICK_BATCHES else None)

@@ -15,9 +15,9 @@ same, which wakes readers at once, or another, which makes readers poll the stor
 
 from __future__ import annotations
 
+from tailrace.extensions import OpenBus, OpenStore
 from tailrace.testing.follow_kit.lossy_bus import LossyBusTests
 from tailrace.testing.follow_kit.readers import ReaderTests
-from tailrace.testing.follow_kit.setup import OpenBus, OpenStore
 from tailrace.testing.follow_kit.stalls import StallTests
 from tailrace.testing.follow_kit.streams import StreamTests, ThreadTests
 from tailrace.testing.follow_kit.workers import CancelTests, WorkerTests

@@ -11,17 +11,16 @@ import pytest
 
 from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded
+from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import Bus, Store, Trimmed
 from tailrace.runtime import store_retry, tail
 from tailrace.runtime.follow import Reader
 from tailrace.testing.follow_kit.setup import (
     FAULTS,
     SOON,
-    Counting,
+    CountingStore,
     FollowTests,
-    Misbehaving,
-    OpenBus,
-    OpenStore,
+    UnreliableBus,
     all_seen,
     begun,
     end,
@@ -33,7 +32,7 @@ from tailrace.testing.follow_kit.setup import (
 )
 
 
-class QuietEar:
+class SilentBus:
     """A bus that delivers only the events that a test passes to it.
 
     A real bus may ask its readers at any time to read the log. The tests of polls and gaps need
@@ -42,7 +41,7 @@ class QuietEar:
 
     heard: Callable[[list[Recorded]], None]
 
-    def subscribe(self, _: str) -> QuietEar:
+    def subscribe(self, _: str) -> SilentBus:
         """Itself."""
         return self
 
@@ -61,7 +60,7 @@ class LossyBusTests(FollowTests):
     async def test_a_bus_that_misbehaves_costs_nothing_but_time(
         self, store: Store, bus: Bus, fault: str
     ) -> None:
-        emitter = await begun(store, Misbehaving(bus, fault))
+        emitter = await begun(store, UnreliableBus(bus, fault))
         reader = Reader(store, bus, poll=0.05)
         following = [
             asyncio.ensure_future(numbers(reader.follow("run_1", after))) for after in (0, 1, 9)
@@ -78,7 +77,7 @@ class LossyBusTests(FollowTests):
         The reader heard the bus just before, so it does not poll at once. Old events keep arriving.
         """
         bus, other = await open_bus(), await open_store()
-        emitter = await begun(store, Misbehaving(bus, "dead"))
+        emitter = await begun(store, UnreliableBus(bus, "dead"))
         reader = Reader(other, bus)
         source = reader.follow("run_1", 2)
         coming = asyncio.ensure_future(_some(source))
@@ -104,10 +103,10 @@ class LossyBusTests(FollowTests):
     async def test_a_log_that_cannot_be_read_holds_up_only_its_own_followers(
         self, store: Store, bus: Bus
     ) -> None:
-        dead = Misbehaving(bus, "dead")
+        dead = UnreliableBus(bus, "dead")
         emitters = [await begun(store, dead, run_id) for run_id in ("run_1", "run_2")]
 
-        class Damaged(Counting):
+        class Damaged(CountingStore):
             damaged = False
 
             async def read(self, run_id: str, after: int, limit: int = 10_000) -> Any:
@@ -116,7 +115,7 @@ class LossyBusTests(FollowTests):
                 return await store.read(run_id, after, limit)
 
         damaged: Any = Damaged(store)
-        subscription: Any = QuietEar()
+        subscription: Any = SilentBus()
         reader = Reader(damaged, subscription, poll=0.05)
         tails = [reader.tails.take(emitter.run_id) for emitter in emitters]
         for tail_of_run in tails:
@@ -167,8 +166,8 @@ class LossyBusTests(FollowTests):
         self, store: Store, bus: Bus
     ) -> None:
         """Both share this process's cache of the run; the first reads the missing events itself."""
-        emitter = await begun(store, Misbehaving(bus, "dead"))
-        subscription: Any = QuietEar()
+        emitter = await begun(store, UnreliableBus(bus, "dead"))
+        subscription: Any = SilentBus()
         reader = Reader(store, subscription, poll=3600.0)
         behind = asyncio.ensure_future(numbers(reader.follow("run_1", 2)))
         await all_seen(reader, "run_1")
@@ -187,8 +186,8 @@ class LossyBusTests(FollowTests):
         self, store: Store, bus: Bus
     ) -> None:
         """Earlier events arrived, so that a reader could mistake them for the lost events."""
-        emitter = await begun(store, Misbehaving(bus, "dead"))
-        subscription: Any = QuietEar()  # a bus may make a reader look by itself, at any time
+        emitter = await begun(store, UnreliableBus(bus, "dead"))
+        subscription: Any = SilentBus()  # a bus may make a reader look by itself, at any time
         reader = Reader(store, subscription, poll=3600.0)
         source = reader.follow("run_1", 2)
         coming = asyncio.ensure_future(_some(source))
@@ -207,7 +206,7 @@ class LossyBusTests(FollowTests):
     async def test_what_the_bus_repeats_is_shown_once_to_the_quick_and_to_the_slow(
         self, store: Store, bus: Bus
     ) -> None:
-        emitter = await begun(store, Misbehaving(bus, "dead"))
+        emitter = await begun(store, UnreliableBus(bus, "dead"))
         reader = Reader(store, bus, poll=3600.0)
         quick, slow = reader.follow("run_1", 2), reader.follow("run_1", 1)
         assert len(await anext(slow)) == 1  # it has its place, and does not come back for a while
@@ -242,7 +241,7 @@ class LossyBusTests(FollowTests):
     ) -> None:
         emitter = await begun(store, bus)
 
-        class Slow(Counting):
+        class Slow(CountingStore):
             async def heads(self, run_ids: list[str]) -> Any:
                 found = await store.heads(run_ids)
                 write(emitter, 1)
@@ -260,9 +259,9 @@ class LossyBusTests(FollowTests):
     async def test_what_is_written_between_reading_and_asking_is_read_at_once(
         self, store: Store, bus: Bus
     ) -> None:
-        emitter = await begun(store, Misbehaving(bus, "dead"))
+        emitter = await begun(store, UnreliableBus(bus, "dead"))
 
-        class Late(Counting):
+        class Late(CountingStore):
             async def heads(self, run_ids: list[str]) -> Any:
                 write(emitter, 1)
                 await end(emitter)

@@ -14,7 +14,7 @@ from tailrace.runtime import store_retry, tail
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.testing.follow_kit.setup import (
-    Counting,
+    CountingStore,
     FollowTests,
     all_seen,
     begun,
@@ -82,7 +82,7 @@ class ReaderTests(FollowTests):
         self, store: Store, bus: Bus
     ) -> None:
         emitters = [await begun(store, bus, f"run_{n}") for n in range(5)]
-        counting: Any = Counting(store)
+        counting: Any = CountingStore(store)
         reader = Reader(counting, bus, poll=0.05)
         sources = [reader.follow(emitter.run_id, 2) for emitter in emitters for _ in range(20)]
         following = [asyncio.ensure_future(numbers(source)) for source in sources]
@@ -135,7 +135,7 @@ class ReaderTests(FollowTests):
         self, store: Store, bus: Bus
     ) -> None:
         emitter = await begun(store, bus)
-        counting: Any = Counting(store)
+        counting: Any = CountingStore(store)
         failures = iter([StorageError("away")] * 3)
         counting.fail = lambda name: next(failures, None) if name == "read" else None
         following = asyncio.ensure_future(numbers(Reader(counting, bus).follow("run_1")))
@@ -148,7 +148,7 @@ class ReaderTests(FollowTests):
         monkeypatch.setattr(store_retry, "PATIENCE_SECONDS", 0.2)
         monkeypatch.setattr(tail, "PATIENCE_SECONDS", 0.2)
         await begun(store, bus)
-        counting: Any = Counting(store)
+        counting: Any = CountingStore(store)
         reader = Reader(counting, bus, poll=0.05)
         waiting = asyncio.ensure_future(numbers(reader.follow("run_1", 2)))
         await all_seen(reader, "run_1")

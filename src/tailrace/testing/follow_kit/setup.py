@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,14 +16,12 @@ from tailrace.core.events import Notice, Recorded, TaskCompleted, TaskCreated, T
 from tailrace.core.events import recorded as numbered
 from tailrace.core.fold import State
 from tailrace.core.snapshot import save
+from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import Bus, NewRun, Store, Subscription
 from tailrace.runtime.agent_functions import AgentFunction
 from tailrace.runtime.follow import Reader
 from tailrace.runtime.pipeline import Emitter, Pipeline
 from tailrace.runtime.runs import Runs
-
-OpenStore = Callable[[], Awaitable[Store]]
-OpenBus = Callable[[], Awaitable[Bus]]
 
 DEADLINE = 60.0
 """Seconds that no test may take: what hangs fails, and does not stop the suite."""
@@ -157,7 +155,7 @@ async def all_seen(reader: Reader, run_id: str, count: int = 1) -> None:
     await until(lambda: (found := reader.tails.get(run_id)) is not None and found.waiting >= count)
 
 
-class Misbehaving:
+class UnreliableBus:
     """A bus that loses, repeats or reorders the events of `good`."""
 
     def __init__(self, good: Bus, fault: str, seed: int = 1) -> None:
@@ -201,7 +199,7 @@ class Misbehaving:
 FAULTS = ("lossy", "repeating", "reordering", "dead")
 
 
-class Counting:
+class CountingStore:
     """A store that counts its calls and fails those it is asked to; the rest pass."""
 
     def __init__(self, store: Store) -> None:

@@ -12,6 +12,7 @@ from tailrace.core.errors import CallerError, NotFound, SeqConflict
 from tailrace.core.events import TaskInProgress, TaskInputRequired
 from tailrace.core.items import InputRequest
 from tailrace.core.view import client_view
+from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import MAX_ATTEMPTS, Bus, Store
 from tailrace.runtime import recovery
 from tailrace.runtime import runs as running
@@ -20,14 +21,7 @@ from tailrace.runtime.inbox import receive
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.task import Task
-from tailrace.testing.follow_kit.setup import (
-    SOON,
-    FollowTests,
-    OpenBus,
-    OpenStore,
-    process,
-    until,
-)
+from tailrace.testing.follow_kit.setup import SOON, FollowTests, process, until
 
 SHORT = 0.3
 """A lease that a test can wait for."""

@@ -36,7 +36,15 @@ from tailrace.core.events import Recorded
 from tailrace.ports import Claim, Store, Trimmed
 from tailrace.testing.log_model.expected import ExpectedRun, Follower
 from tailrace.testing.log_model.processes import ModelSetup
-from tailrace.testing.log_model.writers import HOUR, INDEX, SELDOM, WISH, WORKER, Wish, Writers
+from tailrace.testing.log_model.writers import (
+    HOUR,
+    INDEX,
+    SELDOM,
+    WISH,
+    WORKER,
+    PlannedBatch,
+    Writers,
+)
 
 __all__ = ["LogMachine", "ModelSetup", "check_log"]
 
@@ -109,7 +117,7 @@ class LogMachine(Writers):
 
     @precondition(lambda self: self.place.durable)
     @rule(wish=WISH, turns=st.integers(0, 4), worker=WORKER)
-    def crash_while_appending(self, wish: Wish, turns: int, worker: str) -> None:
+    def crash_while_appending(self, wish: PlannedBatch, turns: int, worker: str) -> None:
         """The writer dies before the answer: the batch is stored as a whole or not at all.
 
         Which of the two is decided when the next worker has claimed the run.
@@ -117,7 +125,9 @@ class LogMachine(Writers):
         run = self._run(wish.run)
         if run.deleted or run.ended:
             return
-        batch = self._batch(Wish(wish.run, "next", wish.texts, wish.private, 0, False, None), run)
+        batch = self._batch(
+            PlannedBatch(wish.run, "next", wish.texts, wish.private, 0, False, None), run
+        )
         self._touched.update(run.run_id for run in self.runs)
 
         async def work() -> Claim | None:

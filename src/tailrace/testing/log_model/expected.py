@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tailrace.core.codec import decode_event
 from tailrace.core.events import Recorded
-from tailrace.ports import Batch, Claim, Letter
+from tailrace.ports import Batch, Claim, InboxLetter
 
 
 @dataclass
@@ -37,7 +37,7 @@ class ExpectedRun:
     repacked: bool = False
     deleted: bool = False
     snapshots: dict[int, bytes] = field(default_factory=dict)
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[InboxLetter] = field(default_factory=list)
     last_letter: int = 0
 
     @property

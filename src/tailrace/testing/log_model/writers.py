@@ -23,7 +23,7 @@ from tailrace.core.events import (
     recorded,
 )
 from tailrace.core.fold import State
-from tailrace.ports import Batch, Letter, NewRun
+from tailrace.ports import Batch, InboxLetter, NewRun
 from tailrace.runtime.work_clock import WorkClock
 from tailrace.testing.log_model.expected import ExpectedRun
 from tailrace.testing.log_model.processes import ModelSetup, Processes
@@ -34,8 +34,8 @@ HOUR = 3600.0
 BEGUN = b'{"begun":{"at":1.0,"waited":0.0}}'
 """The private part of `task.in_progress` when the clock shows 1 s."""
 
-Kind = Literal["next", "duplicate", "stale", "future", "hole", "altered", "unknown"]
-KINDS: tuple[Kind, ...] = (
+BatchKind = Literal["next", "duplicate", "stale", "future", "hole", "altered", "unknown"]
+KINDS: tuple[BatchKind, ...] = (
     "next",
     "next",
     "next",
@@ -49,11 +49,11 @@ KINDS: tuple[Kind, ...] = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlannedBatch:
     """A batch to be made once it is clear how far its run goes."""
 
     run: int
-    kind: Kind
+    kind: BatchKind
     texts: list[str]
     private: bytes
     at: int
@@ -67,7 +67,7 @@ TEXTS = st.lists(values.TEXT, min_size=1, max_size=4)
 WORKER = st.sampled_from(("ann", "bob"))
 LEASE = st.sampled_from((HOUR, 0.0))
 WISH = st.builds(
-    Wish,
+    PlannedBatch,
     run=INDEX,
     kind=st.sampled_from(KINDS),
     texts=TEXTS,
@@ -85,7 +85,7 @@ class Writers(Processes):
         self._texts = itertools.count(1)
         super().__init__(place)
 
-    def _batch(self, wish: Wish, run: ExpectedRun) -> Batch:
+    def _batch(self, wish: PlannedBatch, run: ExpectedRun) -> Batch:
         """The events that a writer, a late writer or a faulty writer would append."""
         first, epoch = run.last + 1, run.epoch
         # Never the same text twice, so that the events of two writers differ.
@@ -160,7 +160,7 @@ class Writers(Processes):
             self._touched.add(run.run_id)
 
     @rule(wishes=st.lists(WISH, min_size=1, max_size=3), publish=st.booleans())
-    def append(self, wishes: list[Wish], publish: bool) -> None:
+    def append(self, wishes: list[PlannedBatch], publish: bool) -> None:
         """One group: the next events, and what must not be taken, or must not be taken twice."""
         batches: list[Batch] = []
         accepted: list[bool] = []
@@ -309,7 +309,7 @@ class Writers(Processes):
         else:
             run.wake()
             run.last_letter += 1
-            run.letters.append(Letter(run.last_letter, kind, body.encode()))
+            run.letters.append(InboxLetter(run.last_letter, kind, body.encode()))
             assert number == run.last_letter
 
     @rule(index=INDEX, number=INDEX)
@@ -327,7 +327,7 @@ class Writers(Processes):
         letters = self._do(self.writer.store.letters([run.run_id])).get(run.run_id, [])
         assert letters == run.letters
         if any(letter.kind == "cancel" for letter in letters) and not run.ended:
-            wish = Wish(index, "next", ["cancelled"], b"", 0, True, None)
+            wish = PlannedBatch(index, "next", ["cancelled"], b"", 0, True, None)
             batch = self._batch(wish, run)
             assert run.take(batch)
             assert self._do(self.writer.store.append([batch])) == [None]

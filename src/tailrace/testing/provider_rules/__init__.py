@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
+from tailrace.core.values import Json
 from tailrace.testing.provider_rules import anthropic, openai_calls, openai_chat, openai_responses
-
-Json: TypeAlias = dict[str, Any]
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tailrace.core.values import Json
+
 if TYPE_CHECKING:
     from tailrace.testing.provider_rules import Issued
-
-Json = dict[str, Any]
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Json = dict[str, Any]
+from tailrace.core.values import Json
 
 MESSAGES: dict[str, str | None] = {
     "cache_control": "dictionary",

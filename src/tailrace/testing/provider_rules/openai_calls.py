@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-Json = dict[str, Any]
+from tailrace.core.values import Json
 
 
 class RequestError(NamedTuple):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tailrace.core.values import Json
 from tailrace.testing.provider_rules.openai_calls import (
     RequestError,
     data_of,
@@ -17,8 +18,6 @@ from tailrace.testing.provider_rules.openai_responses import too_long
 
 if TYPE_CHECKING:
     from tailrace.testing.provider_rules import Issued
-
-Json = dict[str, Any]
 
 _MISTRAL = re.compile(r"(mi|mini|magi|code|dev)stral|(mi|pi|vo)xtral")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tailrace.core.values import Json
 from tailrace.testing.provider_rules.openai_calls import RequestError, kind_name, missing, mistaken
-
-Json = dict[str, Any]
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tailrace.core.values import Json
 from tailrace.testing.provider_rules.openai_calls import (
     OUTPUT_OF,
     RequestError,
@@ -19,8 +20,6 @@ from tailrace.testing.provider_rules.openai_calls import (
 
 if TYPE_CHECKING:
     from tailrace.testing.provider_rules import Issued
-
-Json = dict[str, Any]
 
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")

@@ -26,10 +26,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tailrace.core.values import Json
 from tailrace.runtime.scripts import Fail, InvalidScript, Script, checked, opening_failure
-from tailrace.runtime.scripts.anthropic_messages import ERRORS, Messages
-from tailrace.runtime.scripts.openai_chat import Chat
-from tailrace.runtime.scripts.openai_responses import Responses
+from tailrace.runtime.scripts.anthropic_messages import ERRORS, PlayedMessages
+from tailrace.runtime.scripts.openai_chat import PlayedChat
+from tailrace.runtime.scripts.openai_responses import PlayedResponses
 from tailrace.testing.provider_rules import (
     ErrorBody,
     Issued,
@@ -43,8 +44,8 @@ from tailrace.testing.provider_rules.openai_calls import RequestError
 from tailrace.testing.simulator.answers import (
     AnswerStreams,
     RecordedAnswer,
-    Streaming,
-    Whole,
+    StreamedResponse,
+    WholeResponse,
     recorded_calls,
     whole_completion,
     whole_message,
@@ -53,8 +54,7 @@ from tailrace.testing.simulator.answers import (
 
 __all__ = ["RecordedAnswer", "Simulator", "recorded_calls"]
 
-Json = dict[str, Any]
-Answer = Script | RecordedAnswer
+SimulatedAnswer = Script | RecordedAnswer
 
 
 class Simulator:
@@ -64,7 +64,9 @@ class Simulator:
     from the number of the answer, from 0, to such a list. `key` is the only key that is accepted.
     """
 
-    def __init__(self, *answers: Answer | Callable[[int], Answer], key: str | None = None) -> None:
+    def __init__(
+        self, *answers: SimulatedAnswer | Callable[[int], SimulatedAnswer], key: str | None = None
+    ) -> None:
         self.requests: list[Json] = []
         """The bodies of all requests, also of refused requests."""
         self.refusals: list[ErrorBody] = []
@@ -131,10 +133,12 @@ class Simulator:
         def note(response: Json) -> None:
             self.issued.openai_response("", response.get("output") or [], store=False)
 
-        def play(name: str, script: Script) -> Responses:
+        def play(name: str, script: Script) -> PlayedResponses:
             sealed = "reasoning.encrypted_content" in (body.get("include") or ())
             size = _size(body["input"])
-            return Responses(name, script, model=body["model"], sealed=sealed, input_tokens=size)
+            return PlayedResponses(
+                name, script, model=body["model"], sealed=sealed, input_tokens=size
+            )
 
         return self._answer(body, play, whole_response, remember, note)
 
@@ -146,9 +150,9 @@ class Simulator:
         def remember(completion: Json) -> None:
             self.issued.chat_message(completion["choices"][0]["message"])
 
-        def play(name: str, script: Script) -> Chat:
+        def play(name: str, script: Script) -> PlayedChat:
             size = _size(body["messages"])
-            return Chat(name, script, model=body["model"], input_tokens=size)
+            return PlayedChat(name, script, model=body["model"], input_tokens=size)
 
         return self._answer(body, play, whole_completion, remember)
 
@@ -162,9 +166,9 @@ class Simulator:
         def remember(message: Json) -> None:
             self.issued.anthropic_message(message["content"])
 
-        def play(name: str, script: Script) -> Messages:
+        def play(name: str, script: Script) -> PlayedMessages:
             size = _size(body["messages"])
-            return Messages(name, script, model=body["model"], input_tokens=size)
+            return PlayedMessages(name, script, model=body["model"], input_tokens=size)
 
         return self._answer(body, play, whole_message, remember, anthropic=True)
 
@@ -243,13 +247,13 @@ class Simulator:
         if isinstance(answer, RecordedAnswer):
             if body.get("stream"):
                 keep = lambda: remember(whole(answer.events))  # noqa: E731
-                return Streaming(answer.frames(), self._closing, keep)
+                return StreamedResponse(answer.frames(), self._closing, keep)
             remember(made := whole(answer.events))
             script = [answer.end] if answer.end else []
-            return Whole(script, made, self._closing)
+            return WholeResponse(script, made, self._closing)
         streams = play(f"sim{number}", answer)
         if body.get("stream"):
-            return Streaming(
+            return StreamedResponse(
                 streams.frames(),
                 self._closing,
                 lambda: remember(streams.object()),
@@ -261,10 +265,10 @@ class Simulator:
             if isinstance(step, Fail):  # half of an answer is not an answer
                 return _failure(step, anthropic=anthropic)
         remember(streams.object())
-        return Whole(answer, streams.object(), self._closing)
+        return WholeResponse(answer, streams.object(), self._closing)
 
 
-def _opening(answer: Answer) -> Fail | None:
+def _opening(answer: SimulatedAnswer) -> Fail | None:
     if isinstance(answer, RecordedAnswer):
         return answer.end if isinstance(answer.end, Fail) else None
     return opening_failure(answer)

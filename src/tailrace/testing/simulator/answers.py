@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from starlette.responses import Response
@@ -13,11 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.core import sse
 from tailrace.core.tool_arguments import decoded
-from tailrace.core.values import dict_of
+from tailrace.core.values import Json, dict_of
 from tailrace.runtime.recordings import RecordedCall, read_calls
-from tailrace.runtime.scripts import STATUSES, Cut, Fail, Frame, Garbage, Script, Wait
-
-Json = dict[str, Any]
+from tailrace.runtime.scripts import STATUSES, Cut, Fail, Garbage, Script, ScriptFrame, Wait
 
 _BREAKS = ("cut", "malformed_event", "connect_timeout", "first_event_timeout", "idle_timeout")
 
@@ -36,14 +34,14 @@ class RecordedAnswer(msgspec.Struct, frozen=True):
         lines = Path(path).read_text(encoding="utf-8").split("\n")
         return cls(tuple(line for line in lines if line.strip()))
 
-    def frames(self) -> Iterator[Frame]:
+    def frames(self) -> Iterator[ScriptFrame]:
         """The events with their names and pauses."""
         for number, event in enumerate(self.events):
             pause = self.pauses[number] if self.pauses else 0
             name = None if event == "[DONE]" else msgspec.json.decode(event).get("type")
-            yield Frame(event, name or None, pause)
+            yield ScriptFrame(event, name or None, pause)
         if self.end is not None:
-            yield Frame("{}", cut="event")
+            yield ScriptFrame("{}", cut="event")
 
 
 def recorded_calls(path: str | Path, *, pace: float = 0) -> list[RecordedAnswer]:
@@ -76,7 +74,7 @@ def _recorded(call: RecordedCall, pace: float) -> RecordedAnswer:
 class AnswerStreams(Protocol):
     """A script as events of one API."""
 
-    def frames(self) -> Iterator[Frame]:
+    def frames(self) -> Iterator[ScriptFrame]:
         """The frames, in order."""
         ...
 
@@ -85,12 +83,12 @@ class AnswerStreams(Protocol):
         ...
 
 
-class Streaming(Response):
+class StreamedResponse(Response):
     """A response of server-sent events, each at its time; it may break off anywhere."""
 
     def __init__(
         self,
-        frames: Iterator[Frame],
+        frames: Iterator[ScriptFrame],
         closing: asyncio.Event,
         remember: Callable[[], None] = lambda: None,
         note: Callable[[], None] = lambda: None,
@@ -144,7 +142,7 @@ def _part(whole: bytes, where: str) -> bytes:
     return whole[: at + 1]  # the first of its two bytes
 
 
-class Whole(Response):
+class WholeResponse(Response):
     """A response without a stream; it may be late, partial, invalid or missing."""
 
     def __init__(self, script: Script, made: Json, closing: asyncio.Event) -> None:

@@ -2,7 +2,7 @@
 
     class TestMyStore(EventLogKit):
         @pytest.fixture
-        def opener(self, tmp_path: Path) -> Opener:
+        def opener(self, tmp_path: Path) -> OpenStore:
             return lambda: MyStore.open(tmp_path / "place")
 
 `opener` opens the store of a test. The store is empty at first; later calls open the same store.
@@ -17,15 +17,15 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from tailrace.extensions import OpenStore
 from tailrace.testing.store_kit.blobs import BlobTests
 from tailrace.testing.store_kit.inbox import LetterTests
 from tailrace.testing.store_kit.keeping import KeepingTests
 from tailrace.testing.store_kit.log import AppendTests, ReadTests
 from tailrace.testing.store_kit.parking import ParkTests
 from tailrace.testing.store_kit.queue import ClaimTests
-from tailrace.testing.store_kit.setup import Opener
 
-__all__ = ["EventLogKit", "Opener"]
+__all__ = ["EventLogKit", "OpenStore"]
 
 
 class EventLogKit(

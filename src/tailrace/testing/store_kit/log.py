@@ -8,9 +8,9 @@ import pytest
 
 from tailrace.core.errors import SeqConflict
 from tailrace.core.events import Unknown
+from tailrace.extensions import OpenStore
 from tailrace.ports import Batch, Store, Trimmed
 from tailrace.testing.store_kit.setup import (
-    Opener,
     StoreTests,
     batch,
     created,
@@ -309,9 +309,11 @@ class ReadTests(StoreTests):
         found = await store.snapshot("r")
         assert found is not None
         assert (found.seq, found.state) == (11, b"11")
-        basis = await store.basis("r", 10)
-        assert basis is not None
-        assert len(basis.events) >= 10 - (basis.snapshot.seq if basis.snapshot is not None else 0)
+        source = await store.state_source("r", 10)
+        assert source is not None
+        assert len(source.events) >= 10 - (
+            source.snapshot.seq if source.snapshot is not None else 0
+        )
 
     async def test_a_listing_knows_the_head_and_the_end(self, store: Store) -> None:
         await created(store, "live")
@@ -370,7 +372,7 @@ class ReadTests(StoreTests):
             if packed:
                 await store.repack("r")
             for at in (None, 9, 6, 5, 4, 3, 2, 1, 0):
-                found = await store.basis("r", at)
+                found = await store.state_source("r", at)
                 assert found is not None
                 assert found.info == await store.info("r")
                 assert found.snapshot == await store.snapshot("r", at)
@@ -380,24 +382,24 @@ class ReadTests(StoreTests):
                 assert found.events == following[: len(found.events)]
                 assert seen + len(found.events) >= last
                 assert found.epoch == (None if at == 0 else 1 if last < 4 else claim.epoch)
-        assert await store.basis("missing") is None
+        assert await store.state_source("missing") is None
 
     async def test_of_a_trimmed_run_one_look_brings_the_final_state(self, store: Store) -> None:
         await created(store, "r")
         await written(store, batch("r", 2, 3, snapshot=b"early", ended=True))
         await store.trim("r", b"final")
         for at in (None, 4, 9):
-            found = await store.basis("r", at)
+            found = await store.state_source("r", at)
             assert found is not None
             assert found.snapshot is not None
             assert (found.snapshot.seq, found.snapshot.state) == (4, b"final")
             assert (found.events, found.epoch) == ([], None)
         for at in (1, 3):
             with pytest.raises(Trimmed):
-                await store.basis("r", at)
+                await store.state_source("r", at)
 
     async def test_what_was_answered_is_there_after_reopening(
-        self, store: Store, opener: Opener
+        self, store: Store, opener: OpenStore
     ) -> None:
         await created(store, "r", metadata=b"m", owner="o")
         claim = await store.take_over("r", "w", 60)
@@ -425,7 +427,9 @@ class ReadTests(StoreTests):
         finally:
             await again.close()
 
-    async def test_closing_finishes_what_is_under_way(self, store: Store, opener: Opener) -> None:
+    async def test_closing_finishes_what_is_under_way(
+        self, store: Store, opener: OpenStore
+    ) -> None:
         await created(store, "r")
         writing = asyncio.ensure_future(store.append([batch("r", 2, 500)]))
         await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 try:
     import pytest
@@ -12,9 +12,8 @@ except ImportError as missing:
 
 from tailrace.core.codec import encode_event
 from tailrace.core.events import Notice, TaskCompleted, TaskCreated, recorded
+from tailrace.extensions import OpenStore
 from tailrace.ports import Batch, NewRun, RunInfo, Store
-
-Opener = Callable[[], Awaitable[Store]]
 
 
 class StoreTests:
@@ -24,7 +23,7 @@ class StoreTests:
     """Whether a store that was closed, or opened a second time, still has what was in it."""
 
     @pytest.fixture
-    def opener(self) -> Opener:
+    def opener(self) -> OpenStore:
         """Opens the store of this test, which is empty at first; again, the same store."""
         raise NotImplementedError("Give the kit a fixture `opener`.")
 
@@ -33,7 +32,7 @@ class StoreTests:
         await asyncio.sleep(seconds)
 
     @pytest.fixture
-    async def store(self, opener: Opener) -> AsyncIterator[Store]:
+    async def store(self, opener: OpenStore) -> AsyncIterator[Store]:
         """The store to try."""
         made = await opener()
         try:
@@ -42,7 +41,7 @@ class StoreTests:
             await made.close()
 
     @pytest.fixture
-    async def second(self, opener: Opener, store: Store) -> AsyncIterator[Store]:  # noqa: ARG002
+    async def second(self, opener: OpenStore, store: Store) -> AsyncIterator[Store]:  # noqa: ARG002
         """The same store, opened again as another process would."""
         made = await opener()
         try:

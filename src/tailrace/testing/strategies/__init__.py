@@ -18,16 +18,18 @@ except ImportError as missing:
         "`pip install hypothesis`"
     ) from missing
 
-from tailrace.testing.strategies.open_items import Draw, Run
+from tailrace.testing.strategies.open_items import Draw, WrittenRun
 from tailrace.testing.strategies.writer import RunWriter
 
-__all__ = ["Run", "legal_runs"]
+__all__ = ["WrittenRun", "legal_runs"]
 
 _GO_ON = (False,) + (True,) * 60
 
 
 @st.composite
-def _runs(draw: Draw, max_events: int, complete: bool, max_tasks: int, max_depth: int) -> Run:
+def _runs(
+    draw: Draw, max_events: int, complete: bool, max_tasks: int, max_depth: int
+) -> WrittenRun:
     writer = RunWriter(draw, max_events=max_events, max_tasks=max_tasks, max_depth=max_depth)
     writer.create()
     # Whether to go on is asked before each move, and not once for all: so a move can be taken out
@@ -41,7 +43,7 @@ def _runs(draw: Draw, max_events: int, complete: bool, max_tasks: int, max_depth
 
 def legal_runs(
     max_events: int = 60, *, complete: bool = True, max_tasks: int = 6, max_depth: int = 3
-) -> st.SearchStrategy[Run]:
+) -> st.SearchStrategy[WrittenRun]:
     """Runs that a writer may write: recorded events with their private parts.
 
     `max_events` bounds the length, and with it the time that an example takes. With

@@ -16,7 +16,7 @@ from tailrace.core.events import Event, Private, recorded, timed
 from tailrace.core.items import Block, Item, Status
 from tailrace.testing.strategies import values
 
-Run = list[tuple[Event, Private | None]]
+WrittenRun = list[tuple[Event, Private | None]]
 """Recorded events, numbered from 1, each with its private part if it has one."""
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Draw(Protocol):
 
 
 @dataclass(eq=False)
-class PartBook:
+class PartRecord:
     """A block, or a text of a reasoning."""
 
     value: Block
@@ -39,7 +39,7 @@ class PartBook:
 
 
 @dataclass(eq=False)
-class ItemBook:
+class ItemRecord:
     """An item as it was added; `value` never changes, the parts beside it do."""
 
     value: Item
@@ -47,25 +47,25 @@ class ItemBook:
     open: bool = True
     status: Status = "in_progress"
     superseded: bool = False
-    summary: list[PartBook] = field(default_factory=list)
-    reasoning_text: list[PartBook] = field(default_factory=list)
-    blocks: list[PartBook] = field(default_factory=list)
+    summary: list[PartRecord] = field(default_factory=list)
+    reasoning_text: list[PartRecord] = field(default_factory=list)
+    blocks: list[PartRecord] = field(default_factory=list)
     # of a tool_call
     arguments: str = ""
     to_come: str = ""
     arguments_done: bool = False
     started: bool = False
-    result: ItemBook | None = None
+    result: ItemRecord | None = None
     # of a tool_result
-    call: ItemBook | None = None
-    children: list[TaskBook] = field(default_factory=list)
+    call: ItemRecord | None = None
+    children: list[TaskRecord] = field(default_factory=list)
 
-    def parts(self) -> list[PartBook]:
+    def parts(self) -> list[PartRecord]:
         return [*self.summary, *self.reasoning_text, *self.blocks]
 
 
 @dataclass(eq=False)
-class TaskBook:
+class TaskRecord:
     """The writer's record of one task."""
 
     id: str
@@ -73,8 +73,8 @@ class TaskBook:
     known: set[int]  # the numbers that it may cite
     begun: bool = False
     ended: bool = False
-    items: list[ItemBook] = field(default_factory=list)
-    children: list[TaskBook] = field(default_factory=list)
+    items: list[ItemRecord] = field(default_factory=list)
+    children: list[TaskRecord] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
     open_steps: list[int] = field(default_factory=list)
     steps: int = 0
@@ -82,7 +82,7 @@ class TaskBook:
     has_output: bool = False
     switches: int = 0
 
-    def open_items(self) -> list[ItemBook]:
+    def open_items(self) -> list[ItemRecord]:
         return [item for item in self.items if item.open]
 
     def to_close(self) -> int:
@@ -101,8 +101,8 @@ class OpenItems:
         self.max_events = max_events
         self.max_tasks = max_tasks
         self.max_depth = max_depth
-        self.run: Run = []
-        self.tasks: list[TaskBook] = []
+        self.run: WrittenRun = []
+        self.tasks: list[TaskRecord] = []
         self.calls = 0
         self.requests = 0
         self.used_ids: set[str] = set()
@@ -140,5 +140,5 @@ class OpenItems:
         """How many more events fit, once everything that is open has been closed."""
         return self.max_events - len(self.run) - sum(task.to_close() for task in self.tasks)
 
-    def place(self, task: TaskBook, item: ItemBook) -> dict[str, Any]:
+    def place(self, task: TaskRecord, item: ItemRecord) -> dict[str, Any]:
         return {"task_id": task.id, "item_id": item.value.id, "output_index": item.index}

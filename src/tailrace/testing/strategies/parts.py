@@ -24,19 +24,19 @@ from tailrace.core.items import (
     UrlCitation,
 )
 from tailrace.testing.strategies import values
-from tailrace.testing.strategies.open_items import ItemBook, OpenItems, PartBook, TaskBook
+from tailrace.testing.strategies.open_items import ItemRecord, OpenItems, PartRecord, TaskRecord
 
 
 class PartMoves(OpenItems):
     """What a writer may do with the parts of an item."""
 
     def add_reasoning_part(
-        self, task: TaskBook, item: ItemBook, name: Literal["summary", "reasoning_text"]
+        self, task: TaskRecord, item: ItemRecord, name: Literal["summary", "reasoning_text"]
     ) -> None:
         parts = item.summary if name == "summary" else item.reasoning_text
         whole = self.pick((False, False, True))
         text = Text(text=self.text() if whole else "")
-        part = PartBook(text, len(parts), open=not whole)
+        part = PartRecord(text, len(parts), open=not whole)
         parts.append(part)
         where = self.place(task, item)
         if whole:
@@ -46,13 +46,13 @@ class PartMoves(OpenItems):
         else:
             self.emit(ev.ReasoningTextAdded(**where, text_index=part.index, item=text))
 
-    def arguments_delta(self, task: TaskBook, item: ItemBook) -> None:
+    def arguments_delta(self, task: TaskRecord, item: ItemRecord) -> None:
         cut = self.draw(st.integers(0, len(item.to_come)))
         delta, item.to_come = item.to_come[:cut], item.to_come[cut:]
         item.arguments += delta
         self.emit(ev.ArgumentsDelta(**self.place(task, item), delta=delta))
 
-    def arguments_done(self, task: TaskBook, item: ItemBook) -> None:
+    def arguments_done(self, task: TaskRecord, item: ItemRecord) -> None:
         if not item.arguments and self.draw(st.booleans()):
             item.arguments, item.to_come = item.to_come, ""  # whole, without a delta
         elif item.to_come:
@@ -62,11 +62,11 @@ class PartMoves(OpenItems):
         item.arguments_done = True
         self.emit(ev.ArgumentsDone(**self.place(task, item), arguments=item.arguments))
 
-    def a_number(self, task: TaskBook) -> int:
+    def a_number(self, task: TaskRecord) -> int:
         """A number for a reference: the next number, or the number of equal content."""
         return self.pick([max(task.known, default=0) + 1, *sorted(task.known)[-2:]])
 
-    def block_id(self, task: TaskBook, item: ItemBook) -> int | None:
+    def block_id(self, task: TaskRecord, item: ItemRecord) -> int | None:
         """Only blocks of a result are references."""
         if not isinstance(item.value, ToolResult) or not self.flag():
             return None
@@ -74,7 +74,7 @@ class PartMoves(OpenItems):
         task.known.add(number)
         return number
 
-    def add_block(self, task: TaskBook, item: ItemBook) -> None:
+    def add_block(self, task: TaskRecord, item: ItemRecord) -> None:
         """A block that streams."""
         kind = self.pick(("text", "text", "image", "refusal"))
         place = {**self.place(task, item), "block_index": len(item.blocks)}
@@ -89,9 +89,9 @@ class PartMoves(OpenItems):
         else:
             block = Refusal(refusal="")
             self.emit(ev.RefusalAdded(**place, item=block))
-        item.blocks.append(PartBook(block, len(item.blocks), open=True))
+        item.blocks.append(PartRecord(block, len(item.blocks), open=True))
 
-    def whole_block(self, task: TaskBook, item: ItemBook) -> None:
+    def whole_block(self, task: TaskRecord, item: ItemRecord) -> None:
         """A block that comes as its `done` alone."""
         kind = self.pick(("text", "image", "refusal", "data", "file"))
         citable = sorted(task.known)[-3:]  # not its own number: no client has seen it yet
@@ -119,11 +119,11 @@ class PartMoves(OpenItems):
                 path=self.maybe(values.TEXT),
                 id=number,
             )
-        part = PartBook(block, len(item.blocks), open=False)
+        part = PartRecord(block, len(item.blocks), open=False)
         item.blocks.append(part)
         self.emit_done(task, item, part)
 
-    def emit_done(self, task: TaskBook, item: ItemBook, part: PartBook) -> None:
+    def emit_done(self, task: TaskRecord, item: ItemRecord, part: PartRecord) -> None:
         """The part's `done`, whole; which event that is follows from the part's list and type."""
         place = self.place(task, item)
         value = part.value
@@ -144,7 +144,7 @@ class PartMoves(OpenItems):
         else:
             self.emit(ev.FileDone(**place, block_index=part.index, item=value))
 
-    def close_part(self, task: TaskBook, item: ItemBook, parts: list[PartBook]) -> None:
+    def close_part(self, task: TaskRecord, item: ItemRecord, parts: list[PartRecord]) -> None:
         part = self.pick(parts)
         part.open = False
         if isinstance(part.value, Image) and self.flag():
@@ -152,7 +152,7 @@ class PartMoves(OpenItems):
             part.value = msgspec.structs.replace(part.value, image_url=url)
         self.emit_done(task, item, part)
 
-    def stream(self, task: TaskBook, item: ItemBook, parts: list[PartBook]) -> None:
+    def stream(self, task: TaskRecord, item: ItemRecord, parts: list[PartRecord]) -> None:
         """One more piece of an open part."""
         part = self.pick(parts)
         if isinstance(part.value, Image):
@@ -170,7 +170,7 @@ class PartMoves(OpenItems):
         else:
             self.append(task, item, part, self.text())
 
-    def append(self, task: TaskBook, item: ItemBook, part: PartBook, delta: str) -> None:
+    def append(self, task: TaskRecord, item: ItemRecord, part: PartRecord, delta: str) -> None:
         place = self.place(task, item)
         if isinstance(part.value, Refusal):
             refusal = part.value.refusal + delta
@@ -201,7 +201,7 @@ class PartMoves(OpenItems):
         )
         return cited, [piece for piece in (marker[:cut], marker[cut:]) if piece]
 
-    def annotate(self, task: TaskBook, item: ItemBook, parts: list[PartBook]) -> None:
+    def annotate(self, task: TaskRecord, item: ItemRecord, parts: list[PartRecord]) -> None:
         """A citation while the text streams: of a reference, or a citation by the provider."""
         part = self.pick(parts)
         text = part.value

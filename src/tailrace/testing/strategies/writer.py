@@ -25,7 +25,7 @@ from tailrace.core.items import (
     ToolResult,
 )
 from tailrace.testing.strategies import values
-from tailrace.testing.strategies.open_items import ItemBook, PartBook, TaskBook
+from tailrace.testing.strategies.open_items import ItemRecord, PartRecord, TaskRecord
 from tailrace.testing.strategies.parts import PartMoves
 
 # How many events a move writes at most, with those that close what it leaves open: a delegated call
@@ -45,7 +45,7 @@ class RunWriter(PartMoves):
             return []
         return [move for task in self.tasks if not task.ended for move in self.moves_of(task)]
 
-    def moves_of(self, task: TaskBook) -> list[_Move]:
+    def moves_of(self, task: TaskRecord) -> list[_Move]:
         """Moves that advance the run are listed several times, so they are drawn more often."""
         found: list[_Move] = []
 
@@ -104,7 +104,7 @@ class RunWriter(PartMoves):
         return found
 
     def offer_moves_of_item(
-        self, task: TaskBook, item: ItemBook, offer: Callable[..., None]
+        self, task: TaskRecord, item: ItemRecord, offer: Callable[..., None]
     ) -> None:
         if isinstance(item.value, Reasoning):
             offer(2, self.add_reasoning_part, task, item, "summary")
@@ -133,7 +133,9 @@ class RunWriter(PartMoves):
 
     # --- the life of a task ---------------------------------------------------------------------
 
-    def create(self, parent: TaskBook | None = None, result: ItemBook | None = None) -> TaskBook:
+    def create(
+        self, parent: TaskRecord | None = None, result: ItemRecord | None = None
+    ) -> TaskRecord:
         start = self.pick((1, 1, 1, 4))
         taken = [task.id for task in self.tasks]
         task_id = self.an_id("run_1", lambda _: False)
@@ -145,7 +147,7 @@ class RunWriter(PartMoves):
         assert task_id not in taken
         self.used_ids.add(task_id)
         depth = 0 if parent is None else parent.depth + 1
-        task = TaskBook(id=task_id, depth=depth, known=set(range(1, start)))
+        task = TaskRecord(id=task_id, depth=depth, known=set(range(1, start)))
         self.emit(
             ev.TaskCreated(
                 task_id=task.id,
@@ -169,15 +171,15 @@ class RunWriter(PartMoves):
         self.tasks.append(task)
         return task
 
-    def begin(self, task: TaskBook) -> None:
+    def begin(self, task: TaskRecord) -> None:
         self.emit(ev.TaskInProgress(task_id=task.id))
         task.begun = True
 
-    def may_end(self, task: TaskBook) -> bool:
+    def may_end(self, task: TaskRecord) -> bool:
         children = all(child.ended for child in task.children)
         return children and not task.open_items() and not task.open_steps
 
-    def end(self, task: TaskBook) -> None:
+    def end(self, task: TaskRecord) -> None:
         endings = ["cancelled", "failed"]
         if task.begun and not task.pending:
             endings = ["completed", "completed", "incomplete", *endings]
@@ -194,9 +196,9 @@ class RunWriter(PartMoves):
         task.pending.clear()
         task.ended = True
 
-    def new_attempt(self, task: TaskBook) -> None:
+    def new_attempt(self, task: TaskRecord) -> None:
         closed = [item for item in task.items if not item.open and not item.superseded]
-        superseded: list[ItemBook] = []
+        superseded: list[ItemRecord] = []
         for item in closed:
             if not item.superseded and self.is_lost(item):
                 result = item.result if item.result and not item.result.superseded else None
@@ -213,13 +215,13 @@ class RunWriter(PartMoves):
             )
         )
 
-    def is_lost(self, item: ItemBook) -> bool:
+    def is_lost(self, item: ItemRecord) -> bool:
         """Mostly what was cut short. A call takes its result along, which must be closed."""
         if item.result is not None and item.result.open:
             return False
         return self.flag() if item.status == "incomplete" else self.pick((False, False, True))
 
-    def ask(self, task: TaskBook) -> None:
+    def ask(self, task: TaskRecord) -> None:
         requests = []
         for _ in range(self.pick((1, 1, 2))):
             self.requests += 1
@@ -236,7 +238,7 @@ class RunWriter(PartMoves):
         task.pending.extend(request.id for request in requests)
         self.emit(ev.TaskInputRequired(task_id=task.id, requests=requests))
 
-    def answer(self, task: TaskBook) -> None:
+    def answer(self, task: TaskRecord) -> None:
         request_id = self.pick(task.pending)
         task.pending.remove(request_id)
         self.emit(
@@ -249,43 +251,43 @@ class RunWriter(PartMoves):
             )
         )
 
-    def usage(self, task: TaskBook) -> None:
+    def usage(self, task: TaskRecord) -> None:
         item_id = self.pick(task.items).value.id if task.items else None
         event = ev.TaskUsage(task_id=task.id, usage=self.draw(values.USAGE), item_id=item_id)
         self.emit(event, self.maybe(values.PROVIDER))
 
-    def structured_output(self, task: TaskBook) -> None:
+    def structured_output(self, task: TaskRecord) -> None:
         task.has_output = True
         value, name = self.draw(values.JSON), self.maybe(values.WORD)
         self.emit(ev.StructuredOutputDone(task_id=task.id, value=value, name=name))
 
-    def switch(self, task: TaskBook) -> None:
+    def switch(self, task: TaskRecord) -> None:
         task.switches += 1
         agent = f"{self.draw(values.WORD)}/{task.switches}"
         reason = self.maybe(values.TEXT)
         self.emit(ev.AgentSwitched(task_id=task.id, agent=agent, reason=reason))
 
-    def compact(self, task: TaskBook) -> None:
+    def compact(self, task: TaskRecord) -> None:
         summary, run_id = self.text(), self.draw(values.WORD)
         self.emit(ev.HistoryCompacted(task_id=task.id, summary=summary, run_id=run_id))
 
-    def start_step(self, task: TaskBook) -> None:
+    def start_step(self, task: TaskRecord) -> None:
         name = self.draw(values.WORD)
         self.emit(ev.StepStarted(task_id=task.id, step_index=task.steps, name=name))
         task.open_steps.append(task.steps)
         task.steps += 1
 
-    def finish_step(self, task: TaskBook) -> None:
+    def finish_step(self, task: TaskRecord) -> None:
         status: StepEnd = "incomplete" if self.flag() else "completed"
         index = task.open_steps.pop()
         self.emit(ev.StepFinished(task_id=task.id, step_index=index, status=status))
 
-    def some_call(self, task: TaskBook) -> str | None:
+    def some_call(self, task: TaskRecord) -> str | None:
         """A call of this task, a call of another task, or None."""
         calls = [item.value.call_id for item in task.items if isinstance(item.value, ToolCall)]
         return self.pick([None, *calls, "call_of_another_task"])
 
-    def notice(self, task: TaskBook) -> None:
+    def notice(self, task: TaskRecord) -> None:
         self.emit(
             ev.Notice(
                 task_id=task.id,
@@ -296,7 +298,7 @@ class RunWriter(PartMoves):
             )
         )
 
-    def progress(self, task: TaskBook) -> None:
+    def progress(self, task: TaskRecord) -> None:
         self.emit(
             ev.Progress(
                 task_id=task.id,
@@ -307,7 +309,7 @@ class RunWriter(PartMoves):
             )
         )
 
-    def import_reference(self, task: TaskBook, sources: list[TaskBook]) -> None:
+    def import_reference(self, task: TaskRecord, sources: list[TaskRecord]) -> None:
         source = self.pick(sources)
         number = max(task.known, default=0) + self.pick((1, 1, 2))
         self.emit(
@@ -320,7 +322,7 @@ class RunWriter(PartMoves):
         )
         task.known.add(number)
 
-    def foreign_event(self, task: TaskBook) -> None:
+    def foreign_event(self, task: TaskRecord) -> None:
         event = ev.RawEvent(
             task_id=task.id, source="openai_responses", event_type="response.hologram.delta"
         )
@@ -328,12 +330,12 @@ class RunWriter(PartMoves):
 
     # --- items ----------------------------------------------------------------------------------
 
-    def next_item_id(self, task: TaskBook, prefix: str) -> str:
+    def next_item_id(self, task: TaskRecord, prefix: str) -> str:
         taken = {item.value.id for item in task.items}
         return self.an_id(f"{prefix}_{len(task.items)}", lambda wanted: wanted in taken)
 
-    def add(self, task: TaskBook, value: Item) -> ItemBook:
-        item = ItemBook(value=value, index=len(task.items))
+    def add(self, task: TaskRecord, value: Item) -> ItemRecord:
+        item = ItemRecord(value=value, index=len(task.items))
         event = ev.OutputItemAdded(task_id=task.id, output_index=item.index, item=value)
         self.emit(event, self.maybe(values.PROVIDER))
         task.items.append(item)
@@ -343,7 +345,7 @@ class RunWriter(PartMoves):
         """An empty list may be sent or left out."""
         return self.pick((None, []))
 
-    def add_item(self, task: TaskBook) -> None:
+    def add_item(self, task: TaskRecord) -> None:
         kind = self.pick(("message", "reasoning", "tool_call", "raw"))
         if kind == "message":
             self.add_message(task)
@@ -357,7 +359,7 @@ class RunWriter(PartMoves):
             source = self.maybe(st.just("openai_responses"))
             self.add(task, RawItem(id=item_id, raw=self.draw(values.JSON), source=source))
 
-    def add_message(self, task: TaskBook) -> None:
+    def add_message(self, task: TaskRecord) -> None:
         value = Message(
             id=self.next_item_id(task, "msg"),
             role=self.pick(("assistant", "assistant", "developer")),
@@ -366,7 +368,7 @@ class RunWriter(PartMoves):
         )
         self.add(task, value)
 
-    def add_call(self, task: TaskBook) -> ItemBook:
+    def add_call(self, task: TaskRecord) -> ItemRecord:
         self.calls += 1
         call_id = self.an_id(f"call_{self.calls}", lambda wanted: wanted in self.used_ids)
         self.used_ids.add(call_id)
@@ -391,13 +393,13 @@ class RunWriter(PartMoves):
         call.to_come = self.draw(values.ARGUMENTS)
         return call
 
-    def whole_call(self, task: TaskBook) -> None:
+    def whole_call(self, task: TaskRecord) -> None:
         """A call from beginning to end: without it few runs would get as far as a result."""
         call = self.add_call(task)
         self.arguments_done(task, call)
         self.finish_item(task, call, "completed")
 
-    def add_result(self, task: TaskBook, unanswered: list[ItemBook]) -> ItemBook:
+    def add_result(self, task: TaskRecord, unanswered: list[ItemRecord]) -> ItemRecord:
         call = self.pick(unanswered)
         assert isinstance(call.value, ToolCall)
         value = ToolResult(
@@ -409,23 +411,23 @@ class RunWriter(PartMoves):
         call.result, result.call = result, call
         return result
 
-    def start_call(self, task: TaskBook, calls: list[ItemBook]) -> None:
+    def start_call(self, task: TaskRecord, calls: list[ItemRecord]) -> None:
         call = self.pick(calls)
         call.started = True
         event = ev.ToolCallStarted(task_id=task.id, item_id=call.value.id, output_index=call.index)
         self.emit(event)
 
-    def delegate(self, task: TaskBook) -> None:
+    def delegate(self, task: TaskRecord) -> None:
         """A call that an agent answers, up to the child's first event."""
         call = self.add_call(task)
         self.arguments_done(task, call)
         self.finish_item(task, call, "completed")
         self.begin(self.create(task, self.add_result(task, [call])))
 
-    def add_child(self, task: TaskBook, result: ItemBook) -> None:
+    def add_child(self, task: TaskRecord, result: ItemRecord) -> None:
         self.create(task, result)
 
-    def close_item(self, task: TaskBook, item: ItemBook) -> None:
+    def close_item(self, task: TaskRecord, item: ItemRecord) -> None:
         statuses: list[Status] = ["completed", "completed", "incomplete"]
         if isinstance(item.value, ToolResult):
             statuses.append("failed")
@@ -433,10 +435,10 @@ class RunWriter(PartMoves):
             statuses = ["incomplete"]
         self.finish_item(task, item, self.pick(statuses))
 
-    def finish_item(self, task: TaskBook, item: ItemBook, status: Status) -> None:
+    def finish_item(self, task: TaskRecord, item: ItemRecord, status: Status) -> None:
         """`done`: each list as the events made it, or left out."""
 
-        def finals(parts: list[PartBook]) -> list[Any] | None:
+        def finals(parts: list[PartRecord]) -> list[Any] | None:
             return [part.value for part in parts] if self.flag() else None
 
         changes: dict[str, Any] = {"status": status}

@@ -11,12 +11,10 @@ from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.items import FilePart, ImageUrlPart, TextPart
-from tailrace.core.values import text_or_none
-from tailrace.history.content import Piece, inline, joined, plain
-from tailrace.history.inputs import ClientOutput, Speech, Use, read_input
+from tailrace.core.values import Json, text_or_none
+from tailrace.history.content import HistoryPart, inline, joined, plain
+from tailrace.history.inputs import ClientOutput, InputCall, InputMessage, read_input
 from tailrace.wire.base import Frame, frame_json
-
-Json = dict[str, Any]
 
 
 def messages_of(chain: Sequence[State], opening: Callable[[State], list[Frame]]) -> list[Json]:
@@ -48,12 +46,12 @@ class _Messages:
                 self._add_given(given, ident)
 
     def _add_given(self, given: Any, ident: str) -> None:
-        if isinstance(given, Speech):
+        if isinstance(given, InputMessage):
             content: Any = joined(given.pieces)
             if given.role == "user" and not all(isinstance(p, TextPart) for p in given.pieces):
                 content = [_part(piece) for piece in given.pieces]
             self._add({"id": ident, "role": given.role, "content": content})
-        elif isinstance(given, Use):
+        elif isinstance(given, InputCall):
             self._call(ident, given.call_id, given.name, given.arguments, {})
         elif isinstance(given, ClientOutput):
             text = joined(given.pieces)
@@ -117,7 +115,7 @@ def _own_id(item: Any) -> str | None:
     return text_or_none(ident)
 
 
-def _part(piece: Piece) -> Json:
+def _part(piece: HistoryPart) -> Json:
     if isinstance(piece, ImageUrlPart):
         return {"type": "image", "source": _source(piece.image_url.url, None)}
     if isinstance(piece, FilePart):

@@ -29,6 +29,7 @@ from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS
 from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode
+from tailrace.core.values import Json
 from tailrace.wire.agents.events import (
     AgentName,
     AgentsEvent,
@@ -50,7 +51,7 @@ from tailrace.wire.frame_cursors import FrameCursorFormat, frame_ids
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import OPENING
 from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
-from tailrace.wire.projection import Json, Sources, model_name, newly_superseded, output_text
+from tailrace.wire.projection import Sources, model_name, newly_superseded, output_text
 
 WAITS = "The run waits for people."
 """The text of a question without a message."""

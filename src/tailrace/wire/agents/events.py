@@ -162,7 +162,7 @@ class EventReader:
     """Reads the events of a stream of the format, from bytes that are cut anywhere."""
 
     def __init__(self) -> None:
-        self._parser = sse.Parser()
+        self._parser = sse.SseParser()
 
     def feed(self, piece: bytes) -> list[AgentsEvent]:
         """The events that are complete with these bytes."""

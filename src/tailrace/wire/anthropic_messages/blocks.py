@@ -31,8 +31,8 @@ from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTA_OF
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
 from tailrace.core.tool_arguments import arguments_value, decoded
+from tailrace.core.values import Json
 from tailrace.wire.projection import (
-    Json,
     file_link,
     inline_image,
     is_client,
@@ -42,13 +42,13 @@ from tailrace.wire.projection import (
     shown_store,
 )
 
-Live = tuple[int, type[Any], int]
+BlockDeltas = tuple[int, type[Any], int]
 """The deltas of a block: the item's index, the event's class, the part's index."""
 
 _BLANK = " \t\r\n"
 
 
-class Block(Protocol):
+class ContentBlock(Protocol):
     """A content block, from the first sign of it until it is closed."""
 
     node: ItemNode
@@ -67,7 +67,7 @@ class Block(Protocol):
     def delta(self) -> tuple[str, str, str] | None:
         """The type and the text field of its deltas, and the text so far; None if it is whole."""
 
-    def live(self) -> Live | None:
+    def live(self) -> BlockDeltas | None:
         """The deltas that continue the block, if there can be any."""
 
 
@@ -112,7 +112,7 @@ class StreamedBlock:
         field = "thinking" if isinstance(self.node.item, Reasoning) else "text"
         return f"{field}_delta", field, part.text
 
-    def live(self) -> Live | None:
+    def live(self) -> BlockDeltas | None:
         """The deltas of the part."""
         part = self.part
         assert part is not None
@@ -203,7 +203,7 @@ class ClientCallBlock:
             text = msgspec.json.encode(input_of(self._item, text)).decode()
         return "input_json_delta", "partial_json", text
 
-    def live(self) -> Live:
+    def live(self) -> BlockDeltas:
         """The deltas of its arguments."""
         return self.node.output_index, ev.ArgumentsDelta, 0
 
@@ -298,7 +298,7 @@ class ResultBlock:
         """No deltas."""
 
 
-def blocks_of(root: TaskNode, node: ItemNode) -> Iterator[Block]:
+def blocks_of(root: TaskNode, node: ItemNode) -> Iterator[ContentBlock]:
     """The blocks of an item, in order."""
     item = node.item
     if isinstance(item, ToolCall):
@@ -311,7 +311,7 @@ def blocks_of(root: TaskNode, node: ItemNode) -> Iterator[Block]:
             yield from part_block(node, store, index)
 
 
-def part_block(node: ItemNode, store: str, index: int) -> Iterator[Block]:
+def part_block(node: ItemNode, store: str, index: int) -> Iterator[ContentBlock]:
     """The block of a part of a reasoning or a message, if it is shown."""
     if not isinstance(node.item, Reasoning | Message):
         return

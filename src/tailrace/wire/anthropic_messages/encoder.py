@@ -39,8 +39,8 @@ from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.wire.anthropic_messages import envelope as message
 from tailrace.wire.anthropic_messages.blocks import (
-    Block,
-    Live,
+    BlockDeltas,
+    ContentBlock,
     StreamedBlock,
     blocks_of,
     part_block,
@@ -71,10 +71,10 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         """
         super().__init__(state)
         self._in_deltas = in_deltas
-        self._queue: deque[Block] = deque()
+        self._queue: deque[ContentBlock] = deque()
         self._index = 0
         self._head: bytes | None = None
-        self._live: Live | None = None
+        self._live: BlockDeltas | None = None
         self._cited = 0
         root = state.root
         self._over = root is not None and not joined and self._has_shown_lost(root)
@@ -136,7 +136,7 @@ class MessagesEncoder(AnswerEncoder[Frame]):
         self._queue.extend(self._new_blocks(root, event))
         return self._sendable(root)
 
-    def _new_blocks(self, root: TaskNode, event: Any) -> Iterable[Block]:
+    def _new_blocks(self, root: TaskNode, event: Any) -> Iterable[ContentBlock]:
         """The blocks that this event adds."""
         kind = event.__class__
         if kind in _ITEMS:
@@ -178,7 +178,7 @@ class MessagesEncoder(AnswerEncoder[Frame]):
             self._queue.popleft()
         return frames
 
-    def _start(self, block: Block) -> list[Frame]:
+    def _start(self, block: ContentBlock) -> list[Frame]:
         start, delta = block.start(), block.delta()
         if self._in_deltas and start["type"] == "mcp_tool_use":
             delta = ("input_json_delta", "partial_json", _json(start["input"]).decode())
@@ -198,7 +198,7 @@ class MessagesEncoder(AnswerEncoder[Frame]):
             frames.append(b"%b%b}}\n\n" % (self._head, _json(text)))
         return frames
 
-    def _citations(self, block: Block) -> list[Frame]:
+    def _citations(self, block: ContentBlock) -> list[Frame]:
         """The citations of a text that were added since the last call."""
         part = block.part if isinstance(block, StreamedBlock) else None
         if part is None:

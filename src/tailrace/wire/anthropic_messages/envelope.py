@@ -17,9 +17,9 @@ from tailrace.core.items import (
     RawAnnotation,
 )
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import text_or_none
+from tailrace.core.values import Json, text_or_none
 from tailrace.wire.base import Frame, safe_json
-from tailrace.wire.projection import Json, Sources, awaits_client, model_name, token_counts
+from tailrace.wire.projection import Sources, awaits_client, model_name, token_counts
 
 _json = msgspec.json.Encoder().encode
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tailrace.core.fold import State
 from tailrace.core.tool_arguments import decoded
+from tailrace.core.values import Json
 from tailrace.wire.anthropic_messages.encoder import FORMAT
 from tailrace.wire.base import frame_json
-from tailrace.wire.projection import Json
 
 _TEXTS = ("text", "thinking", "signature")
 

@@ -21,7 +21,7 @@ from tailrace.wire.openai_chat.texts import DeltaPlace
 _MAY_END = "} \t\r\n"
 
 
-class CallLane:
+class OrderedCalls:
     """Sends the client's calls in order of arrival, and nothing after a call that was cut."""
 
     __slots__ = (

@@ -7,8 +7,9 @@ import msgspec
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, ToolCall
 from tailrace.core.state import TaskNode
+from tailrace.core.values import Json
 from tailrace.wire.base import DONE, Frame
-from tailrace.wire.projection import Json, model_name, token_counts, usage_of_run
+from tailrace.wire.projection import model_name, token_counts, usage_of_run
 
 """The last frame of every stream."""
 

@@ -20,16 +20,16 @@ from tailrace.core.items import (
 )
 from tailrace.core.parts import DELTAS
 from tailrace.core.state import ImageNode, ItemNode, TaskNode, TextNode
+from tailrace.core.values import Json
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import AnswerEncoder
-from tailrace.wire.openai_chat.calls import CallLane
+from tailrace.wire.openai_chat.calls import OrderedCalls
 from tailrace.wire.openai_chat.chunks import ChatChunks, failure
-from tailrace.wire.openai_chat.texts import DeltaPlace, TextLane, has_text
+from tailrace.wire.openai_chat.texts import DeltaPlace, OrderedTexts, has_text
 from tailrace.wire.projection import (
     INCOMPLETE_CALL,
     PART_EVENTS,
     Handoffs,
-    Json,
     awaits_client,
     is_client,
     is_complete,
@@ -47,7 +47,7 @@ _PARTS = {kind: place for kind, place in PART_EVENTS.items() if place.kind not i
 """The events that add or end a part of a text lane."""
 _ITEMS = (ev.OutputItemAdded, ev.OutputItemDone, ev.ArgumentsDone)
 
-Lane = TextLane | CallLane
+InOrder = OrderedTexts | OrderedCalls
 
 
 class ChatEncoder(AnswerEncoder[Frame]):
@@ -65,9 +65,9 @@ class ChatEncoder(AnswerEncoder[Frame]):
     )
 
     _chunks: ChatChunks
-    _messages: TextLane
-    _thoughts: TextLane
-    _calls: CallLane
+    _messages: OrderedTexts
+    _thoughts: OrderedTexts
+    _calls: OrderedCalls
 
     def __init__(
         self, state: State, replay: list[Frame] | None = None, *, usage: bool = True
@@ -80,8 +80,8 @@ class ChatEncoder(AnswerEncoder[Frame]):
         super().__init__(state)
         self._shows_usage = usage
         self._images: set[tuple[int, int]] = set()
-        self._live: dict[DeltaPlace, Lane] = {}
-        self._before_end: tuple[Lane, str] | None = None
+        self._live: dict[DeltaPlace, InOrder] = {}
+        self._before_end: tuple[InOrder, str] | None = None
         frames = self._begin()
         root = state.root
         if root is None:
@@ -132,9 +132,9 @@ class ChatEncoder(AnswerEncoder[Frame]):
 
     def _started(self, root: TaskNode) -> list[Frame]:
         self._chunks = ChatChunks(root, usage=self._shows_usage)
-        self._messages = TextLane(self._chunks, self._cite)
-        self._thoughts = TextLane(self._chunks, self._cite)
-        self._calls = CallLane(self._chunks)
+        self._messages = OrderedTexts(self._chunks, self._cite)
+        self._thoughts = OrderedTexts(self._chunks, self._cite)
+        self._calls = OrderedCalls(self._chunks)
         return [self._chunks.begin()]
 
     def _answered(self, root: TaskNode, event: Any) -> list[Frame]:
@@ -165,12 +165,12 @@ class ChatEncoder(AnswerEncoder[Frame]):
         lane = self._lane(node)
         if lane is None or shown_parts(node) is not getattr(node, place.store):
             return []
-        assert isinstance(lane, TextLane)
+        assert isinstance(lane, OrderedTexts)
         return lane.part(node, place.index_of(event))
 
     # --- what was sent -------------------------------------------------------------------------
 
-    def _sent_so_far(self, event: Any) -> tuple[Lane, str] | None:
+    def _sent_so_far(self, event: Any) -> tuple[InOrder, str] | None:
         """The growing text that an event repeats at its end. Only foreign logs change it there."""
         kind = event.__class__
         if event.task_id != self._task_id or (kind not in _PARTS and kind not in _ITEMS):
@@ -192,7 +192,7 @@ class ChatEncoder(AnswerEncoder[Frame]):
 
     # --- items ---------------------------------------------------------------------------------
 
-    def _lane(self, node: ItemNode) -> Lane | None:
+    def _lane(self, node: ItemNode) -> InOrder | None:
         if isinstance(node.item, Message):
             return self._messages
         if isinstance(node.item, Reasoning):
@@ -241,7 +241,7 @@ class ChatEncoder(AnswerEncoder[Frame]):
 
     def _find_live(self) -> None:
         """Find the parts whose deltas are sent as they arrive."""
-        lanes: tuple[Lane, ...] = (self._thoughts, self._messages, self._calls)
+        lanes: tuple[InOrder, ...] = (self._thoughts, self._messages, self._calls)
         self._live = {place: lane for lane in lanes if (place := lane.place) is not None}
 
     # --- the end -------------------------------------------------------------------------------

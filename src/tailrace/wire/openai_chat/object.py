@@ -6,9 +6,9 @@ from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
+from tailrace.core.values import Json
 from tailrace.wire.base import DONE, Frame, frame_json
 from tailrace.wire.openai_chat.encoder import ChatEncoder
-from tailrace.wire.projection import Json
 
 _HEAD = ("id", "created", "model")
 

@@ -21,7 +21,7 @@ Cite = Callable[[TextNode], list[Frame]]
 _FIELD_OF = {"text": "content", "refusal": "refusal"}
 
 
-class TextLane:
+class OrderedTexts:
     """Sends the messages of a run, or its reasoning: the oldest open item first, others wait.
 
     The state alone determines which part is next: all parts before it are closed.

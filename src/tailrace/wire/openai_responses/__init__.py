@@ -16,7 +16,7 @@ repeats the request after a `response.failed` without output.
 
 In the Responses API a response also ends, as `completed`, where its run asks for approvals. The
 next response shows what follows the answers: `ResponsesFormat.after` is its format
-(`stretches.py`). Elsewhere the whole run is one response.
+(`segments.py`). Elsewhere the whole run is one response.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tailrace.wire.openai_responses.object import (
     resolved,
     response_object,
 )
-from tailrace.wire.openai_responses.stretches import (
+from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
     approvals_of,
     end_of,
@@ -56,7 +56,7 @@ from tailrace.wire.openai_responses.stretches import (
     pause_of,
     response_id,
     runs_of_approval,
-    stretch_of,
+    segment_of,
     without_approvals,
 )
 
@@ -87,7 +87,7 @@ __all__ = [
     "response_id",
     "response_object",
     "runs_of_approval",
-    "stretch_of",
+    "segment_of",
     "without_approvals",
 ]
 
@@ -97,11 +97,11 @@ class ResponsesFormat(DefaultFormat):
 
     name = "openai-responses"
 
-    def __init__(self, stretch: int | None = None) -> None:
+    def __init__(self, segment: int | None = None) -> None:
         """The format of the response after this many pauses; None: the whole run is a response."""
-        self._stretch = stretch
-        if stretch is not None:  # streams are shared by the name of their format
-            self.name = f"{self.name}~{stretch + 1}"
+        self._segment = segment
+        if segment is not None:  # streams are shared by the name of their format
+            self.name = f"{self.name}~{segment + 1}"
 
     def after(self, pauses: int) -> ResponsesFormat:
         """The format of the response after this many pauses."""
@@ -109,7 +109,7 @@ class ResponsesFormat(DefaultFormat):
 
     def at(self, state: State) -> ResponsesEncoder:
         """An encoder for a client that has seen everything up to this state."""
-        return ResponsesEncoder(fork(state), stretch=self._stretch)
+        return ResponsesEncoder(fork(state), segment=self._segment)
 
     def open(self, state: State, epoch: int = 1) -> tuple[ResponsesEncoder, list[Frame]]:
         """A replay with a single delta for each text, without superseded items."""
@@ -125,7 +125,7 @@ class ResponsesFormat(DefaultFormat):
 
     def _replay(self, state: State) -> tuple[ResponsesEncoder, list[ResponseEvent]]:
         replay: list[ResponseEvent] = []
-        encoder = ResponsesEncoder(fork(state), stretch=self._stretch, joined=True, replay=replay)
+        encoder = ResponsesEncoder(fork(state), segment=self._segment, joined=True, replay=replay)
         return encoder, replay
 
     def resume(
@@ -140,7 +140,7 @@ class ResponsesFormat(DefaultFormat):
         else:
             joined = place.mode == JOINED
             encoder = ResponsesEncoder(
-                fork(before), stretch=self._stretch, joined=joined, numbering=place.numbering
+                fork(before), segment=self._segment, joined=joined, numbering=place.numbering
             )
             frames = encoder.encode(recorded)
         count = len(frames) - frames.count(DONE)

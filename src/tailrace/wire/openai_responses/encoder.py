@@ -13,6 +13,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, RawItem, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, WholeNode
+from tailrace.core.values import Json
 from tailrace.wire.base import DONE, Frame, frame_pieces
 from tailrace.wire.encoder import AnswerEncoder
 from tailrace.wire.openai_responses import items as shown
@@ -26,7 +27,7 @@ from tailrace.wire.openai_responses.cursors import (
     Numbering,
     offset,
 )
-from tailrace.wire.openai_responses.items import ITEM, Key
+from tailrace.wire.openai_responses.items import ITEM, EntryKey
 from tailrace.wire.openai_responses.object import (
     INTERRUPTED,
     TOO_LONG,
@@ -34,7 +35,7 @@ from tailrace.wire.openai_responses.object import (
     failed_response,
     response_object,
 )
-from tailrace.wire.openai_responses.stretches import (
+from tailrace.wire.openai_responses.segments import (
     approval_items,
     entries,
     has_begun,
@@ -45,7 +46,6 @@ from tailrace.wire.openai_responses.stretches import (
 )
 from tailrace.wire.projection import (
     Handoffs,
-    Json,
     Sources,
     file_link,
     inline_image,
@@ -141,14 +141,14 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         "_numbering",
         "_offset",
         "_places",
-        "_stretch",
+        "_segment",
     )
 
     def __init__(
         self,
         state: State,
         *,
-        stretch: int | None = None,
+        segment: int | None = None,
         joined: bool = False,
         numbering: Numbering = NARROW,
         replay: list[ResponseEvent] | None = None,
@@ -156,35 +156,35 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
     ) -> None:
         """Ready for the event after `state`, which it takes over.
 
-        `stretch` is the number of pauses before the response that it encodes. `replay` receives the
+        `segment` is the number of pauses before the response that it encodes. `replay` receives the
         events of a replay. `sources` finds blocks outside of the state.
         """
         super().__init__(state, sources)
-        self._stretch = stretch
+        self._segment = segment
         self._begun_at = -1
         self._mode = JOINED if joined else WHOLE
         self._epoch = 1
         root = self._state.root
         self._offset = 0 if root is None else offset(root.task_id)
         self._use(numbering)
-        self._index: dict[Key, int] = {}
-        self._held: set[Key] = set()
+        self._index: dict[EntryKey, int] = {}
+        self._held: set[EntryKey] = set()
         self._places: dict[PartKey, tuple[PartFamily, Json]] = {}
         self._counts: dict[tuple[int, str], int] = {}
         self._heads: dict[PartKey, bytes] = {}
         self._cited: dict[PartKey, int] = {}
-        self._loose: dict[Key, list[tuple[PartKey, TextNode]]] = {}
+        self._loose: dict[EntryKey, list[tuple[PartKey, TextNode]]] = {}
         self._has_arguments = False
-        if root is None or not has_begun(state, stretch):
+        if root is None or not has_begun(state, segment):
             return
         if any(_is_long(node) for node in root.items.values()):
             self._use(WIDE)
-        sent = self._begin() if stretch else [*self._begin(), *self._replayed(root)]
-        if is_paused(state, stretch):
+        sent = self._begin() if segment else [*self._begin(), *self._replayed(root)]
+        if is_paused(state, segment):
             sent += self._paused()
         if replay is not None:
             replay += sent
-        self._over = is_paused(state, stretch) or (not joined and self._has_shown_lost(root))
+        self._over = is_paused(state, segment) or (not joined and self._has_shown_lost(root))
 
     def encode(self, recorded: ev.Recorded) -> list[Frame]:
         """The frames of the next event; none after the frame that ends the response."""
@@ -198,7 +198,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if part is None:
             sent = self._fold(event)
             root = self._state.root
-            if root is not None and not self.over and is_paused(self._state, self._stretch):
+            if root is not None and not self.over and is_paused(self._state, self._segment):
                 self._over = True
                 sent += self._paused()
             seq = event.sequence_number
@@ -287,13 +287,13 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         self._has_arguments = self._are_arguments_sent(event)
 
     def _begin(self) -> list[ResponseEvent]:
-        return super()._begin() if has_begun(self._state, self._stretch) else []
+        return super()._begin() if has_begun(self._state, self._segment) else []
 
     def _started(self, root: TaskNode) -> list[ResponseEvent]:
         self._offset = offset(root.task_id)
         self._use(self._numbering)
-        created = ("response.created", {"response": begun_response(self._state, self._stretch)})
-        if not self._stretch:
+        created = ("response.created", {"response": begun_response(self._state, self._segment)})
+        if not self._segment:
             return [created]
         # The event that ends a pause has no frames of its own: the state has what it changed.
         self._begun_at = self._state.position
@@ -304,13 +304,13 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
     def _is_shown(self, root: TaskNode, node: ItemNode) -> bool:
         if isinstance(node.item, RawItem) or node.begun_at is None:
             return False
-        return is_within(self._state, self._stretch, node)
+        return is_within(self._state, self._segment, node)
 
     def _interrupted(self) -> list[ResponseEvent]:
         return [("response.failed", {"response": self._failed(INTERRUPTED)})]
 
     def _failed(self, error: ErrorInfo) -> Json:
-        return failed_response(self._state, error, self._stretch)
+        return failed_response(self._state, error, self._segment)
 
     def _answered(self, root: TaskNode, event: Any) -> list[ResponseEvent]:
         if self._begun_at == self._state.position:
@@ -320,7 +320,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         encode = self._ENCODE.get(type(event))
         return [*sent, *encode(self, root, event)] if encode is not None else sent
 
-    def _left_open(self, event: Any) -> dict[Key, list[tuple[PartKey, TextNode]]]:
+    def _left_open(self, event: Any) -> dict[EntryKey, list[tuple[PartKey, TextNode]]]:
         """The entries that an event will close, with their open texts."""
         if event.task_id != self._task_id or not isinstance(event, _ENDS):
             return {}
@@ -349,13 +349,13 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     # --- items ---------------------------------------------------------------------------------
 
-    def _where(self, root: TaskNode, key: Key) -> Json:
+    def _where(self, root: TaskNode, key: EntryKey) -> Json:
         """The fields that all events of an entry share."""
         node = root.items[key[0]]
         ident = node.item.id if key[1] == ITEM else shown.image_id(node, key[1])
         return {"item_id": ident, "output_index": self._index[key]}
 
-    def _item_begun(self, root: TaskNode, key: Key) -> ResponseEvents:
+    def _item_begun(self, root: TaskNode, key: EntryKey) -> ResponseEvents:
         """Give an entry the next `output_index`, and announce it."""
         self._index[key] = index = len(self._index)
         item, where = shown.begun(root, key), self._where(root, key)
@@ -369,7 +369,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             yield "response.image_generation_call.in_progress", where
             yield "response.image_generation_call.generating", where
 
-    def _close(self, root: TaskNode, key: Key) -> ResponseEvents:
+    def _close(self, root: TaskNode, key: EntryKey) -> ResponseEvents:
         """End an entry, and before it the parts that were still open."""
         for place, part in self._loose.get(key, ()):
             yield from self._part_done(root, place, part)
@@ -417,7 +417,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if key in self._index:
             yield from self._arguments(root, key)
 
-    def _arguments(self, root: TaskNode, key: Key) -> ResponseEvents:
+    def _arguments(self, root: TaskNode, key: EntryKey) -> ResponseEvents:
         """The end of a call's arguments; if they were not streamed, a delta comes first."""
         item, where = shown.item_json(self._sources, root, key), self._where(root, key)
         name, field = _ARGUMENTS[item["type"]]
@@ -497,7 +497,7 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         if not shown.is_code_result(root, root.items[event.output_index]):
             yield from self._partial(root, (event.output_index, event.block_index))
 
-    def _partial(self, root: TaskNode, key: Key) -> ResponseEvents:
+    def _partial(self, root: TaskNode, key: EntryKey) -> ResponseEvents:
         part = root.items[key[0]].parts[key[1]]
         assert isinstance(part, ImageNode)
         payload = inline_image(part.image)
@@ -525,14 +525,14 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         yield self._goes_on(root.speaker)
 
     def _goes_on(self, agent: str | None = None) -> ResponseEvent:
-        response = begun_response(self._state, self._stretch, agent)
+        response = begun_response(self._state, self._segment, agent)
         return "response.in_progress", {"response": response}
 
     def _ended(self, root: TaskNode, _event: Any) -> ResponseEvents:
         for key in self._loose:
             if shown.is_closed(root, key):
                 yield from self._close(root, key)
-        response = response_object(self._state, self._stretch)
+        response = response_object(self._state, self._segment)
         name = "completed" if response["status"] == "completed" else "incomplete"
         if response["error"] is not None:
             name = "failed"
@@ -540,18 +540,18 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     def _paused(self) -> ResponseEvents:
         """The end of a response whose run asks for approvals. Unfinished items have no end here."""
-        for index, item in enumerate(approval_items(self._state, self._stretch), len(self._index)):
+        for index, item in enumerate(approval_items(self._state, self._segment), len(self._index)):
             yield "response.output_item.added", {"output_index": index, "item": item}
             yield "response.output_item.done", {"output_index": index, "item": item}
-        response = response_object(self._state, self._stretch)
+        response = response_object(self._state, self._segment)
         yield "response.completed", {"response": response}
 
     def _replayed(self, root: TaskNode) -> ResponseEvents:
         """Everything after `response.created`, with a single delta for each text."""
         if root.status != "queued":
             yield self._goes_on()
-        handoffs = Handoffs(speakers(self._state, root, self._stretch).switches)
-        for key in entries(self._state, root, self._stretch):
+        handoffs = Handoffs(speakers(self._state, root, self._segment).switches)
+        for key in entries(self._state, root, self._segment):
             for agent in handoffs.before(key[0]):
                 yield self._goes_on(agent)
             yield from self._item_begun(root, key)
@@ -561,12 +561,12 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
                 yield from self._arguments(root, key)
             else:
                 yield from self._replayed_parts(root, root.items[key[0]])
-            if shown.is_closed(root, key) and not is_left_open(self._state, self._stretch, key):
+            if shown.is_closed(root, key) and not is_left_open(self._state, self._segment, key):
                 yield from self._close(root, key)
         for agent in handoffs.rest():
             yield self._goes_on(agent)
         self._held = {(index, ITEM) for index, node in root.items.items() if node.begun_at is None}
-        if root.ended and not is_paused(self._state, self._stretch):
+        if root.ended and not is_paused(self._state, self._segment):
             yield from self._ended(root, None)
 
     def _replayed_parts(self, root: TaskNode, node: ItemNode) -> ResponseEvents:

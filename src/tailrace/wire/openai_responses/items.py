@@ -11,7 +11,7 @@ which order, and what their JSON is.
 | tool_call of a provider's code interpreter | `code_interpreter_call`: its images are `outputs` |
 | any other tool_call with its result | `mcp_call`: the SDKs do not try to execute it |
 | image in a result or a message | `image_generation_call` |
-| approval of a server's call | `mcp_approval_request`; the response ends with it (`stretches.py`) |
+| approval of a server's call | `mcp_approval_request`; the response ends with it (`segments.py`) |
 | raw item, a sub-agent's items | nothing: the sub-agent's last message is its call's `output` |
 """
 
@@ -38,8 +38,8 @@ from tailrace.core.items import (
 )
 from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode
 from tailrace.core.tool_arguments import is_json
+from tailrace.core.values import Json
 from tailrace.wire.projection import (
-    Json,
     Sources,
     block_text,
     file_link,
@@ -52,7 +52,7 @@ from tailrace.wire.projection import (
     server_name,
 )
 
-Key = tuple[int, int]
+EntryKey = tuple[int, int]
 """An entry of `output`: our item's index, and the block's index if it is an image, else `ITEM`."""
 
 ITEM = -1
@@ -71,7 +71,7 @@ _FORMATS = {"png": "png", "webp": "webp", "jpeg": "jpeg", "gif": "gif", "svg+xml
 # --- which entries there are ---------------------------------------------------------------------
 
 
-def keys(task: TaskNode, superseded: Collection[int] | None = None) -> list[Key]:
+def keys(task: TaskNode, superseded: Collection[int] | None = None) -> list[EntryKey]:
     """The entries of `output`, in order of arrival.
 
     A call that people may be asked for arrives when it begins: a response that ends with the
@@ -112,7 +112,7 @@ def is_code_result(task: TaskNode, node: ItemNode) -> bool:
     return call is not None and is_code(call.item)
 
 
-def is_closed(task: TaskNode, key: Key) -> bool:
+def is_closed(task: TaskNode, key: EntryKey) -> bool:
     """Whether an entry cannot change any more. A server's call stays open until its result."""
     node = task.items[key[0]]
     if key[1] != ITEM:
@@ -140,7 +140,7 @@ def is_content(part: Part) -> bool:
 # --- items ---------------------------------------------------------------------------------------
 
 
-def begun(task: TaskNode, key: Key) -> Json:
+def begun(task: TaskNode, key: EntryKey) -> Json:
     """An item as `response.output_item.added` has it: open and empty."""
     node = task.items[key[0]]
     item = node.item
@@ -186,7 +186,7 @@ def _begun_call(task: TaskNode, item: ToolCall) -> Json:
     return {"type": "function_call", **shown, "arguments": ""}
 
 
-def item_json(sources: Sources, task: TaskNode, key: Key) -> Json:
+def item_json(sources: Sources, task: TaskNode, key: EntryKey) -> Json:
     """An item so far; at its end, as in `response.output_item.done`."""
     shown = begun(task, key)
     node = task.items[key[0]]
@@ -210,7 +210,7 @@ def item_json(sources: Sources, task: TaskNode, key: Key) -> Json:
     return shown
 
 
-def unfinished(task: TaskNode, key: Key) -> Json:
+def unfinished(task: TaskNode, key: EntryKey) -> Json:
     """An item that is left open at the end of its response, with what cannot change later."""
     shown = begun(task, key)
     shown.pop("approval_request_id", None)  # the answer may come later

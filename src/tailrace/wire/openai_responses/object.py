@@ -11,12 +11,12 @@ from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo
 from tailrace.core.openai_response import error_json, incomplete_details
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import list_of
+from tailrace.core.values import Json, list_of
 from tailrace.history.content import joined, plain, reachable
-from tailrace.history.inputs import ClientOutput, Given, Speech, Use, read_input
+from tailrace.history.inputs import ClientOutput, InputCall, InputItem, InputMessage, read_input
 from tailrace.history.openai_responses import content_part
 from tailrace.wire.openai_responses.items import ITEM, item_json, sealed, unfinished
-from tailrace.wire.openai_responses.stretches import (
+from tailrace.wire.openai_responses.segments import (
     answer_items,
     approval_items,
     entries,
@@ -27,7 +27,6 @@ from tailrace.wire.openai_responses.stretches import (
 )
 from tailrace.wire.projection import (
     INCOMPLETE_CALL,
-    Json,
     Sources,
     TokenCounts,
     is_client,
@@ -77,43 +76,43 @@ _FOREIGN = frozenset(("parts", "tool_calls", "tool_call_id"))
 _TIERS = ("auto", "default", "flex", "scale", "priority")
 
 
-def response_object(state: State, stretch: int | None = None) -> Json:
-    """A stretch of the run as a `response`: for `GET /responses/{id}` and for the last frame."""
+def response_object(state: State, segment: int | None = None) -> Json:
+    """A segment of the run as a `response`: for `GET /responses/{id}` and for the last frame."""
     root = state.root
     if root is None:
         return {}
     sources = Sources(state)
-    shown = begun_response(state, stretch)
-    shown["model"] = speakers(state, root, stretch).last
+    shown = begun_response(state, segment)
+    shown["model"] = speakers(state, root, segment).last
     shown["status"] = "in_progress" if root.status in (None, "input_required") else root.status
     shown["output"] = [
         unfinished(root, key)
-        if is_left_open(state, stretch, key)
+        if is_left_open(state, segment, key)
         else item_json(sources, root, key)
-        for key in entries(state, root, stretch)
-        if key[1] != ITEM or not _is_withheld(state, stretch, root.items[key[0]])
+        for key in entries(state, root, segment)
+        if key[1] != ITEM or not _is_withheld(state, segment, root.items[key[0]])
     ]
-    shown["output"] += approval_items(state, stretch)
+    shown["output"] += approval_items(state, segment)
     tier = (usage_of_run(state) or {}).get("service_tier")
     if tier in _TIERS:  # clients refuse other values
         shown["service_tier"] = tier  # the tier that the provider used, not the requested tier
-    if is_paused(state, stretch):
-        shown |= {"status": "completed", "usage": usage_json(state, stretch)}
+    if is_paused(state, segment):
+        shown |= {"status": "completed", "usage": usage_json(state, segment)}
     elif root.ended:
-        shown["usage"] = usage_json(state, stretch)
+        shown["usage"] = usage_json(state, segment)
         _end(shown, root)
     return shown
 
 
-def _is_withheld(state: State, stretch: int | None, node: ItemNode) -> bool:
+def _is_withheld(state: State, segment: int | None, node: ItemNode) -> bool:
     """Whether a client must not see a call: its arguments are not complete."""
-    is_open = is_left_open(state, stretch, (node.output_index, ITEM))
+    is_open = is_left_open(state, segment, (node.output_index, ITEM))
     return is_cut(node) or (is_open and is_client(node.item))
 
 
 def output_items(state: State) -> list[Json]:
     """The output of all responses of a run. An item that two of them have is as in the last."""
-    every = (response_object(state, stretch) for stretch in range(len(state.pauses) + 1))
+    every = (response_object(state, segment) for segment in range(len(state.pauses) + 1))
     found = {item["id"]: item for response in every for item in response.get("output", ())}
     return list(found.values())
 
@@ -178,10 +177,10 @@ def _call_id(item: Json) -> str:
     return str(item.get("call_id") or item.get("id"))
 
 
-def input_items(state: State, stretch: int | None = None) -> list[Json]:
+def input_items(state: State, segment: int | None = None) -> list[Json]:
     """The input of a response as items, each with an id."""
-    if stretch:
-        return answer_items(state, stretch)
+    if segment:
+        return answer_items(state, segment)
     root = state.root
     given = root.facts.get("input") if root is not None else None
     if root is None or given is None:
@@ -204,13 +203,13 @@ def _is_item(value: Any) -> bool:
     return known and isinstance(content, str | list) and not value.keys() & _FOREIGN
 
 
-def _read_item(given: Given) -> Iterator[Json]:
-    if isinstance(given, Speech):
+def _read_item(given: InputItem) -> Iterator[Json]:
+    if isinstance(given, InputMessage):
         spoken = given.role == "assistant"
         texts = ({"type": "output_text", "text": plain(p), "annotations": []} for p in given.pieces)
         content = list(texts) if spoken else [content_part(p, reachable) for p in given.pieces]
         yield {"role": given.role, "content": content}
-    elif isinstance(given, Use):
+    elif isinstance(given, InputCall):
         call = {"call_id": given.call_id, "name": given.name}
         if given.kind == "custom":
             yield {"type": "custom_tool_call", **call, "input": given.arguments}
@@ -255,13 +254,13 @@ def _is_reference(item: Any) -> bool:
     return kind == "item_reference" or (kind is None and item.keys() - {"type"} == {"id"})
 
 
-def failed_response(state: State, error: ErrorInfo, stretch: int | None = None) -> Json:
+def failed_response(state: State, error: ErrorInfo, segment: int | None = None) -> Json:
     """The response of a stream that ends before its run does."""
     return {
-        **response_object(state, stretch),
+        **response_object(state, segment),
         "status": "failed",
         "error": error_json(error),
-        "usage": usage_json(state, stretch),
+        "usage": usage_json(state, segment),
     }
 
 
@@ -277,7 +276,7 @@ def _end(shown: Json, root: TaskNode) -> None:
             shown["status"] = "failed"
 
 
-def begun_response(state: State, stretch: int | None = None, agent: str | None = None) -> Json:
+def begun_response(state: State, segment: int | None = None, agent: str | None = None) -> Json:
     """The response before its first item; `agent` has taken over since it began."""
     root = state.root
     assert root is not None
@@ -285,7 +284,7 @@ def begun_response(state: State, stretch: int | None = None, agent: str | None =
     previous, metadata = facts.get("previous_run_id"), facts.get("metadata")
     plain = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
     shown: Json = {
-        "id": response_id(root.task_id, stretch),
+        "id": response_id(root.task_id, segment),
         "object": "response",
         "created_at": int(facts.get("created_at", 0)),
         "status": "queued" if root.status == "queued" else "in_progress",
@@ -298,7 +297,7 @@ def begun_response(state: State, stretch: int | None = None, agent: str | None =
         "max_output_tokens": None,
         "max_tool_calls": None,
         "metadata": metadata if plain else {},
-        "model": agent or speakers(state, root, stretch).first,
+        "model": agent or speakers(state, root, segment).first,
         "output": [],
         "parallel_tool_calls": True,
         "presence_penalty": 0.0,
@@ -323,8 +322,8 @@ def begun_response(state: State, stretch: int | None = None, agent: str | None =
         shown |= _whole(echoed(options))
         if isinstance(options.get("previous_response_id"), str):
             shown["previous_response_id"] = options["previous_response_id"]
-    if stretch:
-        shown["previous_response_id"] = response_id(root.task_id, stretch - 1)
+    if segment:
+        shown["previous_response_id"] = response_id(root.task_id, segment - 1)
     return shown
 
 
@@ -356,13 +355,13 @@ def _is_echo(name: str, value: Any) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def usage_json(state: State, stretch: int | None = None) -> Json:
-    """The usage of the run with its sub-agents, in a stretch."""
+def usage_json(state: State, segment: int | None = None) -> Json:
+    """The usage of the run with its sub-agents, in a segment."""
     counts = token_counts(state)
-    if stretch is not None and is_paused(state, stretch):
-        counts = TokenCounts(**state.pauses[stretch].used)
-    if stretch:
-        before = TokenCounts(**state.pauses[stretch - 1].used)
+    if segment is not None and is_paused(state, segment):
+        counts = TokenCounts(**state.pauses[segment].used)
+    if segment:
+        before = TokenCounts(**state.pauses[segment - 1].used)
         counts = TokenCounts(*map(sub, counts, before))
     return {
         "input_tokens": counts.input_tokens,

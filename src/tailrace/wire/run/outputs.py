@@ -9,7 +9,8 @@ from tailrace.core.items import Data, ErrorInfo, File, Message, ToolCall, ToolRe
 from tailrace.core.state import ItemNode, TaskNode, TextNode, WholeNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import UI_HINTS
-from tailrace.wire.projection import Json, usage_of_run
+from tailrace.core.values import Json
+from tailrace.wire.projection import usage_of_run
 
 SUMMARY_CHARACTERS = 500
 """The length of a result's summary, in characters."""

@@ -15,9 +15,9 @@ from tailrace.core.items import FilePart, ImageUrlPart
 from tailrace.core.partial_json import PartialJson
 from tailrace.core.state import TaskNode
 from tailrace.core.tool_arguments import decoded
-from tailrace.core.view import Json
-from tailrace.history.content import Piece, joined, plain
-from tailrace.history.inputs import ClientOutput, Speech, Use, read_input
+from tailrace.core.values import Json
+from tailrace.history.content import HistoryPart, joined, plain
+from tailrace.history.inputs import ClientOutput, InputCall, InputMessage, read_input
 from tailrace.wire.base import DONE, Frame, frame_json
 from tailrace.wire.vercel_ui.chunks import image_type
 from tailrace.wire.vercel_ui.object import START_STEP, UiMessage
@@ -79,11 +79,11 @@ def _read(messages: list[Json], value: Any, root: TaskNode) -> None:
     """Read an input of another API."""
     for given in read_input(value):
         ident = f"{root.task_id}_in{len(messages)}"
-        if isinstance(given, Speech):
+        if isinstance(given, InputMessage):
             role = given.role if given.role in _ROLES else "system"
             parts = [_part(piece) for piece in given.pieces]
             messages.append({"id": ident, "role": role, "parts": parts})
-        elif isinstance(given, Use):
+        elif isinstance(given, InputCall):
             part = {
                 "type": "dynamic-tool",
                 "toolName": given.name,
@@ -96,7 +96,7 @@ def _read(messages: list[Json], value: Any, root: TaskNode) -> None:
             _take_output(messages, given)
 
 
-def _part(piece: Piece) -> Json:
+def _part(piece: HistoryPart) -> Json:
     if isinstance(piece, ImageUrlPart):
         url = piece.image_url.url
         return {"type": "file", "url": url, "mediaType": image_type(url)}

@@ -11,7 +11,7 @@ from tailrace.testing.simulator import Simulator
 START_SECONDS = 30.0
 
 
-class SimulatorThread:
+class BackgroundSimulators:
     """An event loop in a thread; simulators that are started in it end with the block."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The stretches of a run: a response ends where the run asks for approvals, the next goes on.
+"""The segments of a run: a response ends where the run asks for approvals, the next goes on.
 
 A client answers with `mcp_approval_response` items, and gets what follows as a response of its own.
 Its id is the run's with the number of the response: `resp_run_7`, `resp_run_7~2`, `resp_run_7~3`.
@@ -18,17 +18,17 @@ from tailrace.core.fold import State
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.pauses import Pause
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.core.values import list_of
+from tailrace.core.values import Json, list_of
 from tailrace.wire.openai_responses.items import (
     APPROVAL,
     APPROVAL_REQUEST,
     ITEM,
-    Key,
+    EntryKey,
     approval_id,
     arguments_json,
     keys,
 )
-from tailrace.wire.projection import Json, model_name, server_name
+from tailrace.wire.projection import model_name, server_name
 
 APPROVAL_RESPONSE = "mcp_approval_response"
 
@@ -38,14 +38,14 @@ _NUMBERED = re.compile(r"(.+)~([1-9][0-9]{0,6})", re.DOTALL)
 # --- ids -----------------------------------------------------------------------------------------
 
 
-def response_id(run_id: str, stretch: int | None = None) -> str:
+def response_id(run_id: str, segment: int | None = None) -> str:
     """The id of a run's response. The SDKs take any id; people expect the prefix."""
     named = run_id if run_id.startswith("resp_") else f"resp_{run_id}"
-    return f"{named}~{stretch + 1}" if stretch else named
+    return f"{named}~{segment + 1}" if segment else named
 
 
-def stretch_of(named: str) -> tuple[str, int] | None:
-    """The run and the stretch that a numbered response names; None without a number."""
+def segment_of(named: str) -> tuple[str, int] | None:
+    """The run and the segment that a numbered response names; None without a number."""
     found = _NUMBERED.fullmatch(named)
     return (found[1], int(found[2]) - 1) if found is not None and found[2] != "1" else None
 
@@ -58,61 +58,61 @@ def runs_of_approval(ident: str) -> list[str]:
     return ["~".join(pieces[:count]) for count in range(1, len(pieces))]
 
 
-# --- what belongs to a stretch -------------------------------------------------------------------
+# --- what belongs to a segment -------------------------------------------------------------------
 
 
-def has_begun(state: State, stretch: int | None) -> bool:
-    """Whether the pause before a stretch is over."""
-    return not stretch or (
-        len(state.pauses) >= stretch and state.pauses[stretch - 1].until is not None
+def has_begun(state: State, segment: int | None) -> bool:
+    """Whether the pause before a segment is over."""
+    return not segment or (
+        len(state.pauses) >= segment and state.pauses[segment - 1].until is not None
     )
 
 
-def is_paused(state: State, stretch: int | None) -> bool:
-    """Whether a stretch has ended with requests for approvals. The whole run (None) never does."""
-    return stretch is not None and len(state.pauses) > stretch
+def is_paused(state: State, segment: int | None) -> bool:
+    """Whether a segment has ended with requests for approvals. The whole run (None) never does."""
+    return segment is not None and len(state.pauses) > segment
 
 
-def end_of(state: State, stretch: int) -> int | None:
-    """The number of the last event of a stretch, if its run has gone on after the pause."""
-    if len(state.pauses) <= stretch or state.pauses[stretch].until is None:
+def end_of(state: State, segment: int) -> int | None:
+    """The number of the last event of a segment, if its run has gone on after the pause."""
+    if len(state.pauses) <= segment or state.pauses[segment].until is None:
         return None
-    return state.pauses[stretch].at
+    return state.pauses[segment].at
 
 
-def is_within(state: State, stretch: int | None, node: ItemNode) -> bool:
-    """Whether an item was not finished, and not superseded, before this stretch began."""
-    if not stretch:
+def is_within(state: State, segment: int | None, node: ItemNode) -> bool:
+    """Whether an item was not finished, and not superseded, before this segment began."""
+    if not segment:
         return True
-    pause = state.pauses[stretch - 1]
+    pause = state.pauses[segment - 1]
     index = node.output_index
     return index not in pause.lost and (node.at > pause.at or (index, ITEM) in pause.open)
 
 
-def entries(state: State, root: TaskNode, stretch: int | None) -> list[Key]:
+def entries(state: State, root: TaskNode, segment: int | None) -> list[EntryKey]:
     """The entries of a response, in order of arrival."""
-    paused = _pause_after(state, stretch)
+    paused = _pause_after(state, segment)
     found = keys(root, paused.superseded if paused is not None else None)
-    if stretch:
-        before = state.pauses[stretch - 1]
+    if segment:
+        before = state.pauses[segment - 1]
         found = [key for key in found if _at(root, key) > before.at or key in before.open]
     if paused is not None:
         found = [key for key in found if _at(root, key) <= paused.at]
     return found
 
 
-def _pause_after(state: State, stretch: int | None) -> Pause | None:
-    """The pause that a stretch has ended with."""
-    return state.pauses[stretch] if stretch is not None and is_paused(state, stretch) else None
+def _pause_after(state: State, segment: int | None) -> Pause | None:
+    """The pause that a segment has ended with."""
+    return state.pauses[segment] if segment is not None and is_paused(state, segment) else None
 
 
-def is_left_open(state: State, stretch: int | None, key: Key) -> bool:
+def is_left_open(state: State, segment: int | None, key: EntryKey) -> bool:
     """Whether an entry was unfinished at the end of its response."""
-    paused = _pause_after(state, stretch)
+    paused = _pause_after(state, segment)
     return paused is not None and key in paused.open
 
 
-def _at(root: TaskNode, key: Key) -> int:
+def _at(root: TaskNode, key: EntryKey) -> int:
     node = root.items[key[0]]
     at = node.begun_at if key[1] == ITEM else node.parts[key[1]].at
     assert at is not None
@@ -120,23 +120,23 @@ def _at(root: TaskNode, key: Key) -> int:
 
 
 class Speakers(NamedTuple):
-    """Who speaks in a stretch: an agent from its begin on, then those that take over."""
+    """Who speaks in a segment: an agent from its begin on, then those that take over."""
 
     first: str
     switches: list[Json]
 
     @property
     def last(self) -> str:
-        """The agent that speaks at the end of the stretch, or now."""
+        """The agent that speaks at the end of the segment, or now."""
         return self.switches[-1]["agent"] if self.switches else self.first
 
 
-def speakers(state: State, root: TaskNode, stretch: int | None) -> Speakers:
-    """Who speaks in a stretch."""
+def speakers(state: State, root: TaskNode, segment: int | None) -> Speakers:
+    """Who speaks in a segment."""
     found = root.switches
-    if stretch is not None and is_paused(state, stretch):
-        found = found[: _switches_before(root, state.pauses[stretch])]
-    before = _switches_before(root, state.pauses[stretch - 1]) if stretch else 0
+    if segment is not None and is_paused(state, segment):
+        found = found[: _switches_before(root, state.pauses[segment])]
+    before = _switches_before(root, state.pauses[segment - 1]) if segment else 0
     first = found[before - 1]["agent"] if before else model_name(root)
     return Speakers(first, found[before:])
 
@@ -150,11 +150,11 @@ def _switches_before(root: TaskNode, pause: Pause) -> int:
 # --- requests and answers ------------------------------------------------------------------------
 
 
-def approval_items(state: State, stretch: int | None) -> list[Json]:
-    """The requests at the end of a stretch, as items."""
-    if stretch is None or not is_paused(state, stretch):
+def approval_items(state: State, segment: int | None) -> list[Json]:
+    """The requests at the end of a segment, as items."""
+    if segment is None or not is_paused(state, segment):
         return []
-    return [_approval_item(state, *asked) for asked in state.pauses[stretch].asked]
+    return [_approval_item(state, *asked) for asked in state.pauses[segment].asked]
 
 
 def _approval_item(state: State, task_id: str, request: InputRequest) -> Json:
@@ -175,12 +175,12 @@ def _approval_item(state: State, task_id: str, request: InputRequest) -> Json:
     }
 
 
-def answer_items(state: State, stretch: int) -> list[Json]:
-    """The input of a stretch after a pause: the answers, if there are any."""
+def answer_items(state: State, segment: int) -> list[Json]:
+    """The input of a segment after a pause: the answers, if there are any."""
     root = state.root
     assert root is not None
     found: list[Json] = []
-    for task_id, request in state.pauses[stretch - 1].asked:
+    for task_id, request in state.pauses[segment - 1].asked:
         answer = state.tasks[task_id].answers.get(request.id)
         if answer is not None:
             found.append(
@@ -256,8 +256,8 @@ def pause_of(state: State, ident: str) -> int | None:
     return None
 
 
-def open_approvals(state: State, stretch: int) -> dict[str, str]:
-    """The requests at the end of a stretch that wait for an answer: their ids, as items and here.
+def open_approvals(state: State, segment: int) -> dict[str, str]:
+    """The requests at the end of a segment that wait for an answer: their ids, as items and here.
 
     A task that has ended waits for nothing.
     """
@@ -265,6 +265,6 @@ def open_approvals(state: State, stretch: int) -> dict[str, str]:
     assert root is not None
     return {
         approval_id(root.task_id, request.id): request.id
-        for task_id, request in state.pauses[stretch].asked
+        for task_id, request in state.pauses[segment].asked
         if request in state.tasks[task_id].requests
     }

@@ -19,7 +19,7 @@ def all_drawn(seconds: float) -> bool:
     return not wait(_endings, seconds).not_done
 
 
-class ScreenThread:
+class BackgroundScreen:
     """A screen that is drawn in a thread, one call after the other.
 
     A write to a terminal waits while the terminal does not read (Ctrl-S, a stopped pager). On the
