@@ -142,9 +142,12 @@ class Tailrace:
     def configure(self, settings: Settings) -> None:
         """Use these settings from the next start on; a wrong value is a `CallerError`."""
         if settings["lease"] < timedelta(seconds=1) or settings["max_attempts"] < 1:
-            raise CallerError("`lease` must be at least 1 s, and `max_attempts` at least 1.")
+            raise CallerError(
+                f"`lease` is {settings['lease']} and `max_attempts` is {settings['max_attempts']}; "
+                "they must be at least 1 s and at least 1."
+            )
         if settings["grace"] < timedelta(0):
-            raise CallerError("`grace` must not be negative.")
+            raise CallerError(f"`grace` is {settings['grace']}; it must not be negative.")
         check_busy_thread(settings["busy_thread"])
         self.settings = settings
         # A store of the user's replaces a database that only a variable or a file names.
@@ -231,7 +234,9 @@ class Tailrace:
     def keep(self, events: timedelta | None, runs: timedelta | None) -> None:
         """Set how long ended runs keep their events, and how long they are kept at all."""
         if any(kept is not None and kept < timedelta(0) for kept in (events, runs)):
-            raise CallerError("`keep_events` and `keep_runs` must not be negative.")
+            raise CallerError(
+                f"`keep_events` is {events} and `keep_runs` is {runs}; they must not be negative."
+            )
         if events is not None and runs is not None and runs < events:
             raise CallerError(
                 f"`keep_runs` ({runs}) is shorter than `keep_events` ({events}): a deleted run "

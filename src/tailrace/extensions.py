@@ -69,7 +69,10 @@ def _opener(port: Any, name: str, given: Any, advice: str) -> Callable[[], Await
             return given
         found = await given()
         if why := _lacks(port, found):
-            raise CallerError(f"`{name}` returned no {name}: {type(found).__name__} {why}.")
+            raise CallerError(
+                f"`{name}` returned no {name}: {type(found).__name__} {why}. Return a "
+                f"`tailrace.ports.{port.__name__}`."
+            )
         return found
 
     return opened
@@ -81,7 +84,7 @@ def with_formats(added: Iterable[Format]) -> Mapping[str, Format]:
     for wire in added:
         if lacks := _lacks(Format, wire):
             raise CallerError(
-                f"`formats` takes objects like `tailrace.ports.Format`; "
+                f"`formats` must have objects like `tailrace.ports.Format`; "
                 f"{type(wire).__name__} {lacks}."
             )
         if wire.name in formats:

@@ -49,7 +49,7 @@ def test_the_input_is_listed_page_by_page(client: OpenAI) -> None:
     assert texts() == inputs[::-1]
     assert texts(order="asc", limit=2) == inputs
     assert len(client.responses.input_items.list(found.id, limit=2).data) == 2
-    with pytest.raises(NotFoundError, match="There is no item msg_0"):
+    with pytest.raises(NotFoundError, match="The input has no item msg_0"):
         texts(after="msg_0")
     for limit in (101, 0):
         with pytest.raises(BadRequestError):

@@ -182,7 +182,8 @@ def test_an_output_that_cannot_be_written_is_an_error() -> None:
     process.stdin.close()
     assert process.wait() == 2
     read_until = process.stderr.read()
-    assert read_until == b"tailrace: The output cannot be written (No space left on device).\n"
+    full_disk = b"(No space left on device). Check the disk and the path.\n"
+    assert read_until == b"tailrace: The output cannot be written " + full_disk
     process.close()
 
 

@@ -264,7 +264,9 @@ async def test_a_thread_is_its_owners_alone() -> None:
         resume = {"runId": "r", "messages": [], "resume": [resumed]}
         for thread in ("t", "u"):
             answer = await bob.post("/ag-ui/assistant", json={**resume, "threadId": thread})
-            assert answer.json()["error"]["message"] == f"Thread {thread} has no run to resume."
+            assert answer.json()["error"]["message"] == (
+                f"Thread {thread} has no run to resume. Send `messages` without `resume`."
+            )
         # The same name is another thread for him, and continues nothing of hers.
         his = await begun(bob, thread_id="t")
         assert await app.runs.reader.ended(his, 120)

@@ -102,7 +102,9 @@ class _Lines:
         if _is_whole(text):
             return [SourceEvent(text)]
         if self._is_document:
-            raise MalformedEvent("The source is neither JSON lines nor a JSON document.")
+            raise MalformedEvent(
+                "The source is neither JSON lines nor a JSON document. Check `--from`."
+            )
         return []
 
 

@@ -46,7 +46,9 @@ def _write(target: int, frames: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CallerError(f"The output cannot be written ({error.strerror}).") from error
+        raise CallerError(
+            f"The output cannot be written ({error.strerror}). Check the disk and the path."
+        ) from error
 
 
 class _Interrupts:

@@ -186,7 +186,10 @@ class Agent:
             if not isinstance(agent, Agent):
                 raise CallerError(f"Agent {self.name!r} got {agent!r} as a handoff; pass an Agent.")
             if agent is self:
-                raise CallerError(f"Agent {self.name!r} cannot hand the conversation to itself.")
+                raise CallerError(
+                    f"Agent {self.name!r} cannot hand the conversation to itself. "
+                    "Remove it from `handoffs`."
+                )
         self.add_tools(*(Handoff(agent) for agent in agents))
 
     @property
@@ -332,7 +335,9 @@ def _check_call(agent: str, field: str, called: Any, least: int, most: int) -> N
     ]
     if len(needs) > most or takes < least:
         what = "the text, or the text and the `Context`" if least else "nothing, or the `Context`"
-        raise CallerError(f"Agent {agent!r}: {field} takes {what}, but {called!r} takes {takes}.")
+        raise CallerError(
+            f"Agent {agent!r}: {field} must take {what}, but {called!r} takes {takes}."
+        )
 
 
 def _client_options(names: Iterable[str] | None, agent: str) -> frozenset[str] | None:
@@ -340,7 +345,7 @@ def _client_options(names: Iterable[str] | None, agent: str) -> frozenset[str] |
     for name in sorted(found or ()):
         if name not in CLIENT_OPTIONS:
             known = ", ".join(CLIENT_OPTIONS)
-            raise CallerError(f"Agent {agent!r}: client_options has {name!r}; known are {known}.")
+            raise CallerError(f"Agent {agent!r}: client_options has {name!r}; use {known}.")
     return found
 
 

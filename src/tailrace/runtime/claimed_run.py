@@ -172,7 +172,7 @@ class ClaimedRun:
         """Write nothing more: the claim is lost."""
         self._lost = True
         if self._task is not None:
-            self._task.emitter.fail(SeqConflict("The run has another writer now."))
+            self._task.emitter.fail(SeqConflict(f"{self} has another writer now."))
         self._stop()
 
     def _stop(self) -> None:
@@ -185,7 +185,7 @@ class ClaimedRun:
         if self._agent is not None:
             await asyncio.wait([self._agent, self._gave_up], return_when=asyncio.FIRST_COMPLETED)
         if self._lost:
-            raise SeqConflict("The run has another writer now.")
+            raise SeqConflict(f"{self} has another writer now.")
         if self._end is not None and not self.task.node.ended:
             self._end(self.task)
         elif self._agent is not None and self._agent.done() and not self._agent.cancelled():

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from tailrace.core.errors import NotFound
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.log_lines import LogLines
@@ -22,7 +21,7 @@ from tailrace.ports import Bus, EventLog, RunInfo
 from tailrace.runtime import wakeups
 from tailrace.runtime.offload import BuildCache, LogRead, build
 from tailrace.runtime.store_retry import patiently
-from tailrace.runtime.tail import Tail, Tails
+from tailrace.runtime.tail import Tail, Tails, run_not_found
 
 T = TypeVar("T")
 
@@ -172,7 +171,7 @@ class Reader:
         if seq is None:
             info = await patiently(lambda: self.log.info(run_id))
             if info is None or owner not in (None, info.owner):
-                raise NotFound(f"There is no run {run_id}.", param="run_id")
+                raise run_not_found(run_id)
             seq = info.last_seq
         return await self._looks.get((run_id, seq), partial(look_at, self.log, run_id, seq))
 
@@ -202,7 +201,7 @@ async def look_at(log: EventLog, run_id: str, seq: int | None = None) -> RunStat
     """The run after event `seq` (or now), from the nearest snapshot, or `NotFound`."""
     source = await patiently(lambda: log.state_source(run_id, seq))
     if source is None:
-        raise NotFound(f"There is no run {run_id}.", param="run_id")
+        raise run_not_found(run_id)
     info = source.info
     target = info.last_seq if seq is None else min(seq, info.last_seq)
     saved = source.snapshot.state if source.snapshot is not None else None

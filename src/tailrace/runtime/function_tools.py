@@ -123,14 +123,16 @@ def _from_function(
     if isinstance(function, Tool):
         raise InvalidTool(f"Tool {function.name!r} is a tool already; decorate it once.")
     if not callable(function):
-        raise InvalidTool(f"A tool is made of a function, not of {function!r}.")
+        raise InvalidTool(
+            f"A tool is made of a function, not of {function!r}; write @tool above a `def`."
+        )
     name = name or getattr(function, "__name__", None)
     if name is None:
         raise InvalidTool(f"{function!r} has no name; give one with `name=`.")
     target = written_function(function)
     generates = inspect.isasyncgenfunction(target)
     if streaming and not generates:
-        raise InvalidTool(f"Tool {name!r}: a streaming tool is an `async def` that yields.")
+        raise InvalidTool(f"Tool {name!r}: a streaming tool must be an `async def` that yields.")
     if not streaming and (generates or inspect.isgeneratorfunction(target)):
         raise InvalidTool(f"Tool {name!r} yields; declare it with @streaming_tool and `async def`.")
     signature = Parameters(function, Context, local_names)

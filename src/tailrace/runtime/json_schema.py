@@ -71,7 +71,9 @@ class Checker:
         unknown = schema.keys() - CHECKS.keys() - _UNCHECKED
         if unknown:
             name = min(unknown)
-            raise CallerError(f"The JSON Schema has {name!r} at {at}, which cannot be checked.")
+            raise CallerError(
+                f"The JSON Schema has {name!r} at {at}, which cannot be checked; remove it."
+            )
         _check_operands(schema, at)
         if "$ref" in schema:
             self._check_ref(schema, at)
@@ -91,7 +93,9 @@ class Checker:
         while isinstance(found, dict) and "$ref" in found:
             found = self.named(found["$ref"], at)
             if any(found is earlier for earlier in passed):
-                raise CallerError(f"The JSON Schema has a $ref at {at} that leads to itself.")
+                raise CallerError(
+                    f"The JSON Schema has a $ref at {at} that leads to itself; remove it."
+                )
             passed.append(found)
         self._check_schema(found, at)
 
@@ -106,7 +110,9 @@ def _check_operands(schema: dict[str, Any], at: str) -> None:
     for name, operand in schema.items():
         kind = next((kind for kind, names in _OPERANDS.items() if name in names), object)
         if not isinstance(operand, kind) or (isinstance(operand, bool) and kind is _NUMBER):
-            raise CallerError(f"The JSON Schema has {name} = {operand!r} at {at}, of a wrong type.")
+            raise CallerError(
+                f"The JSON Schema has {name} = {operand!r} at {at}, of a wrong type; correct it."
+            )
     patterns = [schema["pattern"]] if "pattern" in schema else []
     for pattern in (*patterns, *schema.get("patternProperties", ())):
         try:

@@ -73,7 +73,9 @@ def mcp_server(
     if (command is None) == (url is None):
         raise InvalidTool("An MCP server has a `command` or a `url`: give one of them.")
     if command is not None and (isinstance(command, str) or not command):
-        raise InvalidTool('The `command` of an MCP server is a list, as ["uvx", "mcp-server-git"].')
+        raise InvalidTool(
+            'The `command` of an MCP server must be a list, as ["uvx", "mcp-server-git"].'
+        )
     return McpServer(
         command=command,
         url=url,

@@ -58,7 +58,9 @@ def read_calls(path: str | Path) -> list[RecordedCall]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise NoRecording(f"Recording {path} cannot be read: {error.strerror}.") from None
+        raise NoRecording(
+            f"Recording {path} cannot be read: {error.strerror}. Check the path."
+        ) from None
     calls: dict[str, RecordedCall] = {}
     whole = lines[:-1]  # the last line has no line feed: it is empty or incomplete
     for number, line in enumerate(whole, 1):

@@ -154,7 +154,7 @@ class Run:
             frames = self._frames(self.id, format, None if after is None else str(after))
             return _typed(frames) if format == AGENTS.name else frames
         if not isinstance(after, int | None):
-            raise CallerError(f"`after` is a sequence number, not {after!r}.", param="after")
+            raise CallerError(f"`after` must be a sequence number, not {after!r}.", param="after")
         return self._events(after or 0)
 
     async def _events(self, after: int) -> AsyncIterator[AnyEvent]:

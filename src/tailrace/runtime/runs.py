@@ -41,6 +41,7 @@ from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.quota import RunQuota
 from tailrace.runtime.retention import FOREVER, Retention
+from tailrace.runtime.tail import run_not_found
 from tailrace.runtime.task import begun_task
 from tailrace.runtime.worker import AWAY_SECONDS, LEASE_SECONDS, MAX_RUNS, Worker
 
@@ -337,7 +338,7 @@ class Runs:
         """The run's row; raises `NotFound`, with the field of the request that names the run."""
         found = await self.find(run_id)
         if found is None:
-            raise NotFound(f"There is no run {run_id}.", param=param)
+            raise run_not_found(run_id, param)
         return found
 
     async def look(self, run_id: str, seq: int | None = None) -> RunState:
@@ -438,7 +439,10 @@ class Runs:
         """Stop one sub-agent of a run, wherever it is; its caller's model reads that."""
         encode_event(TaskCancelled(task_id=task_id, reason=reason))
         if task_id not in (await self.state(run_id)).tasks:
-            raise NotFound(f"Run {run_id} has no task {task_id}.", param="task_id")
+            raise NotFound(
+                f"Run {run_id} has no task {task_id}. Check the id of the sub-agent.",
+                param="task_id",
+            )
         await self._post(run_id, "cancel", {"reason": reason, "task_id": task_id})
 
     async def delete(self, run_id: str) -> None:

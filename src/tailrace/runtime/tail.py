@@ -206,7 +206,7 @@ class Tail:
     async def apply_head(self, head: Head | None) -> None:
         """Process the store's answer on how far the run goes."""
         if head is None:
-            self.fail(_not_found(self.run_id))
+            self.fail(run_not_found(self.run_id))
             return
         # Events that the bus brought or dropped meanwhile may be newer than this answer.
         missed = self.last < 0 and self._dropped > 0
@@ -243,7 +243,7 @@ class Tail:
         heads = await patiently(lambda: self._log.heads([self.run_id]))
         head = heads.get(self.run_id)
         if head is None:
-            self.fail(_not_found(self.run_id))
+            self.fail(run_not_found(self.run_id))
             return
         self._ring.clear()
         self._bytes = 0
@@ -300,8 +300,11 @@ def _number(one: Recorded) -> int:
     return one.event.sequence_number
 
 
-def _not_found(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {run_id}. It may have been deleted.", param="run_id")
+def run_not_found(run_id: str, param: str = "run_id") -> NotFound:
+    """The error for a run that is unknown, deleted, or of another owner; they read the same."""
+    return NotFound(
+        f"There is no run {run_id}. Check its id; it may have been deleted.", param=param
+    )
 
 
 class Tails:

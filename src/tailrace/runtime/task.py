@@ -382,7 +382,7 @@ class Task(Sink):
         if self.emitter.inputs is None:
             raise CallerError(
                 f"The agent {self.agent} cannot ask people: it is a sub-agent with "
-                "`streaming=False`, or has no worker."
+                "`streaming=False`, or has no worker. Ask in the agent that calls it."
             )
         if all(asked.id != request.id for asked in self.node.requests):
             self.announce([request])

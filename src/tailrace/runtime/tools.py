@@ -171,7 +171,9 @@ class Context:
         raises `ToolError`.
         """
         if self._ask is None:
-            raise ToolError("Agents can be asked only while a tool runs.")
+            raise ToolError(
+                "Agents can be asked only while a tool runs. Use `context.ask` inside the tool."
+            )
         return await self._ask(agent, prompt)
 
     def sending(self, send: Callable[[Notify], None]) -> Context:
@@ -237,7 +239,9 @@ class Tool:
         if self.name in CHOICES:
             raise InvalidTool(f"{who}: its name is a value of `tool_choice`; give another name.")
         if self.executor not in ("server", "client"):
-            raise InvalidTool(f'{who}: `executor` is "server" or "client", not {self.executor!r}.')
+            raise InvalidTool(
+                f'{who}: `executor` must be "server" or "client", not {self.executor!r}.'
+            )
         if self._function is None and self.executor == "server":
             raise InvalidTool(f'{who} has no function; give one, or `executor="client"`.')
         if self.retries < 0 or (self.retries and not self.idempotent):
@@ -248,13 +252,17 @@ class Tool:
         if inspect.iscoroutinefunction(self.needs_approval):
             raise InvalidTool(f"{who}: `needs_approval` must not be async; it decides at once.")
         if not (isinstance(self.needs_approval, bool) or callable(self.needs_approval)):
-            raise InvalidTool(f"{who}: `needs_approval` is a bool, or a function of the arguments.")
+            raise InvalidTool(
+                f"{who}: `needs_approval` must be a bool, or a function of the arguments."
+            )
         if self.timeout is not None and not (
             type(self.timeout) in (int, float) and self.timeout > 0
         ):
-            raise InvalidTool(f"{who}: `timeout` is in seconds, more than 0, not {self.timeout!r}.")
+            raise InvalidTool(
+                f"{who}: `timeout` must be seconds, more than 0, not {self.timeout!r}."
+            )
         if self.parameters.get("type") != "object":
-            raise InvalidTool(f'{who}: `parameters` is a JSON Schema of type "object".')
+            raise InvalidTool(f'{who}: `parameters` must be a JSON Schema of type "object".')
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"

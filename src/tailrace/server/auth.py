@@ -148,7 +148,9 @@ def read_keys(path: Path) -> list[ApiKey]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_File).keys
     except msgspec.MsgspecError as error:
-        raise CallerError(f"{path} is not a file of API keys: {error}.") from error
+        raise CallerError(
+            f"{path} is not a file of API keys: {error}. Make one with `tailrace keys create`."
+        ) from error
 
 
 def create_key(path: Path, principal: str, *, seconds: float | None = None) -> tuple[str, ApiKey]:
@@ -177,7 +179,7 @@ def revoke_key(path: Path, ident: str) -> ApiKey:
             key.revoked = key.revoked or time.time()
             _write(path, keys)
             return key
-    raise CallerError(f"{path} has no key {ident[:80]!r}; `tailrace keys list` shows the ids.")
+    raise CallerError(f"{path} has no key {ident[:80]!r}; run `tailrace keys list` to see the ids.")
 
 
 def _write(path: Path, keys: list[ApiKey]) -> None:

@@ -41,7 +41,7 @@ def page_file(request: Request, path: str) -> Response:
     """A file of the page; 304 where the browser has it."""
     found = _read(path)
     if found is None:
-        raise NotFound(f"The inspector has no file {path[:80]!r}.")
+        raise NotFound(f"The inspector has no file {path[:80]!r}. Open it at /.")
     body, kind, tag = found
     headers = {
         "cache-control": "no-cache",

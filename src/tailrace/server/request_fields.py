@@ -174,8 +174,8 @@ def response_metadata(body: Body) -> dict[str, str] | None:
     )
     if not fits:
         raise CallerError(
-            f"`metadata` takes up to {_METADATA_PAIRS} strings of {_METADATA_VALUE} characters, "
-            f"with names of up to {_METADATA_KEY} characters.",
+            f"`metadata` must have up to {_METADATA_PAIRS} strings of {_METADATA_VALUE} "
+            f"characters, with names of up to {_METADATA_KEY} characters.",
             param="metadata",
         )
     return found

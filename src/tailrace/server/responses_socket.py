@@ -162,7 +162,7 @@ class ResponsesSocket(Connection):
         sender = self._sender
         assert sender is not None
         if not await self.is_allowed():
-            raise Unauthorized("The API key is no longer valid.")
+            raise Unauthorized("The API key is no longer valid. Connect again with a valid key.")
         quota = None
         if sender.allowance is not None:
             sender.allowance.request()
@@ -206,7 +206,7 @@ class ResponsesSocket(Connection):
 
 _LAST: dict[str, TailraceError] = {
     "stopping": Stopping("The server is stopping; connect again."),
-    "refused": Unauthorized("The API key is no longer valid."),
+    "refused": Unauthorized("The API key is no longer valid. Connect again with a valid key."),
     "expired": ConnectionExpired("The connection was open for an hour; connect again."),
 }
 """The last error of a connection that the server ends."""

@@ -45,6 +45,13 @@ class _Listed(msgspec.Struct):
 _REQUESTS = (b'"task.input_required"', b'"task.input_received"')
 
 
+def thread_not_found(thread_id: str) -> NotFound:
+    """The error for a thread without runs, or only with those of another owner."""
+    return NotFound(
+        f"Thread {thread_id} has no runs. Check its id, or start a run in it.", param="thread_id"
+    )
+
+
 class ThreadList:
     """The newest threads, each with its title and the status of its last run."""
 
@@ -103,7 +110,7 @@ class ThreadList:
         while page := await runs.of_thread(thread_id, infos[-1].ordinal + 1 if infos else 1):
             infos += page
         if not infos:
-            raise NotFound(f"Thread {thread_id} has no runs.", param="thread_id")
+            raise thread_not_found(thread_id)
         return {
             "thread_id": thread_id,
             "runs": [
@@ -132,7 +139,7 @@ class ThreadList:
         """
         info = await runs.latest(thread_id)
         if info is None:
-            raise NotFound(f"Thread {thread_id} has no runs.", param="thread_id")
+            raise thread_not_found(thread_id)
         chain: list[State] = []
         seen: set[str] = set()
         weight, until = 0, None

@@ -58,7 +58,10 @@ class AgUiApi(HttpApi):
             return again
         previous, new = await self._new(messages)
         if not new:
-            raise CallerError("`messages` has no new message for the agent.", param="messages")
+            raise CallerError(
+                "`messages` has no new message for the agent; send one after its last answer.",
+                param="messages",
+            )
         given = [_item(message) for message in new]
         await self._check_results(given, previous)
         try:
@@ -101,7 +104,10 @@ class AgUiApi(HttpApi):
         """Send the answers, and stream what the run does after its pause."""
         found = await self.runs.latest(thread_id)
         if found is None:
-            raise NotFound(f"Thread {thread_id} has no run to resume.", param="threadId")
+            raise NotFound(
+                f"Thread {thread_id} has no run to resume. Send `messages` without `resume`.",
+                param="threadId",
+            )
         look = await self.runs.look(found.run_id)
         kinds = {
             request.id: request.kind

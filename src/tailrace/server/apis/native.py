@@ -25,6 +25,7 @@ from tailrace.ports import RunInfo
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
+from tailrace.runtime.tail import run_not_found
 from tailrace.server import idempotency, metrics, request_fields, schemas
 from tailrace.server.access import admitted
 from tailrace.server.apis.base import HttpApi
@@ -36,7 +37,7 @@ from tailrace.server.resume_point import naming, resume_point
 from tailrace.server.run_stream import RunStream
 from tailrace.server.sse_response import LargeJsonResponse
 from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
-from tailrace.server.threads import ThreadList
+from tailrace.server.threads import ThreadList, thread_not_found
 from tailrace.server.tickets import TICKET_SECONDS, Tickets
 from tailrace.wire.base import Format, ShowsThreads, ThreadFormat
 
@@ -144,7 +145,7 @@ class NativeApi(HttpApi):
     async def page(self, request: Request, folder: str = "") -> Response:
         """A file of the inspector."""
         if not self.inspector:
-            raise NotFound("The inspector is disabled (inspector=False).")
+            raise NotFound("The inspector is disabled. Set `inspector` to true to see it.")
         return page_file(request, folder + request.path_params["file"])
 
     @operation(answers={200: schemas.Alive})
@@ -285,7 +286,7 @@ class NativeApi(HttpApi):
                     await self.runs.delete(info.run_id)
             found += len(page)
         if not found:
-            raise NotFound(f"Thread {thread_id} has no runs.", param="thread_id")
+            raise thread_not_found(thread_id)
         return json_response({"thread_id": thread_id, "deleted": True})
 
     @operation(
@@ -352,9 +353,13 @@ class NativeApi(HttpApi):
         info = await self.runs.info(run_id)
         seq = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
         if seq < 1:
-            raise CallerError(f"`at` must be from 1 to {info.last_seq}.", param="at")
+            raise CallerError(
+                f"`at` is {text[:40]!r}; it must be from 1 to {info.last_seq}.", param="at"
+            )
         if seq > info.last_seq:
-            raise NotFound(f"The run has no event {seq}; its last is {info.last_seq}.", param="at")
+            raise NotFound(
+                f"Run {run_id} has no event {seq} yet; use 1 to {info.last_seq}.", param="at"
+            )
         if info.trimmed_to and seq < info.last_seq:
             raise NotFound(
                 f"The events of run {run_id} are no longer kept; ask without `at`.", param="at"
@@ -399,7 +404,8 @@ class NativeApi(HttpApi):
         found = await self.runs.blob(sha256) if _SHA256.fullmatch(sha256) else None
         if found is None:
             raise NotFound(
-                f"There is no blob {sha256[:80]}. A blob is deleted with its last run.",
+                f"There is no blob {sha256[:80]}. Check its hash; "
+                "a blob is deleted with its last run.",
                 param="sha256",
             )
         data, mime_type = found
@@ -428,7 +434,9 @@ class NativeApi(HttpApi):
             )
         principal = admitted.get().principal
         if principal is None:
-            raise NotFound("This server has no keys, so its streams need no ticket.")
+            raise NotFound(
+                "This server has no keys, so its streams need no ticket. Open them without."
+            )
         made = {"ticket": self.tickets.issue(principal, path), "expires_in": TICKET_SECONDS}
         response = json_response(made, 201)
         response.headers["cache-control"] = "no-store"
@@ -459,7 +467,7 @@ class NativeApi(HttpApi):
         wire = self.formats.get(name)
         if not isinstance(wire, ThreadFormat):
             if wire is not None and newest is None and "run_id" in request.path_params:
-                raise NotFound(f"There is no run {thread_id}.", param="run_id")
+                raise run_not_found(thread_id)
             known = [wire.name for wire in self.formats.values() if isinstance(wire, ThreadFormat)]
             use = " or ".join(known)
             raise UnknownFormat(

@@ -155,7 +155,8 @@ class ResponsesApi(HttpApi):
         for answer, other in zip(answers, found, strict=True):
             if other is None or other != pause:
                 raise NotFound(
-                    f"The response has no approval request {answer.approval_request_id[:80]!r}.",
+                    f"The response has no approval request {answer.approval_request_id[:80]!r}. "
+                    "Send the id of one of its `mcp_approval_request` items.",
                     param=f"{answer.param}.approval_request_id",
                 )
         assert pause is not None
@@ -187,7 +188,8 @@ class ResponsesApi(HttpApi):
             if await self.runs.exists(run_id):
                 return run_id
         raise NotFound(
-            f"There is no approval request {answer.approval_request_id[:80]!r}.",
+            f"There is no approval request {answer.approval_request_id[:80]!r}. Send the id of an "
+            "`mcp_approval_request`.",
             param=f"{answer.param}.approval_request_id",
         )
 
@@ -329,7 +331,10 @@ class ResponsesApi(HttpApi):
         response_id = request.path_params["response_id"]
         found = await self._segment(response_id)
         if found is None:
-            raise NotFound(f"There is no response {response_id[:80]}.", param="response_id")
+            raise NotFound(
+                f"There is no response {response_id[:80]}. Check its id; it may have been deleted.",
+                param="response_id",
+            )
         return found
 
     @operation(answers={200: client_schemas.RESPONSE})
@@ -368,7 +373,10 @@ class ResponsesApi(HttpApi):
         if after := query.get("after"):
             places = [place for place, item in enumerate(items, 1) if item["id"] == after]
             if not places:
-                raise NotFound(f"There is no item {after[:80]}.", param="after")
+                raise NotFound(
+                    f"The input has no item {after[:80]}. Send the id of the last item you read.",
+                    param="after",
+                )
             items = items[places[0] :]
         limit = query.get("limit", "20")
         if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:4]) <= MAX_ITEMS:

@@ -24,7 +24,7 @@ class PostgresBlobs(Statements):
 
         async def work(db: Any) -> None:
             if await db.fetchval(self._sql(sql.HOLD_RUN), run_id) is None:
-                raise NotFound(f"Unknown run {run_id}.")
+                raise NotFound(f"Unknown run {run_id}. Create it before its blobs.")
             await db.execute(self._sql(sql.PUT_USED_BLOB), sha256, mime_type, data)
             await db.execute(self._sql(sql.USE_BLOB), run_id, sha256)
 

@@ -127,7 +127,7 @@ class PostgresPool:
                     return await work(db, again)
             except self._pg.DataError as error:
                 raise InvalidValue(
-                    f"PostgreSQL cannot store the value: {_reason(error)}."
+                    f"PostgreSQL cannot store the value: {_reason(error)}. Change it."
                 ) from error
             except self._lost_race:
                 pass

@@ -24,7 +24,7 @@ def put(
         _note_unused(db, [sha256], now)
         return
     if db.execute("select 1 from runs where run_id = ?", (run_id,)).fetchone() is None:
-        raise NotFound(f"Unknown run {run_id}.")
+        raise NotFound(f"Unknown run {run_id}. Create it before its blobs.")
     db.execute("insert or ignore into blob_uses values (?, ?)", (run_id, sha256))
     db.execute("delete from unused_blobs where sha256 = ?", (sha256,))
 

@@ -241,7 +241,10 @@ def connect(path: str, synchronous: Synchronous) -> apsw.Connection:
         connection.close()
         if not isinstance(error, apsw.Error):
             raise
-        raise StorageError(f"The database {path} could not be opened: {error}") from error
+        raise StorageError(
+            f"The database {path} could not be opened: {error}. Check that it is a SQLite "
+            "file, and that no other program has locked it."
+        ) from error
     return connection
 
 
