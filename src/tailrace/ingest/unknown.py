@@ -1,7 +1,8 @@
-"""Unknown fields of provider events, kept in `task.raw`.
+"""Unknown fields of a provider: the objects that have any are kept whole.
 
-A reader takes the fields that it knows. An event with other fields is also kept whole, once per new
-set of unknown names. Some servers add the same fields to each of a thousand deltas.
+A reader takes the fields that it knows. An event with other fields is kept in `task.raw`, once per
+new set of unknown names: some servers add the same fields to each of a thousand deltas. An item
+with other fields is kept in the private part of its own event, to be sent back.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ def unknown_names(
     for name, value in fields.items():
         if name not in known and value not in EMPTY:
             yield under + name
+
+
+def has_unknown(fields: Mapping[str, Any], known: Container[str]) -> bool:
+    """Whether an object has fields that are not known and not empty."""
+    return any(True for _ in unknown_names(fields, known))
 
 
 class UnknownFields:

@@ -16,12 +16,12 @@ from tailrace.ingest.anthropic_messages.texts import TextMessage
 from tailrace.ingest.anthropic_messages.values import (
     COMPACTED,
     keepable,
-    more_than,
     result_blocks,
     result_error,
     visible,
 )
 from tailrace.ingest.base import ExecutorOf
+from tailrace.ingest.unknown import has_unknown
 
 API = "anthropic_messages"
 """The name of this API in private parts and raw events."""
@@ -146,7 +146,7 @@ class _ThinkingBlock:
     def _close(self, status: Status) -> None:
         signature = text_or_none(self._signature)
         raw: Json | None = None
-        if more_than(self._start, "thinking", "signature"):
+        if has_unknown(self._start, ("type", "thinking", "signature")):
             thinking = "".join(part.text for part in self._writer.summaries)
             raw = {**self._start, "thinking": thinking, "signature": signature}
         private = self._answer.private(
@@ -178,7 +178,7 @@ class _RedactedBlock:
         private = self._answer.private(
             {"type": "redacted_thinking"},
             encrypted_content=self._start["data"],
-            raw=self._start if more_than(self._start, "data") else None,
+            raw=self._start if has_unknown(self._start, ("type", "data")) else None,
         )
         self._writer.finish(status, private)
 
@@ -191,6 +191,8 @@ class _RedactedBlock:
 
 # --- calls -------------------------------------------------------------------------------------
 
+_CALL = ("type", "id", "name", "input")
+"""The known fields of a call."""
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
@@ -266,7 +268,7 @@ class _CallBlock:
 
     def _raw(self, block: Json) -> Json | None:
         """The block, if the item alone is not enough to send it back."""
-        is_more = self._by_provider or more_than(self._start, "id", "name", "input")
+        is_more = self._by_provider or has_unknown(self._start, _CALL)
         return block if is_more else None
 
     def _private(self, raw: Json | None) -> ev.Private:

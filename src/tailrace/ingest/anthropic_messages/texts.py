@@ -11,7 +11,8 @@ from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Status
 from tailrace.core.values import Json
 from tailrace.core.writers import MessageWriter, Sink
-from tailrace.ingest.anthropic_messages.values import citation_of, more_than
+from tailrace.ingest.anthropic_messages.values import citation_of
+from tailrace.ingest.unknown import has_unknown
 
 
 class TextMessage:
@@ -49,8 +50,8 @@ class TextMessage:
         # If blocks overlap, the last open block ends the message.
         if self._left and not self._open:
             raw = [block.raw() for block in self._blocks]
-            says_more = any(more_than(block, "text") for block in raw)
-            private = self._private(raw=raw if says_more else None)
+            is_kept = any(has_unknown(block, ("type", "text")) for block in raw)
+            private = self._private(raw=raw if is_kept else None)
             self.writer.finish(self.status, private)
 
 

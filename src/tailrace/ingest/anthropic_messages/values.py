@@ -45,11 +45,6 @@ def keepable(value: Any) -> bool:
     return True
 
 
-def more_than(block: Json, *known: str) -> bool:
-    """Whether a block has other fields: then the whole block is kept to be sent back."""
-    return not block.keys() <= {"type", *known}
-
-
 def citation_of(citation: Any, length: int) -> Annotation:
     """A web source as a link over the whole text; other citations are kept raw."""
     if isinstance(citation, dict):

@@ -29,7 +29,8 @@ from tailrace.core.values import Json, dict_of, dicts_of, json_text, text_or_non
 from tailrace.core.writers import ArgumentsWriter, GrowingText, ImageWriter, ResultWriter, Sink
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_responses.items import Slot
-from tailrace.ingest.openai_responses.values import as_arguments, error_of, has_more, image_url
+from tailrace.ingest.openai_responses.values import as_arguments, error_of, image_url
+from tailrace.ingest.unknown import has_unknown
 
 _HOSTED = "container_reference"
 """The environment of a shell that the provider runs."""
@@ -388,8 +389,8 @@ class CallSlot(Slot):
         """End the call as incomplete: it must not run."""
         self._keep_what_agrees(self.seen)
         # A call with an image is completed already.
-        says_more = self._result is None and self._says_more(self.seen)
-        self._cut(self.private(self.seen if says_more else None))
+        is_kept = self._result is None and self._has_unknown(self.seen)
+        self._cut(self.private(self.seen if is_kept else None))
 
     def _cut(self, private: ev.Private) -> None:
         self.is_open = False
@@ -403,10 +404,10 @@ class CallSlot(Slot):
     def _private_of(self, item: Json) -> ev.Private:
         """The private part; with the whole item where ours has less."""
         is_ours = self._executor != "provider" and self.tool.asked is None
-        return self.private(None if is_ours and not self._says_more(item) else item)
+        return self.private(None if is_ours and not self._has_unknown(item) else item)
 
-    def _says_more(self, item: Json) -> bool:
-        return has_more(item, (*_KNOWN, self.tool.arguments))
+    def _has_unknown(self, item: Json) -> bool:
+        return has_unknown(item, (*_KNOWN, self.tool.arguments))
 
     def private(self, raw: Json | None = None, **more: Any) -> ev.Private:
         """The private part, with the provider's `call_id` where ours differs."""

@@ -20,7 +20,8 @@ from tailrace.ingest.openai_responses.texts import (
     is_repeated,
     without_streamed_texts,
 )
-from tailrace.ingest.openai_responses.values import API, as_end, has_more, parts_of
+from tailrace.ingest.openai_responses.values import API, as_end, parts_of
+from tailrace.ingest.unknown import has_unknown
 
 TEXTS = {"text": "output_text"}
 """Other backends' names for a part of a message."""
@@ -160,7 +161,7 @@ class MessageSlot(Slot):
         if known is None:
             self.writer.whole(Data(data=part, name=word_of(kind)))
             return True
-        more = has_more(part, known)
+        more = has_unknown(part, known)
         if kind == "refusal":
             refusal, words = self.refusal_part(index), text_or_none(part.get("refusal"))
             return refusal is None or (words is not None and not refusal.fill(words)) or more
@@ -177,7 +178,7 @@ class MessageSlot(Slot):
         content = _content(item)
         new = without_streamed_texts(content, self.parts)
         self.parts = by_place(self.parts, len(content))
-        more = has_more(item, self._known) or item.get("role", "assistant") != "assistant"
+        more = has_unknown(item, self._known) or item.get("role", "assistant") != "assistant"
         more = more or new is not content
         for place, part in enumerate(new):
             more = self._take(place, part) or more
@@ -236,10 +237,10 @@ class MessageSlot(Slot):
 
     def _end(self, status: Status) -> None:
         """End the item without its final form, from its start and its deltas."""
-        more = has_more(self.seen, self._known)
+        more = has_unknown(self.seen, self._known)
         for place, part in enumerate(_content(self.seen)):
             known = self._known_part.get(_kind(part))
-            more = more or known is None or has_more(part, known)
+            more = more or known is None or has_unknown(part, known)
             if known is None:
                 self._take(place, part)
         self._finish(self.seen or {"type": "message"}, status, more=more)
@@ -307,7 +308,7 @@ class ReasoningSlot(Slot):
     def done(self, item: Json) -> None:
         """End the item with what did not stream."""
         self.learn(item)
-        more = has_more(item, self._known)
+        more = has_unknown(item, self._known)
         summary, content = self._lists(item)
         if not summary and is_repeated(content, self.summaries):
             content, more = [], True
@@ -320,7 +321,7 @@ class ReasoningSlot(Slot):
             for place, part in enumerate(parts):
                 words = text_or_none(part.get("text"))
                 agrees = words is not None and make(place).fill(words)
-                more = more or not agrees or has_more(part, self._known_part)
+                more = more or not agrees or has_unknown(part, self._known_part)
         self._finish(as_end(item.get("status")) or "completed", item if more else None)
 
     def _finish(self, status: Any, raw: Json | None) -> None:
@@ -340,8 +341,8 @@ class ReasoningSlot(Slot):
     def _end(self, status: Status) -> None:
         """End the item without its final form, from its start and its deltas."""
         parts = [part for parts in self._lists(self.seen) for part in parts]
-        more = has_more(self.seen, self._known) or any(
-            text_or_none(part.get("text")) is None or has_more(part, self._known_part)
+        more = has_unknown(self.seen, self._known) or any(
+            text_or_none(part.get("text")) is None or has_unknown(part, self._known_part)
             for part in parts
         )
         self._finish(status, self.seen if more else None)

@@ -40,12 +40,11 @@ from tailrace.ingest.openai_responses.texts import CitedText
 from tailrace.ingest.openai_responses.values import (
     API,
     error_of,
-    has_more,
     reason_of,
+    usage_has_unknown,
     usage_of,
-    usage_says_more,
 )
-from tailrace.ingest.unknown import UnknownFields
+from tailrace.ingest.unknown import UnknownFields, has_unknown
 
 _decode_delta = msgspec.json.Decoder(Delta).decode
 
@@ -105,13 +104,13 @@ def _more(*holders: Json) -> Json:
         name: value
         for holder in holders
         for name, value in holder.items()
-        if value and (name not in _READ_ELSEWHERE or _says_more(name, value))
+        if value and (name not in _READ_ELSEWHERE or _has_unknown(name, value))
     }
 
 
-def _says_more(name: str, value: Any) -> bool:
+def _has_unknown(name: str, value: Any) -> bool:
     """Whether an error or `incomplete_details` has more than an outcome holds."""
-    return name in _OUTCOME and isinstance(value, dict) and has_more(value, _OUTCOME[name])
+    return name in _OUTCOME and isinstance(value, dict) and has_unknown(value, _OUTCOME[name])
 
 
 def _whole(response: Json) -> tuple[str, Json]:
@@ -346,7 +345,7 @@ class OpenAIResponses:
         if not has_failed and response.get("error"):
             more["error"] = response["error"]  # a warning beside a complete answer
         self._kept_more = more
-        raw = {**usage, **more} if more or usage_says_more(usage) else None
+        raw = {**usage, **more} if more or usage_has_unknown(usage) else None
         counted = usage_of(usage, model, word_of(response.get("service_tier")))
         self._sink.emit(
             ev.TaskUsage(task_id=self._sink.task_id, usage=counted),

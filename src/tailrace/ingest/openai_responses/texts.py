@@ -22,7 +22,7 @@ import msgspec
 from tailrace.core.items import Annotation, RawAnnotation
 from tailrace.core.values import Json, text_or_none
 from tailrace.core.writers import PartWriter, StreamedText, TextWriter
-from tailrace.ingest.openai_responses.values import annotation_of, says_more, unplaced
+from tailrace.ingest.openai_responses.values import annotation_of, citation_has_unknown, unplaced
 
 _MOST_ANNOTATIONS = 512 * 1024
 """Bytes of citations that a text is shown with: they are repeated in its last event."""
@@ -140,7 +140,7 @@ class CitedText(StreamedPart[TextWriter]):
 
     def _cite(self, annotation: Annotation, raw: Json, *, lost_its_place: bool = False) -> None:
         is_raw = isinstance(annotation, RawAnnotation)
-        if not is_raw and (lost_its_place or says_more(raw, annotation)):
+        if not is_raw and (lost_its_place or citation_has_unknown(raw, annotation)):
             self._fuller.append(raw)
         self.writer.annotate(annotation)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -26,7 +25,7 @@ from tailrace.core.values import (
     word_of,
 )
 from tailrace.ingest.base import cost_of
-from tailrace.ingest.unknown import EMPTY
+from tailrace.ingest.unknown import has_unknown
 
 API = "openai_responses"
 """The name of this API in private parts and raw events."""
@@ -49,11 +48,6 @@ def as_end(value: Any) -> Status | None:
 def as_arguments(value: Any) -> str | None:
     """The text of a call's arguments; some backends send the object itself."""
     return json_text(value) if isinstance(value, dict) else text_or_none(value)
-
-
-def has_more(value: dict[str, Any], known: Iterable[str]) -> bool:
-    """Whether an object has fields beyond the known fields."""
-    return any(value[name] not in EMPTY for name in value.keys() - known)
 
 
 # --- annotations -------------------------------------------------------------------------------
@@ -102,10 +96,10 @@ def unplaced(annotation: Annotation, raw: dict[str, Any], length: int) -> Annota
     return RawAnnotation(raw=raw)
 
 
-def says_more(raw: dict[str, Any], annotation: Annotation) -> bool:
+def citation_has_unknown(raw: dict[str, Any], annotation: Annotation) -> bool:
     """Whether the provider's citation has more than our annotation."""
     known = _URL if isinstance(annotation, UrlCitation) else _FILE
-    return raw["type"] == "file_path" or has_more(raw, known)
+    return raw["type"] == "file_path" or has_unknown(raw, known)
 
 
 # --- images ------------------------------------------------------------------------------------
@@ -153,11 +147,11 @@ def usage_of(usage: dict[str, Any], model: str | None, service_tier: str | None)
     )
 
 
-def usage_says_more(usage: dict[str, Any]) -> bool:
+def usage_has_unknown(usage: dict[str, Any]) -> bool:
     """Whether the provider's usage has counts that `Usage` lacks."""
     groups = {group for group, _ in _DETAILS}
-    return has_more(usage, _USAGE | groups) or any(
-        has_more(dict_of(usage.get(group)), [name for owner, name in _DETAILS if owner == group])
+    return has_unknown(usage, _USAGE | groups) or any(
+        has_unknown(dict_of(usage.get(group)), [name for owner, name in _DETAILS if owner == group])
         for group in groups
     )
 
