@@ -457,6 +457,55 @@ def test_calls_and_results_for_anthropic_are_paired() -> None:
     assert anthropic(twice) == [u(HI), a(use("1")), u(got("1"))]
 
 
+CODE = {"type": "server_tool_use", "id": "s2", "name": "code_execution", "input": {}}
+RAN = {"type": "code_execution_tool_result", "tool_use_id": "s2", "content": {}}
+BY_CODE = {"caller": {"type": "code_execution_20250825", "tool_id": "s2"}}
+
+
+def check_with_container(messages: list[Any]) -> None:
+    request = {"messages": messages, "max_tokens": 9, "container": "container_1"}
+    assert check_anthropic_messages(request, Issued()) is None
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [u(HI), a(CODE, {**use("1"), **BY_CODE}), u(got("1"))],
+        [u(HI), a(CODE, {**use("1"), **BY_CODE}), u(got("1")), a(RAN, HI), u(HI)],
+        [
+            *(u(HI), a(HI, CODE, {**use("1"), **BY_CODE}), u(got("1"))),
+            *(a({**use("2"), **BY_CODE}), u(got("2")), a(RAN, use("3")), u(got("3"), HI)),
+        ],
+        [u(HI), a(SEARCH, use("1")), u(got("1")), a(FOUND, HI), u(HI)],
+        [u(HI), a(SEARCH, FOUND, HI), u(HI), a(SEARCH, FOUND, HI), u(HI)],
+    ],
+)
+def test_a_tool_of_anthropic_that_waits_for_ours_stays(messages: list[Any]) -> None:
+    check_with_container(messages)
+    assert anthropic(messages) == messages
+
+
+def test_a_tool_of_anthropic_that_cannot_go_on_is_left_out() -> None:
+    called = {**use("1"), **BY_CODE}
+    spoken = [u(HI), a(CODE, called), u(got("1"), HI)]  # only results may follow
+    assert anthropic(spoken) == [u(HI), a(use("1")), u(got("1"), HI)]
+    late = [u(HI), a(CODE, called), u(got("1")), a(HI), u(HI), a(RAN, HI), u(HI)]
+    assert anthropic(late) == [
+        *(u(HI), a(use("1")), u(got("1")), a(HI), u(HI), a(HI), u(HI)),
+    ]
+    again = [u(HI), a(CODE, called), u(got("1")), a(CODE, RAN), u(HI)]
+    assert anthropic(again) == [u(HI), a(CODE, called), u(got("1")), a(RAN), u(HI)]
+    ended = [u(HI), a(CODE, RAN, called), u(got("1"))]
+    assert anthropic(ended) == [u(HI), a(CODE, RAN, use("1")), u(got("1"))]
+    swapped = {**RAN, "type": "mcp_tool_result"}
+    assert anthropic([u(HI), a(CODE, swapped, HI), u(HI)]) == [u(HI), a(HI), u(HI)]
+    open_ = anthropic([u(HI), a(CODE, called)])
+    assert open_[:2] == [u(HI), a(CODE, called)]
+    assert open_[2]["content"][0]["is_error"] is True
+    for messages in (spoken, late, again, ended, [u(HI), a(CODE, called)]):
+        check_with_container(anthropic(messages))
+
+
 def test_empty_unsigned_and_misplaced_blocks_go() -> None:
     blank = {"type": "text", "text": " "}
     unsigned = {"type": "thinking", "thinking": "Hm"}

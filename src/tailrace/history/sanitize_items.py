@@ -68,7 +68,8 @@ def sanitize(
     result has a form of its own. Open approval requests are denied. Duplicate results and results
     without a call are removed. Reasoning stays if it is readable and its item follows it: sealed,
     or (with `store`) in the last user turn; `drop` removes all of it. `known_calls` are the ids of
-    calls and requests that the provider knows through `previous_response_id`.
+    calls and requests that the provider knows through `previous_response_id`. Code of Anthropic
+    that waits for results of our tools stays: the request must name its `container`.
     """
     check_api(api)
     given = as_json(items)

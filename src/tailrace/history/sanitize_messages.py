@@ -178,16 +178,13 @@ def _answered(messages: list[tuple[str, list[Json]]]) -> list[tuple[str, list[Js
             found.append((role, [block for block in blocks if block["type"] != "tool_result"]))
             continue
         spoken = [block for block in blocks if block["type"] != "tool_result"]
-        spoken = _server_tools(spoken, is_last=place == len(messages) - 1)
         spoken = [b for b in spoken if b["type"] != "tool_use" or _is_new(b["id"], used)]
         due = {b["id"]: results.get(b["id"]) for b in spoken if b["type"] == "tool_use"}
         behind = messages[place + 1][1] if place + 1 < len(messages) else []
         found.append((role, spoken))
         found.append(("user", _results(due, behind)))
-    found = [
-        (role, settled(blocks) if role == "assistant" else blocks)
-        for role, blocks in _regrouped(found)
-    ]
+    found = _regrouped(_server_tools(_regrouped(found)))
+    found = [(role, settled(blocks) if role == "assistant" else blocks) for role, blocks in found]
     found = _regrouped(found)
     if not found or found[0][0] == "assistant":
         found.insert(0, ("user", [{"type": "text", "text": NO_MESSAGE}]))
@@ -206,31 +203,75 @@ def _results(due: dict[str, Json | None], behind: list[Json]) -> list[Json]:
     return here + [block or _interrupted(ident) for ident, block in due.items()]
 
 
-def _server_tools(blocks: list[Json], *, is_last: bool) -> list[Json]:
-    """The blocks without calls or results of the provider's tools that lack the other half.
+def _server_tools(messages: list[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
+    """The messages without calls or results of the provider's tools that lack the other half.
 
-    Only the last block may be a call without a result: the provider continues it.
+    A call may wait for its result while our tools run: over messages with nothing but their
+    results. The last block of all may be a call without a result, too: the provider continues it.
     """
-    waits = is_last and not any(block["type"] == "tool_use" for block in blocks)
-    calls: dict[str, int] = {}
-    results: dict[str, int] = {}
+    running: dict[str, tuple[int, int]] = {}
+    gone: set[tuple[int, int]] = set()
+    for place, (role, blocks) in enumerate(messages):
+        if role == "assistant":
+            gone |= _halves(place, blocks, messages, running)
+            waits = any(block["type"] == "tool_use" for block in blocks)
+        else:
+            waits = all(block["type"] == "tool_result" for block in blocks)
+        if not waits:
+            last = (len(messages) - 1, len(blocks) - 1)
+            gone.update(at for at in running.values() if role == "user" or at != last)
+            running.clear()
+    codes: set[str] = set()
+    return [
+        (
+            role,
+            [
+                _by_caller(block, codes)
+                for index, block in enumerate(blocks)
+                if (place, index) not in gone
+            ],
+        )
+        for place, (role, blocks) in enumerate(messages)
+    ]
+
+
+def _halves(
+    place: int,
+    blocks: list[Json],
+    messages: list[tuple[str, list[Json]]],
+    running: dict[str, tuple[int, int]],
+) -> set[tuple[int, int]]:
+    """The repeated calls of an answer, and its results without a call. Notes the calls that run."""
+    gone: set[tuple[int, int]] = set()
+    known = set(running)
     for index, block in enumerate(blocks):
         if block["type"] in _SERVER_CALLS:
-            calls.setdefault(block["id"], index)
-        elif _is_server_result(block) and block["tool_use_id"] in calls:
-            by_mcp = blocks[calls[block["tool_use_id"]]]["type"] == "mcp_tool_use"
-            if by_mcp == (block["type"] == "mcp_tool_result"):
-                results.setdefault(block["tool_use_id"], index)
-    found = []
-    for index, block in enumerate(blocks):
-        if block["type"] in _SERVER_CALLS:
-            paused = waits and index == len(blocks) - 1
-            if calls[block["id"]] != index or not (paused or block["id"] in results):
-                continue
-        elif _is_server_result(block) and results.get(block["tool_use_id"]) != index:
-            continue
-        found.append(block)
-    return found
+            if _is_new(block["id"], known):
+                running[block["id"]] = place, index
+            else:
+                gone.add((place, index))
+        elif _is_server_result(block):
+            at = running.get(block["tool_use_id"])
+            call = {} if at is None else messages[at[0]][1][at[1]]
+            by_mcp = block["type"] == "mcp_tool_result"
+            if call.get("type") == ("mcp_tool_use" if by_mcp else "server_tool_use"):
+                del running[block["tool_use_id"]]
+            else:
+                gone.add((place, index))
+    return gone
+
+
+def _by_caller(block: Json, codes: set[str]) -> Json:
+    """The block; without `caller` if the code that made the call does not run. Notes what runs."""
+    if block["type"] in _SERVER_CALLS:
+        codes.add(block["id"])
+    elif _is_server_result(block):
+        codes.discard(block["tool_use_id"])
+    caller = block.get("caller")
+    code = caller.get("tool_id") if isinstance(caller, dict) else None
+    if code is None or (isinstance(code, str) and code in codes):
+        return block
+    return {name: value for name, value in block.items() if name != "caller"}
 
 
 def _is_server_result(block: Json) -> bool:
