@@ -46,6 +46,7 @@ OTHER_CODES = {
     "agent_unknown": "The run was handed to an agent that this version of the agent does not know.",
     "bad_host": "The `Host` header is missing or invalid.",
     "cancelled": "A tool was stopped because its run was cancelled.",
+    "client_cannot": "A sub-agent called a tool of the client over an API that cannot ask for it.",
     "cut": "The provider's stream broke off, and the retries are used up.",
     "denied": "A person denied the call.",
     "head_too_large": "Path, query and headers are too large together.",

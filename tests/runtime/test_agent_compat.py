@@ -16,8 +16,9 @@ import pytest
 
 from conformance.authoring import PNG
 from conformance.stories.documents import ANSWER, WEATHER
-from tailrace import Agent, Tailrace, ask_for_help, tool
+from tailrace import Agent, Answer, Tailrace, ask_for_help, tool
 from tailrace.core.events import TaskInputRequired
+from tailrace.core.items import ToolResult
 from tailrace.core.view import whole_object
 from tailrace.models import Scripted, call, open_model, say
 from tailrace.runtime.recovery import whole_state
@@ -99,6 +100,76 @@ async def test_an_approval_is_answered_over_http(tmp_path: Path) -> None:
         await run.result()
         view = (await client.get(f"/runs/{run.id}")).json()
     assert "5 paid" in str(view["output"])
+
+
+@tool(executor="client")
+async def locate() -> str:
+    """Where the user is."""
+    raise AssertionError("the client carries it out")
+
+
+def outing(*, streaming: bool) -> Agent:
+    """Its sub-agent's sub-agent calls a tool of the client."""
+    low = Agent("low", model=Scripted([call("locate")], [say("Anywhere.")]), tools=[locate])
+    asks = Scripted([call("low", prompt="?")], [say("Try the park.")])
+    middle = Agent("middle", model=asks, tools=[low.as_tool(streaming=streaming)])
+    model = Scripted([call("middle", prompt="?")], [say("Go to the park.")])
+    return Agent("a", model=model, tools=[middle.as_tool(streaming=streaming)])
+
+
+QUESTION = [{"role": "user", "content": "Where to?"}]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": QUESTION}),
+        ("/v1/chat/completions", {"messages": QUESTION}),
+        ("/v1/messages", {"messages": QUESTION, "max_tokens": 100}),
+    ],
+)
+async def test_a_client_that_cannot_carry_out_a_sub_agents_call_gets_the_answer_without_it(
+    tmp_path: Path, path: str, body: Json, streaming: bool
+) -> None:
+    async with serving(tmp_path, outing(streaming=streaming)) as (client, app):
+        answer = await client.post(path, json={"model": "a", **body})
+        assert "Go to the park." in answer.text
+        streamed = await client.post(path, json={"model": "a", "stream": True, **body})
+        assert "park." in streamed.text
+        [run_id] = {one.run_id for one in (await app.runs.newest(1))}
+        state = await whole_state(app.runs.store, run_id)
+    items = [node.item for task in state.tasks.values() for node in task.output()]
+    errors = [item.error for item in items if isinstance(item, ToolResult) and item.error]
+    assert [error.code for error in errors] == ["client_cannot"] * streaming
+    assert not any(task.requests or task.answers for task in state.tasks.values())
+
+
+@pytest.mark.parametrize("format_", ["task", "ag-ui"])
+async def test_a_client_that_can_be_asked_carries_out_a_sub_agents_call(
+    tmp_path: Path, format_: str
+) -> None:
+    async with serving(tmp_path, outing(streaming=True)) as (client, app):
+        if format_ == "task":
+            made = (await client.post("/runs", json={"agent": "a", "input": "Where to?"})).json()
+            run = await app.run(made["run_id"])
+            async for event in run.events():
+                if isinstance(event, TaskInputRequired):
+                    break
+        else:
+            facts: Json = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": []}
+            asked = [{"id": "m", **QUESTION[0]}]
+            shown = await client.post(
+                "/ag-ui/a", json={**facts, "messages": asked, "forwardedProps": {}}
+            )
+            assert '"interrupt"' in shown.text
+            [run_id] = {one.run_id for one in (await app.runs.newest(1))}
+            run = await app.run(run_id)
+        [request] = await run.requests()
+        await run.send(Answer(request_id=request.id, value="In Paris."))
+        result = await run.result()
+    assert (result.status, result.text) == ("completed", "Go to the park.")
+    assert "In Paris." in str(result.items)
 
 
 # --- the source document ---------------------------------------------------------------------

@@ -202,6 +202,14 @@ class Loop:
         is_left = self.above is None and leaves_calls(self.task.options)
         return executor == "client" and (is_left or name in self._client.tools)
 
+    def is_beyond_client(self, executor: Executor) -> bool:
+        """Whether the client cannot carry this call out, or be asked to.
+
+        It is a call of a sub-agent, and the client's API has only the calls of the run's agent.
+        """
+        *_, first = self.loops()
+        return executor == "client" and first is not self and leaves_calls(first.task.options)
+
     def _is_left_to_client(self) -> bool:
         return any(
             self.is_for_client(call.name, call.executor) for call in self.task.calls("client")

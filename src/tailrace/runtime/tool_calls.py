@@ -48,6 +48,11 @@ INTERRUPTED = ErrorInfo(
     code="interrupted", message="The tool was interrupted. It is not known whether it has run."
 )
 
+BEYOND_CLIENT = ErrorInfo(
+    code="client_cannot",
+    message="The client cannot carry out calls of a sub-agent. Go on without this tool.",
+)
+
 CLEAN_UP_SECONDS = 0.5
 """How long the tools of a task that is stopped may clean up before their calls are closed."""
 
@@ -125,7 +130,8 @@ def _planned(loop: Loop, call: PendingCall) -> _Plan:
     except Exception as error:  # a type of the tool's own may raise anything
         failed = tool_failure(loop.task.emitter.logged.run_id, call.name, error)
         raise _Mistake(InvalidArguments.code, failed.message) from error
-    return _Plan(call, found, arguments, _request(call, found, arguments))
+    is_asked = not loop.is_beyond_client(call.executor)
+    return _Plan(call, found, arguments, _request(call, found, arguments) if is_asked else None)
 
 
 def _request(call: PendingCall, tool: Tool, arguments: dict[str, Any]) -> InputRequest | None:
@@ -191,6 +197,9 @@ async def _answer(loop: Loop, plan: _Plan) -> None:
 async def _carry_out(loop: Loop, plan: _Plan) -> None:
     task, call, tool, arguments = loop.task, plan.call, plan.tool, plan.arguments
     changed = ""
+    if loop.is_beyond_client(call.executor):
+        call.fail(BEYOND_CLIENT)
+        return
     if plan.request is not None:
         [answer] = await loop.ask([plan.request])
         if answer.approved is False or (answer.approved is None and call.executor != "client"):
