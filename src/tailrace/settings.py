@@ -301,7 +301,7 @@ SETTINGS = {
             name="limits.streams",
             kind=COUNT,
             default=1000,
-            help="Open streams of one principal.",
+            help="Open streams of one principal, and its requests that wait for the end of a run.",
             commands=_SERVE,
         ),
         Setting(

@@ -25,6 +25,7 @@ from tailrace.server.access import PUBLIC
 from tailrace.server.auth import create_key, read_keys, revoke_key
 from tailrace.server.server import Server
 from tailrace.server.tickets import Tickets
+from tailrace.testing.follow_kit.setup import until
 from tailrace.wire.formats import FORMATS
 
 SECRET = "tr_0badc0de_a-secret-that-is-in-no-log"
@@ -477,6 +478,53 @@ async def test_a_stream_ends_soon_after_the_function_refuses_its_sender(
             allowed.add("bob")
             allowed.remove("ann")
             await stream.ended
+
+
+async def test_a_request_that_waits_for_its_run_is_refused_soon_after_its_key_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(sse_response, "RECHECK_SECONDS", 0.0)
+    path = tmp_path / "keys.json"
+    key, row = create_key(path, "ann")
+    message = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 9}
+    bodies: dict[str, Any] = {
+        "/v1/responses": {"input": "?"},
+        "/v1/chat/completions": message,
+        "/v1/messages": message,
+    }
+    async with serving(ApiKeys(path)) as (app, client), client(key) as ann:
+        waiting = [
+            asyncio.ensure_future(ann.post(where, json={"model": "asking", **body}))
+            for where, body in bodies.items()
+        ]
+        async with asyncio.timeout(120):
+            assert app._server is not None
+            open_now = app._server.connections
+            await until(lambda: len(open_now) == len(bodies))
+            revoke_key(path, row.id)
+            answers = await asyncio.gather(*waiting)
+        assert [answer.status_code for answer in answers] == [401, 401, 401]
+        assert all("The API key is no longer valid." in answer.text for answer in answers)
+        found = await app.runs.of("ann").newest(9)
+        assert [run.ended_at for run in found] == [None] * len(bodies)
+
+
+async def test_a_request_that_waits_for_its_run_counts_as_a_stream() -> None:
+    async with serving(limits=ServerLimits(streams=1)) as (app, client), client("ann") as ann:
+        body = {"model": "asking", "input": "?"}
+        first = asyncio.ensure_future(ann.post("/v1/responses", json=body))
+        async with asyncio.timeout(120):
+            assert app._server is not None
+            open_now = app._server.connections
+            await until(lambda: len(open_now) == 1)
+            [run] = await app.runs.of("ann").newest(9)
+            path = f"/runs/{run.run_id}"
+            assert (await ann.head(f"{path}/events")).status_code == 429
+            assert (await ann.post("/v1/responses", json=body)).status_code == 429
+            await ann.post(f"{path}/cancel")
+            assert (await first).status_code == 200
+        assert (await ann.head(f"{path}/events")).status_code == 200
 
 
 # --- tickets -------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 1000
     """Runs that have not ended."""
     streams: int = 1000
-    """Open streams."""
+    """Open streams, and requests that wait for the end of a run."""
 
     def __post_init__(self) -> None:
         """Refuse limits below 1."""

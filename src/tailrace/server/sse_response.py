@@ -24,6 +24,7 @@ from tailrace.runtime.fanout import WriteNow
 from tailrace.runtime.offload import SharedBytes
 from tailrace.runtime.store_retry import limit_of_wait, within
 from tailrace.server.access import AdmittedRequest, admitted
+from tailrace.server.auth import Unauthorized
 from tailrace.server.guard import STORE_SECONDS, failure
 from tailrace.wire.base import Format
 
@@ -212,15 +213,16 @@ class Connection:
 
 
 class WaitingRequest(Connection):
-    """A request that waits for the end of a run, without a stream."""
+    """A request that waits for the end of a run, without a stream. It counts as a stream."""
 
     __slots__ = ()
 
     def __init__(self, connections: Connections) -> None:
-        super().__init__(connections, None)
+        # Not `connections.sender()`: the run has begun, so it is too late to refuse the request.
+        super().__init__(connections, admitted.get(None))
 
     async def until(self, end: Awaitable[None]) -> None:
-        """Wait for this; raise `Stopping` if the server stops first."""
+        """Wait for this; `Stopping` if the server stops, `Unauthorized` if the key is revoked."""
         self._task = asyncio.current_task()
         self._connections.enter(self)
         try:
@@ -228,6 +230,8 @@ class WaitingRequest(Connection):
         except asyncio.CancelledError:
             if self._why is None or self._task is None or self._task.uncancel() > 0:
                 raise  # not by `cut`
+            if self._why == "refused":
+                raise Unauthorized(_GOODBYES["refused"]) from None
             raise Stopping("The server is stopping, and the run goes on. Ask again.") from None
         finally:
             self._connections.leave(self)
