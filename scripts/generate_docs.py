@@ -49,6 +49,7 @@ OTHER_CODES = {
     "client_cannot": "A sub-agent called a tool of the client over an API that cannot ask for it.",
     "cut": "The provider's stream broke off, and the retries are used up.",
     "denied": "A person denied the call.",
+    "no_summary": "The model was asked to compact a conversation and wrote no text.",
     "head_too_large": "Path, query and headers are too large together.",
     "input_guardrail": "A guardrail refused the input.",
     "internal": "A bug in the server; its log has the id that the message names.",

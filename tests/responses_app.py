@@ -134,6 +134,9 @@ agents: dict[str, AgentFunction] = {
         model=Scripted([call("careful", prompt="Pay.")], [say("My agent has paid.")]),
         tools=[careful.as_tool()],
     ),
+    "calling": Agent(
+        "calling", model=Scripted([call("look_up", location="Rome")]), tools=[look_up]
+    ),
     "failing": Agent("failing", model=Scripted([fail("bad_request", "No.")])),
     "hello": hello,
     "endless": endless,

@@ -116,6 +116,12 @@ def test_a_compacted_conversation_goes_on(client: OpenAI) -> None:
     assert "The code word is slate." in str(read(asked(client, output)))
 
 
+def test_a_script_that_begins_with_a_call_can_be_asked_for_a_summary(client: OpenAI) -> None:
+    compacted = client.responses.compact(model="pair", input="Pay one euro.")
+    output: list[Any] = [item.to_dict() for item in compacted.output]
+    assert "Both are done." in str(read(asked(client, output)))
+
+
 def test_a_compaction_that_is_not_stored_here_is_unknown(client: OpenAI) -> None:
     compacted = client.responses.compact(model="reader", input="Hello.")
     client.responses.delete(compacted.id)
@@ -132,6 +138,8 @@ def test_what_cannot_be_compacted_is_refused(client: OpenAI) -> None:
         client.responses.compact(model="reader")
     with pytest.raises(NotFoundError, match="Unknown agent"):
         client.responses.compact(model="gpt-9", input="?")
+    with pytest.raises(InternalServerError, match=r"The model wrote no summary\."):
+        client.responses.compact(model="calling", input="?")
     with pytest.raises(InternalServerError, match=r"No\.") as failed:
         client.responses.compact(model="failing", input="?")
     assert failed.value.response.headers["x-should-retry"] == "false"

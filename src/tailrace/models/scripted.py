@@ -7,7 +7,8 @@
 
 Each answer is a list of steps: the first answer of a conversation, the second, and so on. The last
 answer is repeated. The history says which answer is next, so a worker that takes over a run
-continues it. `Scripted(function)` calls a function with the turn instead.
+continues it. If a request forbids tools (`tool_choice` "none", as for a summary), the next answer
+without calls is taken. `Scripted(function)` calls a function with the turn instead.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tailrace.core.items import Usage
 from tailrace.history import history
 from tailrace.ports import Request
 from tailrace.runtime.scripts import (
+    Call,
     Fail,
     InvalidScript,
     Script,
@@ -105,6 +107,8 @@ class Scripted:
         """The events of the next answer, with its pauses."""
         turn = turns_before(request)
         script = self._script(turn, request.attempt)
+        if request.tool_choice == "none":
+            script = self._without_calls(turn, request.attempt) or script
         failure = opening_failure(script)
         if failure is not None:
             raise _error(failure)
@@ -127,6 +131,14 @@ class Scripted:
         if isinstance(answer, Tries):
             return answer.scripts[min(attempt, len(answer.scripts)) - 1]
         return answer
+
+    def _without_calls(self, turn: int, attempt: int) -> Script | None:
+        """The next answer that calls no tool, for a request that allows none."""
+        for later in range(turn, max(turn + 1, len(self._answers))):
+            script = self._script(later, attempt)
+            if not any(isinstance(step, Call) for step in script):
+                return script
+        return None
 
     def cost(self, usage: Usage) -> float | None:  # noqa: ARG002
         """0: a script costs nothing."""

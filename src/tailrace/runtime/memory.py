@@ -20,7 +20,7 @@ from tailrace.core.items import ErrorInfo
 from tailrace.history.compaction import compaction, transcript
 from tailrace.ports import Request
 from tailrace.runtime.model_call import call_model
-from tailrace.runtime.sub_agent_answer import message_texts, no_answer
+from tailrace.runtime.sub_agent_answer import message_texts
 from tailrace.runtime.sub_agents import UnloggedEmitter, pass_usage_on
 from tailrace.runtime.task import Task
 
@@ -103,7 +103,7 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     with loop.at_work():
         outcome = await call_model(
             agent.model,
-            Request(chain=[emitter.state], instructions=memory.instructions),
+            Request(chain=[emitter.state], instructions=memory.instructions, tool_choice="none"),
             child,
             patience=agent.patience,
             drain=child.drain,
@@ -112,4 +112,4 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     made = "".join(message_texts(child.node)).strip()
     if outcome.status == "completed" and made:
         return made
-    return outcome.error or no_answer(child.node)
+    return outcome.error or ErrorInfo(code="no_summary", message="The model wrote no summary.")
