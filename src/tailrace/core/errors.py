@@ -93,6 +93,12 @@ class NotFound(CallerError):
     code = "not_found"
 
 
+class RunEnded(CallerError):
+    """The run has ended and takes no input."""
+
+    code = "run_ended"
+
+
 class ThreadBusy(CallerError):
     """Another run of the thread has not ended, and `busy_thread` is `reject`."""
 

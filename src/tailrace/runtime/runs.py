@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.codec import check_value, encode_event
-from tailrace.core.errors import CallerError, NotFound, SeqConflict, Stopping
+from tailrace.core.errors import CallerError, NotFound, RunEnded, SeqConflict, Stopping
 from tailrace.core.events import (
     Recorded,
     TaskCancelled,
@@ -376,7 +376,7 @@ class Runs:
         if await self._post(run_id, "input", value) is None:
             if await self._was_answered(run_id, value):
                 return
-            raise CallerError(f"Run {run_id} has ended and takes no input; start a new run.")
+            raise RunEnded(f"Run {run_id} has ended and takes no input; start a new run.")
 
     async def _check_addressed(self, run_id: str) -> None:
         """Raise `CallerError` for an approval without its request, while requests are open."""

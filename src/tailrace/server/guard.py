@@ -16,6 +16,7 @@ from tailrace.core.errors import (
     CallerError,
     InvalidCursor,
     NotFound,
+    RunEnded,
     Stopping,
     StorageBusy,
     StorageError,
@@ -43,6 +44,7 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
     (AuthFailed, 500),
     (LimitReached, 429),
     (NotFound, 404),
+    (RunEnded, 409),
     (ThreadBusy, 423),
     (UnknownFormat, 400),
     (InvalidCursor, 400),
@@ -224,6 +226,8 @@ def failure(error: TailraceError) -> Response:
     response = error_response(status, error.code, str(error), param)
     if isinstance(error, LimitReached):
         response.headers["retry-after"] = str(error.retry_after)
+    if isinstance(error, RunEnded):
+        response.headers["x-should-retry"] = "false"  # OpenAI's SDKs repeat requests after a 409
     return response
 
 

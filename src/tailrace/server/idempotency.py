@@ -16,8 +16,14 @@ from tailrace.core.fold import State
 
 MAX_KEY = 255
 
-HEADER = {"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_KEY}}
-"""The header in `openapi.json`."""
+ABOUT = (
+    f"With the header `Idempotency-Key` (1 to {MAX_KEY} characters), a request that is sent again "
+    "is answered with the run of the first request."
+)
+"""What `openapi.json` says about the header.
+
+It is no parameter there: a key that is valid now is 422 after another body, so no schema fits.
+"""
 
 
 class KeyReused(CallerError):

@@ -21,6 +21,7 @@ from tailrace.core.event_schema import schema as event_schema
 from tailrace.core.events import KNOWN
 from tailrace.core.values import Json
 from tailrace.server.access import PUBLIC, TICKETED
+from tailrace.server.idempotency import ABOUT
 from tailrace.server.schemas import COMMON, Error, Id
 
 DocumentedHandler = TypeVar("DocumentedHandler", bound=Callable[..., Any])
@@ -62,6 +63,7 @@ ERRORS = {
     403: "Pages of this origin may not call the server.",
     404: "It does not exist, or belongs to another principal.",
     408: "The body did not come in time.",
+    409: "The run has ended and takes no input.",
     413: "The body is too large.",
     415: "The body is not declared as JSON.",
     421: "The server does not answer for this host.",
@@ -176,10 +178,12 @@ class _Document:
                 text = {"description": given.pop("description")} if "description" in given else {}
                 entry = {"name": name, "in": place, **needed, **text, "schema": given}
                 parameters.append(entry)
+        about_key = ABOUT if 422 in about.errors else ""
+        rest = " ".join(filter(None, (*rest.split(), about_key)))
         made: Json = {
             "operationId": f"{handler.__name__}_{method.lower()}_{len(self.paths)}",
             "summary": " ".join(summary.split()),
-            **({"description": " ".join(rest.split())} if rest else {}),
+            **({"description": rest} if rest else {}),
             **({"tags": [type(named).__name__.removesuffix("Api")]} if named is not None else {}),
             **({"parameters": parameters} if parameters else {}),
         }

@@ -37,7 +37,7 @@ class AgUiApi(HttpApi):
             Route("/ag-ui/{agent}", self.attach, methods=["GET"]),
         ]
 
-    @operation(body=client_schemas.AG_UI_REQUEST, answers={200: STREAM}, errors=(423,))
+    @operation(body=client_schemas.AG_UI_REQUEST, answers={200: STREAM}, errors=(409, 423))
     async def run(self, request: Request) -> ASGIApp:
         """Start a run, or answer the interrupts of the thread's last run.
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.state import TaskNode
 from tailrace.core.values import Json, dict_of, list_of
-from tailrace.server import client_schemas, idempotency, request_fields
+from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import OBJECT, STREAM, operation
@@ -61,7 +61,6 @@ class MessagesApi(OneWayApi):
     @operation(
         body=client_schemas.MESSAGE_REQUEST,
         answers={200: {"application/json": client_schemas.MESSAGE, **STREAM}},
-        headers=idempotency.HEADER,
         errors=(422, 423),
     )
     async def create_message(self, request: Request) -> ASGIApp:

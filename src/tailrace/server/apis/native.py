@@ -26,7 +26,7 @@ from tailrace.runtime.agent import Agent
 from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.tail import run_not_found
-from tailrace.server import idempotency, metrics, request_fields, schemas
+from tailrace.server import metrics, request_fields, schemas
 from tailrace.server.access import admitted
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
@@ -62,12 +62,11 @@ STREAM_QUERY = {
     "snapshot": {**FLAG, "description": "The state so far, then the later events."},
 }
 EVENT_NUMBER = {"type": "integer", "minimum": 1, "maximum": 10**15 - 1}
-_NUMBER = "(0|[1-9][0-9]{0,14})"
-THREAD_CURSOR = {
-    **STREAM_QUERY["after"],
-    "pattern": rf"^(0(:0)?|[1-9][0-9]{{0,14}}:(0|{_NUMBER}-{_NUMBER}(\.o?[1-9][0-9]{{0,3}})?))?$",
-}
-STREAM_HEADERS = {"Last-Event-ID": {"type": "string", "description": "The same as `after`."}}
+_COUNT = "[1-9][0-9]{0,14}"
+_PLACE = rf"(0|{_COUNT})-(0|{_COUNT}(\.o?[1-9][0-9]{{0,3}})?)"
+_IN_THREAD = rf"0:0|{_COUNT}:(0|{_PLACE})"
+RUN_CURSOR = {**STREAM_QUERY["after"], "pattern": rf"^(0|{_COUNT}|{_PLACE}|{_IN_THREAD})?$"}
+THREAD_CURSOR = {**STREAM_QUERY["after"], "pattern": rf"^(0|{_IN_THREAD})?$"}
 
 PAGE_FILES: dict[str, Any] = {
     media: {"type": "string"}
@@ -291,7 +290,6 @@ class NativeApi(HttpApi):
 
     @operation(
         query={"format": STREAM_QUERY["format"]},
-        headers=idempotency.HEADER,
         body=schemas.START,
         answers={200: EVENTS, 201: schemas.Started},
         errors=(422, 423),
@@ -315,7 +313,6 @@ class NativeApi(HttpApi):
 
     @operation(
         query={"format": STREAM_QUERY["format"]},
-        headers=idempotency.HEADER,
         body=schemas.START_IN_THREAD,
         answers={200: EVENTS, 201: schemas.Started},
         errors=(422, 423),
@@ -367,7 +364,11 @@ class NativeApi(HttpApi):
         look = await self.runs.look(run_id, seq)
         return json_response(client_view(look.state))
 
-    @operation(query=STREAM_QUERY, headers=STREAM_HEADERS, answers={200: EVENTS, 204: None})
+    @operation(
+        query={**STREAM_QUERY, "after": RUN_CURSOR},
+        headers={"Last-Event-ID": {**RUN_CURSOR, "description": "The same as `after`."}},
+        answers={200: EVENTS, 204: None},
+    )
     async def events(self, request: Request) -> ASGIApp:
         """The stream of a run in any format, or of the thread with this id."""
         run_id = request.path_params["run_id"]
@@ -495,7 +496,7 @@ class NativeApi(HttpApi):
             await self.runs.cancel_child(run_id, check_id(task_id, "task_id"))
         return await self.object(run_id, client_view)
 
-    @operation(body=schemas.JsonObject, answers={202: schemas.Accepted})
+    @operation(body=schemas.JsonObject, answers={202: schemas.Accepted}, errors=(409,))
     async def input(self, request: Request) -> Response:
         """Send a value to a run's agent: 202 once it is stored."""
         body = await read_json(request)

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.core.errors import CallerError
-from tailrace.server import client_schemas, idempotency, request_fields
+from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import OneWayApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
@@ -30,7 +30,6 @@ class CompletionsApi(OneWayApi):
     @operation(
         body=client_schemas.COMPLETION_REQUEST,
         answers={200: {"application/json": client_schemas.COMPLETION, **STREAM}},
-        headers=idempotency.HEADER,
         errors=(422, 423),
     )
     async def complete(self, request: Request) -> ASGIApp:

@@ -22,7 +22,7 @@ from tailrace.history.compaction import SUMMARY
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.memory import COMPACT
 from tailrace.runtime.task import runs_of_item
-from tailrace.server import client_schemas, idempotency, request_fields
+from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
 from tailrace.server.openapi import FLAG, OBJECT, STREAM, operation
@@ -73,8 +73,7 @@ class ResponsesApi(HttpApi):
     @operation(
         body=client_schemas.RESPONSE_REQUEST,
         answers={200: {"application/json": client_schemas.RESPONSE, **STREAM}},
-        headers=idempotency.HEADER,
-        errors=(422, 423),
+        errors=(409, 422, 423),
     )
     async def create_response(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, or answer the approvals a run waits for."""
@@ -237,7 +236,6 @@ class ResponsesApi(HttpApi):
             )
 
     @operation(
-        headers=idempotency.HEADER,
         body=client_schemas.COMPACT_REQUEST,
         answers={200: OBJECT},
         errors=(422,),

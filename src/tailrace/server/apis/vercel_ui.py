@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Send
 
 from tailrace.core.ids import check_id
 from tailrace.ports import RunInfo
-from tailrace.server import client_schemas, idempotency, request_fields
+from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
@@ -76,10 +76,9 @@ class ChatApi(HttpApi):
         ]
 
     @operation(
-        headers=idempotency.HEADER,
         body=client_schemas.CHAT_REQUEST,
         answers={200: STREAM, 204: None},
-        errors=(422, 423),
+        errors=(409, 422, 423),
     )
     async def chat(self, request: Request) -> ASGIApp:
         """Start a run for `useChat`, or send what the chat's run waits for: approvals and results.
