@@ -17,9 +17,11 @@ from tailrace.terminal import draw
 from tests.traces import TRACES, Trace
 
 
-def shown(view: dict[str, object]) -> str:
+def shown(view: dict[str, object], width: int = 120, *, no_color: bool = False) -> str:
     out = io.StringIO()
-    Console(width=120, file=out, force_terminal=True, color_system="standard").print(draw(view))
+    Console(
+        width=width, file=out, force_terminal=True, color_system="standard", no_color=no_color
+    ).print(draw(view))
     return out.getvalue()
 
 
@@ -106,11 +108,16 @@ def test_text_of_a_run_cannot_steer_the_terminal() -> None:
 
 
 def test_a_small_png_is_drawn_and_any_other_image_is_named() -> None:
-    def of(url: str) -> str:
+    def of(url: str, width: int = 120, *, no_color: bool = False) -> str:
         block = {"type": "image", "image_url": {"url": url}}
         item = {"type": "message", "id": "m", "block_list": [block]}
-        return shown({"output": [item], "status": "completed"})
+        return shown({"output": [item], "status": "completed"}, width, no_color=no_color)
 
-    assert of(data_url(_sun(18), "image/png")).count("▀") == 32 * 9  # 16:9, two points high
+    sun = data_url(_sun(18), "image/png")
+    assert of(sun).count("▀") == 32 * 9  # 16:9, two points high
+    assert of(sun, width=16).count("▀") == 16 * 4  # a narrow terminal
+    plain = of(sun, no_color=True)  # blocks in one colour would show nothing
+    assert "▀" not in plain
+    assert "▣ image of 32 × 18 pixels" in plain
     for other in ("", "https://example.com/a.png", "data:image/png;base64,aGk=", "data:x,y"):
         assert "▣" in of(other)

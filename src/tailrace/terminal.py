@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -287,21 +287,35 @@ def _picture(url: str) -> RenderableType | None:
     if head != "data:image/png;base64" or len(data) > 100_000:
         return None
     try:
-        width, rows = _pixels(base64.b64decode(data))
+        return _Picture(*_pixels(base64.b64decode(data)))
     except (ValueError, IndexError, struct.error, zlib.error):
         return None
-    lines = max(1, min(_PICTURE_WIDTH, _PICTURE_WIDTH * len(rows) // width) // 2)
-    text = Text()
-    for line in range(lines):
-        for x in range(_PICTURE_WIDTH):
-            column = (2 * x + 1) * width // (2 * _PICTURE_WIDTH)
-            upper, lower = (
-                "#" + rows[(4 * line + half) * len(rows) // (4 * lines)][column].hex()
-                for half in (1, 3)
-            )
-            text.append("▀", style=f"{upper} on {lower}")
-        text.append("\n" if line < lines - 1 else "")
-    return text
+
+
+class _Picture:
+    """Pixels, or their size in words on a console without colours."""
+
+    def __init__(self, width: int, rows: list[list[bytes]]) -> None:
+        self._width = width
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, rows = self._width, self._rows
+        if console.no_color or console.color_system is None:
+            yield Text(f"▣ image of {width} × {len(rows)} pixels", style="magenta")
+            return
+        columns = min(_PICTURE_WIDTH, options.max_width)
+        lines = max(1, min(columns, columns * len(rows) // width) // 2)
+        for line in range(lines):
+            text = Text()
+            for x in range(columns):
+                column = (2 * x + 1) * width // (2 * columns)
+                upper, lower = (
+                    "#" + rows[(4 * line + half) * len(rows) // (4 * lines)][column].hex()
+                    for half in (1, 3)
+                )
+                text.append("▀", style=f"{upper} on {lower}")
+            yield text
 
 
 def _pixels(png: bytes) -> tuple[int, list[list[bytes]]]:
