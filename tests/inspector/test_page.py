@@ -333,6 +333,34 @@ async def test_a_killed_server_is_waited_for_and_its_run_shows_two_attempts(
         server.kill()
 
 
+@pytest.mark.parametrize("way", ["silence", "503"])
+async def test_a_page_that_opens_before_its_server_answers_needs_no_reload(
+    page: Page, way: str
+) -> None:
+    await ask(page, "hostile", f"first, {way}")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+
+    async def away(route: Route) -> None:
+        if way == "silence":
+            await route.abort()
+        else:
+            error = {"error": {"code": "store_unavailable", "message": "The store is away."}}
+            await route.fulfill(status=503, json=error)
+
+    words = (
+        "The server does not answer. Is it running?" if way == "silence" else "The store is away."
+    )
+    alert = page.locator("#alert")
+    for what in ("**/agents", "**/threads/*"):
+        await page.route(what, away)
+        await page.reload()
+        await expect(alert).to_have_text(words)
+        await page.unroute(what)
+        await expect(alert).to_be_hidden()
+        await expect(page.locator(".asked")).to_have_text(f"first, {way}")
+        await expect(page.locator("#agent option")).to_have_count(6)
+
+
 async def test_a_request_that_is_answered_after_a_silence_is_noticed_once(page: Page) -> None:
     """So that a stream does not sit out its wait: it is tried again at once."""
     noticed = await page.evaluate(

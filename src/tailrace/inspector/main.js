@@ -9,7 +9,7 @@ import { placeIcons } from "./icons.js";
 import { authorization } from "./key.js";
 import { isAtEnd, isDark, listenToLayout, reveal, scrollToEnd, showPane, switchTheme } from "./layout.js";
 import { listenToKeys, Palette } from "./palette.js";
-import { endSilence, guarded, noticing } from "./problems.js";
+import { endSilence, guarded, noticing, patient } from "./problems.js";
 import { RunView } from "./run_view.js";
 import { RunSession } from "./session.js";
 import { Sources } from "./sources.js";
@@ -115,11 +115,17 @@ async function openThread(id, startFrom = undefined, untils = new Map()) {
   threadsPane.load();
 }
 
+/** A thread begins with its first run: until then it has no runs. */
+function ifMissing(error) {
+  if (error.status !== 404) throw error;
+}
+
 let chainsShown = 0;
 async function loadThread(newest, isNew = false) {
   const id = threadId;
   const before = chainsShown;
-  const found = await client.request("GET", `threads/${encodeURIComponent(threadId)}`).catch(() => undefined);
+  const found = await patient(() => client.request("GET", `threads/${encodeURIComponent(id)}`).catch(ifMissing), () => id === threadId);
+  if (id !== threadId) return;
   const runs = found?.runs ?? [];
   const byRun = new Map(runs.map((run) => [run.run_id, run]));
   const shown = [];
@@ -444,7 +450,7 @@ async function main() {
   placeIcons();
   listenToLayout();
   wire();
-  const found = await guarded(() => client.request("GET", "agents"));
+  const found = await patient(() => client.request("GET", "agents"));
   agents = found?.details ?? [];
   byId("agent").replaceChildren(...agents.map(({ name }) => el("option", { value: name }, name)));
   if (found?.formats) eventsPane.setFormats(found.formats);

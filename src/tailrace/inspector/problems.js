@@ -4,21 +4,47 @@ import { ApiError } from "./client/index.js";
 import { byId, setText } from "./dom.js";
 import { hasKey, setKey } from "./key.js";
 
+const AGAIN = 2000; // milliseconds
+
 /** Do what the reader asked for. If it fails, say why and return undefined. */
 export async function guarded(action) {
   try {
     byId("alert").hidden = true;
     return (await action()) ?? null;
   } catch (error) {
-    if (error instanceof ApiError && error.status === 401) await askKey();
-    else if (error instanceof ApiError) alertWith(error.message);
-    else alertWith(navigator.onLine ? "The server does not answer. Is it running?" : "This browser is offline.", true);
+    await explain(error);
     return undefined;
   }
 }
 
+/** Do what the page needs, again and again while the server does not answer and this is `wanted`. */
+export async function patient(action, wanted = () => true) {
+  for (let failed = false; wanted(); failed = true) {
+    try {
+      const found = (await action()) ?? null;
+      if (failed) endSilence();
+      return found;
+    } catch (error) {
+      await explain(error);
+      if (error instanceof ApiError && error.status < 500) return undefined;
+      byId("alert").toggleAttribute("data-silence", true);
+      await new Promise((resolve) => {
+        setTimeout(resolve, AGAIN);
+        addEventListener("online", resolve, { once: true });
+      });
+    }
+  }
+  return undefined;
+}
+
+async function explain(error) {
+  if (error instanceof ApiError && error.status === 401) await askKey();
+  else if (error instanceof ApiError) alertWith(error.message);
+  else alertWith(navigator.onLine ? "The server does not answer. Is it running?" : "This browser is offline.", true);
+}
+
 function alertWith(message, isSilence = false) {
-  byId("alert").textContent = message;
+  setText(byId("alert"), message);
   byId("alert").toggleAttribute("data-silence", isSilence);
   byId("alert").hidden = false;
 }
