@@ -270,10 +270,11 @@ def test_a_server_of_another_kind_is_not_a_tailrace_server() -> None:
     assert "check --url" in _message(404, fastapi, "http://localhost:8000")
 
 
-def test_without_a_command_the_help_is_shown() -> None:
-    done = tailrace()
+@pytest.mark.parametrize("words", [(), ("keys",)])
+def test_without_a_command_the_help_is_shown_once(words: tuple[str, ...]) -> None:
+    done = tailrace(*words)
     assert (done.returncode, done.stderr) == (2, "")
-    assert "Usage: tailrace" in done.stdout
+    assert done.stdout.count("Usage: tailrace") == 1
 
 
 def test_the_doctor_says_that_a_server_does_not_answer() -> None:

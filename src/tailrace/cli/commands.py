@@ -37,9 +37,8 @@ class Commands(typer.core.TyperGroup):
             if not hasattr(error, "format_message"):
                 raise
             context = getattr(error, "ctx", None)
-            if context is not None and type(error).__name__ == "NoArgsIsHelpError":
-                typer.echo(context.get_help())
-            else:
+            # Typer has printed the help of a command that needs another word.
+            if type(error).__name__ != "NoArgsIsHelpError":
                 path = context.command_path if context is not None else "tailrace"
                 message = " ".join(error.format_message().split()).rstrip(".")
                 say_error(f"{message}. See `{path} --help`.")
