@@ -31,6 +31,19 @@ from tailrace.wire.formats import FORMATS
 from tailrace.wire.run.encoder import RunEncoder
 
 
+class Early(CountingStore):
+    """A log that answers with events that the reader has."""
+
+    async def read(self, run_id: str, after: int, limit: int = 10_000) -> Any:
+        return await self._store.read(run_id, after - 1, limit)
+
+    async def read_lines(self, run_id: str, after: int, limit: int) -> Any:
+        return await self._store.read_lines(run_id, after - 1, limit)
+
+
+REPEATED = "Event 3 of run run_1 does not follow event 3"
+
+
 @pytest.mark.parametrize("wire", FORMATS.values(), ids=FORMATS)
 async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sent(
     wire: Format,
@@ -40,21 +53,27 @@ async def test_events_that_do_not_continue_after_the_last_sent_event_are_not_sen
     write(emitter, 5)
     await end(emitter)
 
-    class Early(CountingStore):
-        """A log that answers with events that the reader has."""
-
-        async def read(self, run_id: str, after: int, limit: int = 10_000) -> Any:
-            return await store.read(run_id, after - 1, limit)
-
-        async def read_lines(self, run_id: str, after: int, limit: int) -> Any:
-            return await store.read_lines(run_id, after - 1, limit)
-
     early: Any = Early(store)
     stream = Streams(Reader(early, bus)).stream(wire, "run_1", wire.at(State()), 3)
-    with pytest.raises(StorageError, match="Event 3 of run run_1 does not follow event 3"):
+    with pytest.raises(StorageError, match=REPEATED):
         await stream.next()
     assert stream.seen == 3
     stream.close()
+    await store.close()
+
+
+async def test_events_that_do_not_continue_after_the_last_event_are_not_given_to_a_program() -> (
+    None
+):
+    store, bus = SqliteLog(":memory:"), LocalBus()
+    emitter = await begun(store, bus)
+    write(emitter, 5)
+    await end(emitter)
+    early: Any = Early(store)
+    following = Reader(early, bus).follow("run_1", 3)
+    with pytest.raises(StorageError, match=REPEATED):
+        await anext(following)
+    await following.aclose()
     await store.close()
 
 

@@ -16,12 +16,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from tailrace.core.codec import decode_event
-from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES
 from tailrace.core.log_lines import LogLines, merged
-from tailrace.runtime.follow import LINES_AT_ONCE, Reader
+from tailrace.runtime.follow import LINES_AT_ONCE, Reader, check_next
 from tailrace.runtime.offload import BuildCache, FrameRange, LogRead, SharedBytes
 from tailrace.runtime.opening import RunOpening
 from tailrace.runtime.tail import RING_BYTES, RING_EVENTS, Tail
@@ -284,7 +283,8 @@ class Stream:
         if self.seen == shared.last:
             return False
         piece = shared.since(self.seen)
-        if piece.first != self.seen + 1 or shared.ends_at(piece.last) or not write(piece.frames):
+        check_next(self._run_id, self.seen, piece.first)
+        if shared.ends_at(piece.last) or not write(piece.frames):
             return False
         self.seen = piece.last
         if piece.frames:
@@ -292,16 +292,8 @@ class Stream:
         return piece.last == shared.last
 
     def _pass(self, piece: FrameRange) -> bytes:
-        """The frames of a piece, if it continues after event `seen`.
-
-        Every piece passes this check, whatever its source. A client that is cut here connects
-        again with its cursor, so it receives each event once.
-        """
-        if piece.first != self.seen + 1:
-            raise StorageError(
-                f"Event {piece.first} of run {self._run_id} does not follow event {self.seen};"
-                " connect again."
-            )
+        """The frames of a piece, if it continues after event `seen`."""
+        check_next(self._run_id, self.seen, piece.first)
         self.seen = piece.last
         return piece.frames
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from tailrace.core.errors import StorageError
 from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.log_lines import LogLines
@@ -55,6 +56,18 @@ class RunState:
         return ended and self.state.sequence_number >= self.info.last_seq
 
 
+def check_next(run_id: str, seen: int, first: int) -> None:
+    """Refuse events that do not continue after event `seen`.
+
+    Every source of events passes it: the tail, the log, shared frames, lines read ahead. A client
+    that is cut here connects again with its cursor, so it receives each event once.
+    """
+    if first != seen + 1:
+        raise StorageError(
+            f"Event {first} of run {run_id} does not follow event {seen}; connect again."
+        )
+
+
 class Reader:
     """Follows the runs of one store, for all readers of this process."""
 
@@ -81,6 +94,7 @@ class Reader:
             while True:
                 fresh = await self.fetch(tail, seen)
                 if fresh:
+                    check_next(run_id, seen, fresh[0].event.sequence_number)
                     yield fresh
                     seen = fresh[-1].event.sequence_number
                     if is_end(fresh[-1], run_id):
