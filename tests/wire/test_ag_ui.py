@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tailrace.core.fold import State
 from tailrace.core.items import Data, InputRequest, Message, ToolCall, ToolResult
 from tailrace.testing.wire_kit import as_recorded
 from tailrace.wire import ag_ui
+from tests.node import run_node
 from tests.traces import TRACES, Trace
 from tests.wire.ag_ui_checker import check, read
 
@@ -59,6 +61,43 @@ def test_a_replay_at_any_place_goes_on_with_the_rest(trace: Trace) -> None:
         check(read(frames), complete=False)
         if place < len(recorded):
             state.absorb(recorded[place].event)
+
+
+def test_the_clients_own_check_accepts_every_stream_and_every_replay() -> None:
+    """`verifyEvents` of `@ag-ui/client`, on whole streams and on those that begin in the middle."""
+    streams = [read(whole(trace)) for trace in TRACES]
+    for trace in TRACES:
+        recorded = as_recorded([event for event, _ in trace.events])
+        half, state = len(recorded) // 2, State()
+        for one in recorded[:half]:
+            state.absorb(one.event)
+        encoder, frames = FORMAT.open(state)
+        streams.append(
+            read([*frames, *(f for one in recorded[half:] for f in encoder.encode(one))])
+        )
+    found = json.loads(run_node(["ag_ui_verify.mjs"], stdin=json.dumps(streams)))
+    refused = [(name, why) for name, why in zip(IDS * 2, found, strict=True) if why is not None]
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [("msg_1", "call_1_msg_1"), ("msg_7_12", "msg_7_12"), ("rs_7", "call_1_rs_7")],
+)
+def test_an_id_of_a_sub_agent_names_it_unless_it_is_our_own(given: str, sent: str) -> None:
+    """Our own ids contain the run's and are unique; the server reads the run from them."""
+    log = [
+        ev.TaskCreated(task_id="run_7", sequence_number=1),
+        ev.TaskCreated(task_id="call_1", parent_task_id="run_7", sequence_number=2),
+    ]
+    state = State()
+    for event in log:
+        state.absorb(event)
+    item = Message(id=given, role="assistant")
+    for task_id, expected in (("run_7", given), ("call_1", sent)):
+        added = ev.OutputItemAdded(task_id=task_id, sequence_number=3, output_index=0, item=item)
+        [start] = read(FORMAT.at(state).encode(as_recorded([added])[0]))
+        assert start["messageId"] == expected
 
 
 def shown(name: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core.fold import State
-from tailrace.core.state import TaskNode
+from tailrace.core.state import ItemNode, TaskNode
 from tailrace.wire.base import Frame
 from tailrace.wire.projection import (
     usage_of_run,
@@ -30,6 +30,18 @@ def sse(event: dict[str, Any]) -> Frame:
 def tag(task: TaskNode) -> dict[str, str]:
     """The field that names the sub-agent of an event; empty for the root."""
     return {} if task.parent is None else {"subagentRunId": task.task_id}
+
+
+def message_id(task: TaskNode, node: ItemNode) -> str:
+    """The id of an item: the client refuses an id that two tasks of a run use.
+
+    Our own ids contain the run's and are unique in it. Other ids of a sub-agent follow its task's.
+    """
+    root = task
+    while root.parent is not None:
+        root = root.parent
+    is_unique = root is task or f"_{root.task_id.removeprefix('run_')}_" in node.id
+    return node.id if is_unique else f"{task.task_id}_{node.id}"
 
 
 def custom(task: TaskNode, name: str, value: Any) -> Frame:

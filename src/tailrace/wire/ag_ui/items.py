@@ -14,6 +14,7 @@ from tailrace.core.state import ImageNode, ItemNode, Part, TaskNode, TextNode, W
 from tailrace.wire.ag_ui.frames import (
     custom,
     event_frame,
+    message_id,
     sse,
     tag,
     to_json,
@@ -91,12 +92,16 @@ def content_frames(task: TaskNode, node: ItemNode, index: int, text: str) -> lis
         for n, other in node.parts.items()
     ):
         text = f"\n\n{text}"
-    return [event_frame("TEXT_MESSAGE_CONTENT", **tag(task), messageId=node.id, delta=text)]
+    return [
+        event_frame(
+            "TEXT_MESSAGE_CONTENT", **tag(task), messageId=message_id(task, node), delta=text
+        )
+    ]
 
 
 def thought(task: TaskNode, node: ItemNode, index: int, what: str, **fields: Any) -> Frame:
     """An event of one text of a reasoning."""
-    ident = f"{node.id}_{index}"
+    ident = f"{message_id(task, node)}_{index}"
     return event_frame(f"REASONING_MESSAGE_{what}", **tag(task), messageId=ident, **fields)
 
 
@@ -105,9 +110,13 @@ def start_frames(task: TaskNode, node: ItemNode) -> list[Frame]:
     item = node.item
     if isinstance(item, Message):
         role = item.role if item.role in _ROLES else None
-        return [event_frame("TEXT_MESSAGE_START", **tag(task), messageId=node.id, role=role)]
+        return [
+            event_frame(
+                "TEXT_MESSAGE_START", **tag(task), messageId=message_id(task, node), role=role
+            )
+        ]
     if isinstance(item, Reasoning):
-        return [event_frame("REASONING_START", **tag(task), messageId=node.id)]
+        return [event_frame("REASONING_START", **tag(task), messageId=message_id(task, node))]
     if isinstance(item, ToolCall) and item.executor != "client":
         call = {"toolCallId": item.call_id, "toolCallName": item.name}
         return [event_frame("TOOL_CALL_START", **tag(task), **call)]
@@ -118,9 +127,9 @@ def end_frames(task: TaskNode, node: ItemNode) -> list[Frame]:
     """The frames that close an item, and its parts that are open."""
     item = node.item
     if isinstance(item, Message):
-        return [event_frame("TEXT_MESSAGE_END", **tag(task), messageId=node.id)]
+        return [event_frame("TEXT_MESSAGE_END", **tag(task), messageId=message_id(task, node))]
     if isinstance(item, Reasoning):
-        return [event_frame("REASONING_END", **tag(task), messageId=node.id)]
+        return [event_frame("REASONING_END", **tag(task), messageId=message_id(task, node))]
     if isinstance(item, ToolCall) and item.executor != "client":
         return [event_frame("TOOL_CALL_END", **tag(task), toolCallId=item.call_id)]
     return []
@@ -156,7 +165,7 @@ def part_frames(task: TaskNode, node: ItemNode, part: Part) -> list[Frame]:
     if isinstance(part, ImageNode):
         if part.is_open:
             return []
-        value = {"itemId": node.id, "url": part.image.image_url.url}
+        value = {"itemId": message_id(task, node), "url": part.image.image_url.url}
         return [custom(task, "image", value)]
     assert isinstance(part, WholeNode)
     block = msgspec.to_builtins(part.block)
@@ -168,7 +177,7 @@ def part_frames(task: TaskNode, node: ItemNode, part: Part) -> list[Frame]:
 
 def citation(task: TaskNode, node: ItemNode, note: Any) -> Frame:
     """A citation of a message."""
-    value = {"messageId": node.id, "annotation": msgspec.to_builtins(note)}
+    value = {"messageId": message_id(task, node), "annotation": msgspec.to_builtins(note)}
     if isinstance(note, ReferenceToBlock):
         value["referenceId"] = note.reference_id
     return custom(task, "citation", value)
@@ -184,7 +193,7 @@ def result_frames(task: TaskNode, node: ItemNode) -> list[Frame]:
     content = "\n\n".join(_result_texts(task, node))
     if item.error is not None:
         content = f"{content}\n\n{item.error.message}".strip()
-    result = {"messageId": node.id, "toolCallId": item.call_id, "content": content}
+    result = {"messageId": message_id(task, node), "toolCallId": item.call_id, "content": content}
     return [*frames, event_frame("TOOL_CALL_RESULT", **tag(task), **result, role="tool")]
 
 
