@@ -280,10 +280,12 @@ def test_a_message_of_the_assistant_may_have_calls_and_no_content() -> None:
     assert use == InputCall("c", "f", "{}", "function")
 
 
+@pytest.mark.growth
+@pytest.mark.parametrize("role", ["user", "assistant"])
 @pytest.mark.parametrize("api", APIS)
-def test_a_history_takes_as_long_as_it_has_messages(api: Api) -> None:
+def test_a_history_takes_as_long_as_it_has_messages(api: Api, role: str) -> None:
     """No message copies those before it."""
-    book = Notebook(input=["x"] * 60_000)
+    book = Notebook(input=[{"role": role, "content": "x" * 200}] * 60_000)
     begun = time.process_time()
     history([book.state], api)
     assert time.process_time() - begun < 10

@@ -9,6 +9,8 @@ will do if it is not empty.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from tailrace.core.items import FilePart, TextPart
@@ -59,6 +61,8 @@ class _Messages:
         self.calls = call_ids(talk.entries, rules)
         self.messages: list[Json] = []
         self.answer: Json = {}
+        self.words: list[str] = []
+        self.spoken: dict[int, list[str]] = {}  # the texts of each message without calls
         self.thoughts: list[Json] = []
         self.called: list[CallEntry] = []
         self.seen: list[Entry] = []
@@ -107,6 +111,8 @@ class _Messages:
         self._end_answer()
         if self.rules.takes_turns and self.messages and self.messages[-1]["role"] == "assistant":
             self._add_user([_text(CONTINUE)])
+        for index, words in self.spoken.items():
+            self.messages[index]["content"] = _joined(words)
         return self.messages
 
     def _hear(self, entry: MessageEntry) -> None:
@@ -131,9 +137,7 @@ class _Messages:
         self.messages.append({"role": "user", "content": only})
 
     def _speak(self, entry: MessageEntry) -> None:
-        text = "".join(plain(piece) for piece in entry.pieces if not is_blank(piece))
-        before = self.answer.get("content")
-        self.answer["content"] = text if before is None else f"{before}\n\n{text}"
+        self.words.append("".join(plain(piece) for piece in entry.pieces if not is_blank(piece)))
 
     def _think(self, entry: ReasoningEntry) -> None:
         name = _field(entry)
@@ -153,18 +157,18 @@ class _Messages:
 
     def _end_answer(self) -> None:
         called, answer, thoughts = self.called, self.answer, self.thoughts
-        seen, self.seen = self.seen, []
-        self.called, self.answer, self.thoughts = [], {}, []
+        words, seen = self.words, self.seen
+        self.called, self.answer, self.thoughts, self.words, self.seen = [], {}, [], [], []
         if self.wants_reasoning and self.has_calls:
             answer[REASONING] = answer.get(REASONING) or LEFT_OUT
         if called:
+            content: Any = _joined(words) if words else None
             if thoughts:
-                content = answer.get("content")
-                answer["content"] = [*thoughts, _text(content)] if content else thoughts
+                content = [*thoughts, _text(content)] if content else thoughts
             answer["tool_calls"] = [self._call(entry) for entry in called]
-            self.messages.append({"role": "assistant", "content": None, **answer})
-        elif "content" in answer:
-            self._add_words(answer)
+            self.messages.append({"role": "assistant", "content": content, **answer})
+        elif words:
+            self._add_words(words, answer)
         for entry in called:
             text = joined(entry.outcome().pieces)
             self.messages.append(
@@ -178,18 +182,16 @@ class _Messages:
         if images:
             self._add_user(images)
 
-    def _add_words(self, answer: Json) -> None:
+    def _add_words(self, words: list[str], answer: Json) -> None:
         if not self.has_calls:
             # Reasoning that led to no call is left out; sealed reasoning stays.
-            answer = {name: answer[name] for name in ("content", *_SEALED) if name in answer}
+            answer = {name: answer[name] for name in _SEALED if name in answer}
         before = self.messages[-1] if self.messages else {}
-        if (
-            before.get("role") == "assistant"
-        ):  # without calls, because tool messages would have to follow
-            answer["content"] = f"{before['content']}\n\n{answer['content']}"
-            answer = {**before, **answer}
-            self.messages.pop()
-        self.messages.append({"role": "assistant", **answer})
+        if before.get("role") != "assistant":
+            self.messages.append({"role": "assistant", "content": ""})
+        # An assistant message before has no calls: tool messages would have to follow them.
+        self.messages[-1] |= answer
+        self.spoken.setdefault(len(self.messages) - 1, []).extend(words)
 
     def _call(self, entry: CallEntry) -> Json:
         arguments = entry.arguments or "{}"
@@ -215,6 +217,10 @@ def _thinking(entry: ReasoningEntry, text: str, signature: str | None) -> Json:
     if entry.origin.get("part") == "reasoning":
         return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text, **seal}]}
     return {"type": "thinking", "thinking": [_text(text)], **seal}
+
+
+def _joined(words: list[str]) -> str:
+    return "\n\n".join(words)
 
 
 def _text(text: str) -> Json:
