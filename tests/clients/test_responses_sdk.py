@@ -138,7 +138,7 @@ def test_what_cannot_be_compacted_is_refused(client: OpenAI) -> None:
         client.responses.compact(model="reader")
     with pytest.raises(NotFoundError, match="Unknown agent"):
         client.responses.compact(model="gpt-9", input="?")
-    with pytest.raises(InternalServerError, match=r"The model wrote no summary\."):
+    with pytest.raises(InternalServerError, match="so there is no summary"):
         client.responses.compact(model="calling", input="?")
     with pytest.raises(InternalServerError, match=r"No\.") as failed:
         client.responses.compact(model="failing", input="?")

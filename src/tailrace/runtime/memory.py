@@ -61,6 +61,14 @@ COMPACT = "compact"
 """The option of a run that compacts its conversation, its own input included, and ends."""
 
 
+NO_SUMMARY = ErrorInfo(
+    code="no_summary",
+    message="The model did not answer with a complete text, so there is no summary. Compact again, "
+    "or with another agent.",
+)
+"""Why nothing was compacted, if the model called a tool, or wrote nothing or not all."""
+
+
 async def compact_all(loop: Loop) -> None:
     """Compact the whole conversation with the input of this run; the run ends without an answer."""
     task, memory = loop.task, loop.agent.memory or Memory()
@@ -112,4 +120,4 @@ async def _summary(loop: Loop, memory: Memory, text: str) -> str | ErrorInfo:
     made = "".join(message_texts(child.node)).strip()
     if outcome.status == "completed" and made:
         return made
-    return outcome.error or ErrorInfo(code="no_summary", message="The model wrote no summary.")
+    return outcome.error or NO_SUMMARY
