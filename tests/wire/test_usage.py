@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.core import events as ev
 from tailrace.core.fold import State
-from tailrace.core.items import Data, ToolResult, Usage
+from tailrace.core.items import Data, ErrorInfo, ToolResult, Usage
 from tailrace.core.sse import SseParser
 from tailrace.testing.wire_kit import encoded
 from tailrace.wire.formats import FORMATS
@@ -26,8 +26,19 @@ def frames_of(name: str, events: list[ev.AnyEvent]) -> list[Json]:
     return [json.loads(one.data) for one in SseParser().feed(frames) if one.data != "[DONE]"]
 
 
+def ui_usage(frames: list[Json]) -> Json:
+    """The usage in the last metadata of a `vercel-ui` stream."""
+    last: Json = [one["messageMetadata"] for one in frames if "messageMetadata" in one][-1]
+    return last["usage"]  # type: ignore[no-any-return]
+
+
 def tokens(name: str, frames: list[Json]) -> tuple[int, int]:
     """The last input and output tokens of a stream."""
+    if name == "agents":
+        return tokens("openai-responses", [one["data"] for one in frames if "data" in one])
+    if name == "ag-ui":
+        [usage] = frames[-1]["usage"]
+        return usage["inputTokens"], usage["outputTokens"]
     if name == "run":
         data = next(one["data"] for one in reversed(frames) if "inputTokens" in one["data"])
         return data["inputTokens"], data["outputTokens"]
@@ -39,11 +50,19 @@ def tokens(name: str, frames: list[Json]) -> tuple[int, int]:
     if name == "anthropic-messages":
         usage = frames[-2]["usage"]
         return usage["input_tokens"] + usage["cache_read_input_tokens"], usage["output_tokens"]
-    usage = frames[-1]["messageMetadata"]["usage"]
+    usage = ui_usage(frames)
     return usage["input_tokens"], usage["output_tokens"]
 
 
-TELLING = ["run", "openai-responses", "openai-chat", "anthropic-messages", "vercel-ui"]
+TELLING = [name for name in FORMATS if name != "task"]  # which sends `task.usage` as it is
+COSTED = ["run", "vercel-ui"]
+"""The formats with a field for the cost. The models of the other APIs have none."""
+
+
+def cost(name: str, frames: list[Json]) -> float:
+    if name == "run":
+        return float(next(one["data"]["cost"] for one in reversed(frames) if "cost" in one["data"]))
+    return float(ui_usage(frames)["cost"])
 
 
 @pytest.mark.parametrize("name", TELLING)
@@ -51,8 +70,8 @@ def test_a_run_used_what_its_sub_agents_used_too(name: str) -> None:
     (trace,) = (trace for trace in TRACES if trace.name == "usage_summed")
     frames = frames_of(name, [event for event, _ in trace.events])
     assert tokens(name, frames) == (1501, 57)  # 7 of them are the sub-agent's
-    if name in ("run", "vercel-ui"):
-        assert "0.3000" in json.dumps(frames) or "0.3," in json.dumps(frames)
+    if name in COSTED:
+        assert cost(name, frames) == pytest.approx(0.3)
 
 
 def silent(end: type[ev.Event], **fields: Any) -> list[ev.AnyEvent]:
@@ -72,7 +91,21 @@ def silent(end: type[ev.Event], **fields: Any) -> list[ev.AnyEvent]:
 
 @pytest.mark.parametrize("name", TELLING)
 def test_usage_is_sent_where_there_is_no_text(name: str) -> None:
-    assert tokens(name, frames_of(name, silent(ev.TaskCompleted))) == (13, 2)
+    frames = frames_of(name, silent(ev.TaskCompleted))
+    assert tokens(name, frames) == (13, 2)
+    if name in COSTED:
+        assert cost(name, frames) == 0.75
+    else:
+        assert '"cost"' not in json.dumps(frames)
+
+
+@pytest.mark.parametrize("end", [ev.TaskIncomplete, ev.TaskCancelled, ev.TaskFailed])
+@pytest.mark.parametrize("name", ["run", "openai-responses", "agents", "vercel-ui", "ag-ui"])
+def test_a_run_that_did_not_complete_says_what_it_used(name: str, end: type[ev.Event]) -> None:
+    fields: Json = {"error": ErrorInfo(code="x", message="y")} if end is ev.TaskFailed else {}
+    if end is ev.TaskIncomplete:
+        fields = {"reason": "max_output_tokens"}
+    assert tokens(name, frames_of(name, silent(end, **fields))) == (13, 2)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +138,11 @@ def test_a_response_has_the_providers_service_tier() -> None:
     assert before[0]["response"]["service_tier"] == "auto"
     last = frames_of("openai-responses", script.events)[-1]["response"]
     assert last["service_tier"] == "priority"
+
+
+def test_a_response_has_the_service_tier_of_its_sub_agent_if_its_own_calls_have_none() -> None:
+    last = frames_of("openai-responses", silent(ev.TaskCompleted))[-1]["response"]
+    assert last["service_tier"] == "flex"
 
 
 def test_a_run_without_usage_has_none() -> None:
