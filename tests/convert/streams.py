@@ -7,12 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tailrace.convert import Transcoder
 from tailrace.core import sse
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.view import client_view
+from tailrace.wire.agents.events import EventReader, RawResponsesStreamEvent
 from tests.ingest.streams import lines, recordings
+from tests.wire import ag_ui_checker
 from tests.wire.anthropic_checker import MessageReader
 from tests.wire.chat_checker import ChatReader
 from tests.wire.openai_checker import Reader
@@ -70,11 +74,8 @@ def folded(public: list[bytes]) -> State:
 
 
 def read(to: str, stream: bytes) -> Any:
-    """What a strict reader of a target ends up with; it fails where the target is not legal.
-
-    A format without a strict reader here is read as server-sent events.
-    """
-    return _READ.get(to, frames_of)(stream)
+    """What a strict reader of a target ends up with; it fails where the target is not legal."""
+    return _READ[to](stream)
 
 
 def _task(stream: bytes) -> Any:
@@ -122,6 +123,24 @@ def _run(stream: bytes) -> Any:
     return run_events
 
 
+def _ag_ui(stream: bytes) -> Any:
+    found = ag_ui_checker.read(frames_of(stream))
+    ag_ui_checker.check(found)
+    assert found[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR"), "the run has no end"
+    return found
+
+
+def _agents(stream: bytes) -> Any:
+    """The events, all of known types; the raw ones are a Responses stream, which has its end."""
+    found = EventReader().feed(stream)
+    assert len(found) == len(frames_of(stream))
+    assert [one.event_type for one in found] == [one.type for one in found]
+    raw = [one.data for one in found if isinstance(one, RawResponsesStreamEvent)]
+    reader = Reader().read([sse.frame(msgspec.json.encode(one), event=one["type"]) for one in raw])
+    assert reader.final is not None, "the response has no end"
+    return reader.final
+
+
 _READ: dict[str, Callable[[bytes], Any]] = {
     "task": _task,
     "jsonl": _jsonl,
@@ -131,4 +150,6 @@ _READ: dict[str, Callable[[bytes], Any]] = {
     "vercel-ui": _ui,
     "run": _run,
     "anthropic-messages": _messages,
+    "ag-ui": _ag_ui,
+    "agents": _agents,
 }

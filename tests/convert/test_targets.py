@@ -18,8 +18,15 @@ every_recording = pytest.mark.parametrize("recording", sample(RECORDINGS, 30), i
 
 
 def test_every_target_has_a_strict_reader() -> None:
+    """It reads a short answer, and fails if the answer lacks its end."""
+    source = as_sse([chat_text("Hi"), '{"choices":[{"delta":{},"finish_reason":"stop"}]}'])
     for to in target_names():
-        read(to, converted(as_sse(['{"choices":[]}']), "openai-chat", to))
+        whole = converted(source, "openai-chat", to)
+        read(to, whole)
+        if to not in ("task", "jsonl"):  # the log of a run that goes on is legal
+            first = whole.find(b"\n\n", len(whole) // 2) + 2
+            with pytest.raises((AssertionError, json.JSONDecodeError)):
+                read(to, whole[:first] if to != "json" else whole[:-2])
 
 
 @every_recording
