@@ -69,3 +69,58 @@ def test_an_error_of_the_caller_says_what_to_do_next() -> None:
     ]
     assert len(found) > 150
     assert [each for each in found if not NEXT.search(each[2])] == []
+
+
+# --- log lines ---------------------------------------------------------------------------------
+
+IN_A_RUN = {
+    *("runtime/agent_functions.py", "runtime/failures.py", "runtime/mcp_tools.py"),
+    *("runtime/tools.py", "runtime/worker.py:_work", "runtime/worker.py:_prepare"),
+}
+"""What runs in the tasks of a run: a worker has set `current_fields` there."""
+
+OF_THE_PROCESS = {
+    "stores/postgres/replica.py": "the replica",
+    "stores/sqlite/connections.py": "the checkpoint",
+    "server/proxy.py": "a proxy has no runs",
+    "server/access.py": "before a request is admitted",
+    "server/auth.py": "the file of keys",
+    "server/responses_socket.py": "a message that names no run",
+    "runtime/watchdog.py": "the event loop",
+    "runtime/worker.py:_look": "all runs",
+    "runtime/worker.py:_keep": "all runs",
+    "runtime/tail.py:_poll": "all runs",
+    "runtime/outage.py": "the store",
+    "runtime/retention.py": "all runs",
+    "buses/redis/writer.py": "commands of many runs",
+    "buses/redis/connections.py": "the server",
+}
+"""Lines that are about no single run, and what they are about."""
+
+
+def log_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Each call of a logger, with its module and function."""
+    where = path.relative_to(SOURCE).as_posix()
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and LOGS.match(ast.unparse(node.func)):
+                    yield f"{where}:{function.name}", node
+
+
+LOGS = re.compile(r"logger\.(debug|info|warning|error|exception|critical|log)$")
+
+
+def test_a_log_line_has_the_run_that_it_is_about() -> None:
+    found = [call for path in modules() for call in log_calls(path)]
+    assert len(found) > 40
+    known = {*IN_A_RUN, *OF_THE_PROCESS}
+    lacking = {
+        place
+        for place, call in found
+        if all(word.arg != "extra" for word in call.keywords)
+        and not {place, place.partition(":")[0]} & known
+    }
+    assert lacking == set()
+    places = {name for place, _ in found for name in (place, place.partition(":")[0])}
+    assert known <= places

@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from tailrace.cli import logs
+from tailrace.ports import RunInfo
+from tailrace.runtime.log_fields import about_run
 from tailrace.server import access_log
 from tailrace.server.auth import create_key
 from tailrace.settings import Settings, read_settings
@@ -126,3 +128,36 @@ def test_an_application_keeps_its_own_log_unless_a_format_is_set(
 
 def _settings(environment: dict[str, str]) -> Settings:
     return read_settings({}, environment)
+
+
+def test_a_line_names_its_run_agent_and_thread_as_text_and_as_json() -> None:
+    info = RunInfo(
+        run_id="r1",
+        agent="helper",
+        thread_id="t1",
+        owner="",
+        ordinal=1,
+        previous_run_id=None,
+        metadata=b"{}",
+        last_seq=1,
+        epoch=1,
+        attempts=1,
+        created_at=0.0,
+        ended_at=None,
+        trimmed_to=0,
+    )
+    line = record("a stream broke off", **about_run(info))
+    assert (
+        logs.TextLines()
+        .format(line)
+        .endswith("WARNING a stream broke off (run r1, agent helper, thread t1)")
+    )
+    written = json.loads(logs.JsonLines().format(line))
+    assert (written["run"], written["agent"], written["thread"]) == ("r1", "helper", "t1")
+    named = record("run r1 (agent helper) failed\nat line 1", **about_run(info))
+    assert (
+        logs.TextLines()
+        .format(named)
+        .endswith("run r1 (agent helper) failed (thread t1)\nat line 1")
+    )
+    assert logs.TextLines().format(record("Redis is away")).endswith("WARNING Redis is away")

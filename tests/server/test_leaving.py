@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import uvicorn
@@ -28,7 +28,7 @@ class Waiting:
     """A source that sends a piece, then waits. Its end can be held up."""
 
     wire = task.FORMAT
-    name = "run r"
+    log_extra: ClassVar[dict[str, Any]] = {"fields": {"run": "r"}}
     over = False
 
     def __init__(self, ends: asyncio.Event, closes: asyncio.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -28,7 +28,7 @@ class Ticking:
     """A source that gives its pieces, then waits, ends or fails."""
 
     wire = task.FORMAT
-    name = "run r"
+    log_extra: ClassVar[dict[str, Any]] = {"fields": {"run": "r"}}
 
     def __init__(self, *pieces: bytes, then: Exception | str = "waits") -> None:
         self._pieces = list(pieces)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.runtime.log_fields import current_fields
+from tailrace.runtime.log_fields import RUN_FIELDS, fields_of
 from tailrace.server import access_log
 from tailrace.settings import Settings
 
@@ -39,7 +39,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_fields(record),
+            **fields_of(record),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
@@ -49,22 +49,22 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """A line for people; the run is in its message where it matters."""
+    """A line for people, with the run, agent and thread that its message does not name."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the lines of an exception."""
-        line = f"{_time(record)} {record.levelname} {record.getMessage()}"
+        first, *rest = record.getMessage().split("\n")
+        found = fields_of(record)
+        named = [f"{name} {found[name]}" for name in RUN_FIELDS if name in found]
+        unnamed = ", ".join(name for name in named if name not in first)
+        first += f" ({unnamed})" if unnamed else ""
+        line = "\n".join((f"{_time(record)} {record.levelname} {first}", *rest))
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def _time(record: logging.LogRecord) -> str:
     at = datetime.fromtimestamp(record.created, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    current = current_fields.get()
-    return {**(current() if current is not None else {}), **getattr(record, "fields", {})}
 
 
 def _encodable(line: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tailrace.core.references import ReferencePool
 from tailrace.core.snapshot import restored, unpacked_size
 from tailrace.core.state import TaskNode
 from tailrace.ports import Claim, RunInfo, Store
+from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.store_retry import patiently
 from tailrace.runtime.task import Task, contents, supersede
 
@@ -58,7 +59,9 @@ async def closable_state(store: Store, claim: Claim) -> State:
         raise
     except Exception:
         logger.exception(
-            "run %s (agent %s) cannot be folded; it is ended", claim.run_id, claim.agent
+            "run %s (agent %s) cannot be folded; it is ended",
+            *(claim.run_id, claim.agent),
+            extra=about_run(claim.run_id, claim.agent),
         )
         state = State()
         state.absorb(ev.TaskCreated(task_id=claim.run_id, sequence_number=claim.last_seq))

@@ -36,6 +36,7 @@ from tailrace.runtime.busy_thread import BusyThread, next_place
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.fanout import Streams
 from tailrace.runtime.follow import Reader, RunState, look_at
+from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
@@ -465,7 +466,9 @@ class Runs:
         if claim is None:
             return
         logger.warning(
-            "run %s (agent %s) is ended here: its worker did not answer", run_id, claim.agent
+            "run %s (agent %s) is ended here: its worker did not answer",
+            *(run_id, claim.agent),
+            extra=about_run(run_id, claim.agent),
         )
         crash_points.point("take_over.after")
         state = await recovery.closable_state(self.store, claim)

@@ -19,6 +19,7 @@ from itertools import islice
 from tailrace.core.errors import NotFound, StorageError, TailraceError
 from tailrace.core.events import Recorded, is_end
 from tailrace.ports import Bus, EventLog, Head, Trimmed
+from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.store_retry import PATIENCE_SECONDS, patiently
 
 POLL_SECONDS = 0.3
@@ -292,7 +293,7 @@ class Tail:
         except TailraceError as error:
             self.fail(error)
         except Exception:  # a bug of ours must not keep readers waiting for ever
-            logger.exception("run %s cannot be followed", self.run_id)
+            logger.exception("run %s cannot be followed", self.run_id, extra=about_run(self.run_id))
             self.fail(StorageError(f"Run {self.run_id} cannot be followed; connect again."))
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tailrace.core.errors import TailraceError
+from tailrace.runtime.log_fields import about_run
 
 BLOCKED_SECONDS = 1.0
 """How long the event loop may not respond before it counts as blocked."""
@@ -66,6 +67,7 @@ class Watchdog:
             "%s blocks the event loop at %s; use `await asyncio.to_thread(...)` for blocking code",
             f"agent {name}" if name is not None else "a task",
             self._place(),
+            extra=about_run(agent=name or ""),
         )
         while not self._stopping.is_set():
             try:

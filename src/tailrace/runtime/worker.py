@@ -23,7 +23,7 @@ from tailrace.runtime.chain import Chain
 from tailrace.runtime.claimed_run import ClaimedRun
 from tailrace.runtime.exits import ExitGuard
 from tailrace.runtime.inbox import UnreadLetters
-from tailrace.runtime.log_fields import about, current_fields
+from tailrace.runtime.log_fields import about, about_run, current_fields
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.store_retry import patiently
@@ -447,7 +447,7 @@ class Worker:
                     "the rows of run %s were not joined: %s",
                     run_id,
                     error,
-                    extra=about({"run": run_id}),
+                    extra=about_run(run_id),
                 )
             await asyncio.sleep(TIDY_PAUSE)
 

@@ -21,6 +21,7 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.fold import State
 from tailrace.ports import RunInfo
 from tailrace.runtime.busy_thread import RECENT_RUNS
+from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.retention import FOREVER
 from tailrace.runtime.runs import Runs
 from tailrace.server.run_stream import RunStream
@@ -119,7 +120,11 @@ class AbandonedRuns:
                     await self._runs.send(run_id, answer)
         except TailraceError as error:
             last = seen
-            logger.warning("run %s waits for an answer, and got none: %s", run_id, error)
+            logger.warning(
+                "run %s waits for an answer, and got none: %s",
+                *(run_id, error),
+                extra=about_run(run_id),
+            )
         if run_id in self._waiting:
             self._look_later(run_id, last)
 
@@ -135,13 +140,21 @@ class AbandonedRuns:
                 if one.ended_at is None and _requests((await runs.look(run_id)).state):
                     await self._cancel(run_id, REPLACED)
         except TailraceError as error:
-            logger.warning("runs that run %s replaces were not cancelled: %s", run.run_id, error)
+            logger.warning(
+                "runs that run %s replaces were not cancelled: %s",
+                *(run.run_id, error),
+                extra=about_run(run),
+            )
 
     async def _cancel(self, run_id: str, reason: str = ABANDONED) -> None:
         try:
             await self._runs.cancel(run_id, reason)
         except TailraceError as error:
-            logger.warning("run %s has no client and was not cancelled: %s", run_id, error)
+            logger.warning(
+                "run %s has no client and was not cancelled: %s",
+                *(run_id, error),
+                extra=about_run(run_id),
+            )
 
 
 class AbandonableStream(RunStream):

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tailrace.core.errors import NotFound, TailraceError
 from tailrace.core.ids import check_id
 from tailrace.runtime.blobs import BLOB_PATH
+from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.store_retry import within
 from tailrace.server.guard import INTERNAL, STORE_SECONDS, deny, error_response, failure
 from tailrace.server.mount import prefixed
@@ -144,5 +145,10 @@ async def _call(handler: Handler, request: Request) -> ASGIApp:
     except ClientDisconnect:
         return Response(status_code=400)  # the client left while it sent the request
     except Exception:
-        logger.exception("%s %s failed", request.method, request.url.path)
+        named = request.path_params
+        logger.exception(
+            "%s %s failed",
+            *(request.method, request.url.path),
+            extra=about_run(named.get("run_id", ""), thread=named.get("thread_id", "")),
+        )
         return error_response(500, "internal", INTERNAL)

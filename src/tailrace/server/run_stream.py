@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import SEND_BYTES, cut
 from tailrace.ports import RunInfo, Trimmed
 from tailrace.runtime.fanout import Stream, WriteNow
 from tailrace.runtime.follow import RunState, saved_at
+from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.opening import RunOpening, stage
 from tailrace.runtime.runs import Runs
@@ -72,9 +74,9 @@ class RunStream:
         self._gap_sent = False
 
     @property
-    def name(self) -> str:
-        """The stream's subject, for the log."""
-        return f"run {self._run_id}"
+    def log_extra(self) -> dict[str, Any]:
+        """The run or thread of a log line."""
+        return about_run(self._run_id)
 
     def closing(self, reason: str) -> bytes:
         """The frames that end the stream before the run's end."""

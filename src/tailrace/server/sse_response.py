@@ -56,8 +56,8 @@ class StreamSource(Protocol):
         """The format of the stream."""
 
     @property
-    def name(self) -> str:
-        """The run or thread, for the log."""
+    def log_extra(self) -> dict[str, Any]:
+        """The run or thread of a log line: `log_fields.about_run`."""
 
     async def next(self, write: WriteNow | None = None, /) -> bytes | None:
         """Wait for the next bytes, and return all that are ready; None after the end.
@@ -293,7 +293,7 @@ class SseResponse(Connection):
                 return
         except TailraceError as error:
             if not isinstance(error, StorageBusy):  # `runtime.outage` logs an outage once
-                logger.warning("the stream of %s broke off: %s", self._source.name, error)
+                logger.warning("a stream broke off: %s", error, extra=self._source.log_extra)
             if not self._begun:
                 await self._refuse(error, scope, receive, send)
                 return

@@ -11,13 +11,14 @@ import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.core.errors import InvalidCursor, MalformedEvent, NotFound, UnsupportedProtocol
 from tailrace.core.fold import State
 from tailrace.core.sse import comment
 from tailrace.ports import RunInfo
 from tailrace.runtime.fanout import WriteNow
+from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.runs import Runs
 from tailrace.server.resume_point import resume_point
 from tailrace.server.run_stream import HEARTBEAT_SECONDS, RunStream
@@ -68,9 +69,9 @@ class ThreadStream:
         self._pieces = aiter(self)
 
     @property
-    def name(self) -> str:
-        """The stream's subject, for the log."""
-        return f"thread {self._thread_id}"
+    def log_extra(self) -> dict[str, Any]:
+        """The run or thread of a log line."""
+        return about_run(thread=self._thread_id)
 
     def closing(self, reason: str) -> bytes:
         """The frames that end the stream."""
@@ -120,9 +121,7 @@ class ThreadStream:
                 except NotFound:  # deleted before its end was sent
                     due = run.ordinal  # so a gap is sent before the next run
                 except (MalformedEvent, UnsupportedProtocol) as failure:
-                    logger.warning(
-                        "Thread %s skips run %s: %s", self._thread_id, run.run_id, failure
-                    )
+                    logger.warning("a run is skipped: %s", failure, extra=about_run(run))
                     due, missing = run.ordinal, "unreadable"
                 sent = time.monotonic()
 

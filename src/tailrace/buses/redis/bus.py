@@ -50,6 +50,7 @@ from tailrace.core.codec import decode_event
 from tailrace.core.errors import CallerError, MalformedEvent, TailraceError
 from tailrace.core.events import Recorded
 from tailrace.ports import Subscription
+from tailrace.runtime.log_fields import about_run
 
 SHARDS = 16
 """Number of shard streams. All processes that share a Redis must use the same number."""
@@ -225,6 +226,7 @@ class RedisBus:
                 logger.exception(
                     "Publishing events of run %s on Redis failed; readers get them from the log.",
                     run_id,
+                    extra=about_run(run_id),
                 )
 
     def subscribe(self, run_id: str) -> Subscription:

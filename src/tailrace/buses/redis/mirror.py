@@ -18,6 +18,7 @@ import msgspec
 from tailrace.buses.redis.connections import Command
 from tailrace.core.events import TERMINAL, Recorded
 from tailrace.core.fold import State
+from tailrace.runtime.log_fields import about_run
 from tailrace.wire import run
 from tailrace.wire.run.encoder import RunEncoder, RunEvent
 
@@ -71,7 +72,9 @@ class RedisMirror:
             if not self._complained:
                 self._complained = True
                 logger.exception(
-                    "Mirroring run %s to Redis failed; the log has its events.", run_id
+                    "Mirroring run %s to Redis failed; the log has its events.",
+                    run_id,
+                    extra=about_run(run_id),
                 )
 
     def _add(self, encoder: RunEncoder, sent: list[RunEvent]) -> None:
