@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,6 @@ from tailrace.errors import CallerError
 from tailrace.models import Scripted, call, cut, say, silence, tries
 from tailrace.runtime.agent_functions import AgentFunction
 from tailrace.testing import AgentRun, check_resume, read_run, replay_run, run_agent
-from tailrace.testing import resume as resume_module
-from tailrace.wire.formats import FORMATS
 
 
 @tool
@@ -184,22 +181,3 @@ async def test_every_format_survives_a_cut_after_every_event() -> None:
     assert (await check_resume(weather, model=retried)).result.text == "It is sunny."
     with pytest.raises(CallerError, match="Unknown format 'xml'; use task"):
         await check_resume(weather, formats=["xml"])
-
-
-@pytest.mark.parametrize("name", ["task", "agents"])
-async def test_an_event_that_a_resume_loses_is_found(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    original: Any = getattr(resume_module, "run_frames")  # noqa: B009
-
-    def losing(runs: Any, wire: Any, run_id: str, cursor: Any = None) -> Any:
-        pieces = original(runs, wire, run_id, cursor)
-        return without_first(pieces) if cursor is not None and cursor.seq == 4 else pieces
-
-    async def without_first(pieces: Any) -> Any:
-        async for piece in pieces:
-            yield piece.partition(b"data: ")[2].partition(b"\n\n")[2]
-
-    monkeypatch.setattr(resume_module, "run_frames", losing)
-    with pytest.raises(AssertionError, match=name):
-        await check_resume(weather, "?", formats=[FORMATS[name]])
