@@ -628,6 +628,18 @@ async def test_every_provider_takes_the_schemas(name: str) -> None:
     assert outcome.status == "completed"
 
 
+def test_what_has_no_parameters_or_schema_that_can_be_known_is_refused_where_it_is_declared() -> (
+    None
+):
+    def anything(value: object) -> None: ...
+
+    with pytest.raises(InvalidTool, match="parameter `value`: its type has no JSON Schema"):
+        tool(anything)
+    for builtin in (dict, max):
+        with pytest.raises(InvalidTool, match=f"'{builtin.__name__}': its parameters are not"):
+            tool(builtin)
+
+
 def test_a_method_is_declared_bound() -> None:
     class Desk:
         def lend(self, title: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from types import FunctionType, MethodType, UnionType
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -70,7 +71,7 @@ class Parameters:
         fields: list[tuple[str, Any, Any]] = []
         self._names: dict[str, str] = {}
         hints = self._hints(function, local_names)
-        for name, parameter in inspect.signature(function).parameters.items():
+        for name, parameter in self._signature(function).parameters.items():
             self._check(parameter, hints)
             kind = hints[name]
             if context in (kind, *get_args(kind)):
@@ -122,6 +123,15 @@ class Parameters:
             if value is not _ABSENT
         }
 
+    def _signature(self, function: Callable[..., Any]) -> inspect.Signature:
+        try:
+            return inspect.signature(function)
+        except ValueError:  # a builtin, as `dict`
+            raise InvalidTool(
+                f"Tool {self._function!r}: its parameters are not known; wrap it in a function "
+                "with annotations."
+            ) from None
+
     def _hints(
         self, function: Callable[..., Any], local_names: Mapping[str, Any] | None
     ) -> dict[str, Any]:
@@ -169,12 +179,13 @@ class Parameters:
         try:
             return made, _schema(made)
         except TypeError as error:
-            read = _read_by_pydantic(kind)
-            if read is None:
-                why = str(error).splitlines()[-1]
-                self._refuse(name, f"its type has no JSON Schema ({why}); {_remedy(why)}")
-        made = _with_meta(read, _translated(kind)[1] or text)
-        return made, _schema(made)
+            why = str(error).splitlines()[-1]
+        read = _read_by_pydantic(kind)
+        if read is not None:
+            made = _with_meta(read, _translated(kind)[1] or text)
+            with suppress(TypeError):  # a type that takes everything, as `object`
+                return made, _schema(made)
+        return self._refuse(name, f"its type has no JSON Schema ({why}); {_remedy(why)}")
 
     def _refuse(self, parameter: str, fix: str) -> NoReturn:
         raise InvalidTool(f"Tool {self._function!r}, parameter `{parameter}`: {fix}.")
@@ -188,7 +199,8 @@ class _Annotated:
 
 
 def _name(function: Callable[..., Any]) -> str:
-    return str(getattr(written_function(function), "__name__", type(function).__name__))
+    found = function if hasattr(function, "__name__") else written_function(function)
+    return str(getattr(found, "__name__", type(function).__name__))
 
 
 def written_function(function: Callable[..., Any]) -> Any:
