@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,6 +184,32 @@ def test_a_cursor_is_good_on_another_process_after_a_kill(served: Served) -> Non
             ident = whole[0].response.id
             with client.responses.retrieve(ident, stream=True, starting_after=after) as rest:
                 assert list(rest) == whole[place + 1 :]
+
+
+def test_after_a_lost_worker_each_number_continues_the_stream_that_had_it(tmp_path: Path) -> None:
+    served = Served(tmp_path / "log.db", environment={"TAILRACE_TEST_LEASE": "1"})
+    with OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0) as client:
+        shown = cut(client, "begins_again", 5)
+    assert shown[-1].type == "response.output_text.delta"
+    ident = shown[0].response.id
+    served.restart()
+    with OpenAI(base_url=f"{served.url}/v1", api_key="test", max_retries=0) as client:
+
+        def after(number: int) -> list[Any]:
+            with client.responses.retrieve(ident, stream=True, starting_after=number) as rest:
+                return list(rest)
+
+        shown += after(shown[-1].sequence_number)
+        assert shown[-1].type == "response.failed"
+        while client.responses.retrieve(ident).status != "completed":
+            pass  # the run goes on
+        with client.responses.retrieve(ident, stream=True) as stream:
+            replay = list(stream)
+        assert finished(replay) == dumped(client.responses.retrieve(ident))
+        for events in (shown, replay):
+            for place, event in enumerate(events):
+                assert after(event.sequence_number) == events[place + 1 :]
+    served.kill()
 
 
 def test_a_response_is_cancelled_with_its_metadata_and_a_reason_that_the_types_list(
