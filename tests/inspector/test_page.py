@@ -553,6 +553,7 @@ async def test_the_list_marks_the_run_that_the_right_pane_shows(page: Page, go: 
 
 async def test_the_keyboard_is_enough(page: Page) -> None:
     """The palette, the shortcuts and the theme, which stays."""
+    await expect(page.locator("#find kbd")).to_have_text("Ctrl K")  # ⌘K is for Apple's keyboards
     paper = "() => getComputedStyle(document.body).backgroundColor"
     await page.keyboard.press("Control+k")
     await page.get_by_role("combobox", name="Search threads, agents").fill("dark th")

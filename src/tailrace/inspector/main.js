@@ -446,8 +446,16 @@ function idOfHash() {
   }
 }
 
+/** Only the keyboards of Apple have ⌘. */
+function nameShortcut() {
+  if (/Mac|iP(hone|ad|od)/.test(navigator.platform)) return;
+  setText(byId("find").querySelector("kbd"), "Ctrl K");
+  byId("find").setAttribute("aria-label", "Ctrl K, search and commands");
+}
+
 async function main() {
   placeIcons();
+  nameShortcut();
   listenToLayout();
   wire();
   const found = await patient(() => client.request("GET", "agents"));
