@@ -75,6 +75,21 @@ async def test_the_run_of_a_killed_worker_goes_on_or_is_closed_in_time(place: Pl
         assert time.monotonic() - begun < CLOSED_WITHIN + 1  # its followers know it as well
 
 
+async def test_the_run_of_a_killed_worker_is_left_alone_while_the_lease_that_is_set_lasts(
+    tmp_path: Path,
+) -> None:
+    async with staged(Place(tmp_path), "worker 1", lease=9.0) as stage:
+        run = await stage.begin(steps=20)
+        await run.shown(20)
+        first = run.epoch
+        stage.actor("worker 2").start()
+        stage.actor("worker 1").kill()
+        took = await until(lambda: run.epoch > first, "another worker's event")
+        # The worker had extended its lease a third of it ago, or a little more on a busy machine.
+        assert stage.lease / 3 < took < stage.lease + RECOVERED_WITHIN
+        await run.over()
+
+
 async def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_more(place: Place) -> None:
     async with staged(place, "worker 1") as stage:
         run = await stage.begin(steps=15)
