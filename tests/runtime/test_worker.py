@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tailrace.app import Tailrace
@@ -398,6 +399,29 @@ async def test_a_batch_that_the_store_refuses_holds_up_no_other_run(tmp_path: Pa
         begun = time.monotonic()
         assert await ended(runs, await runs.start("a", "?")) == ("completed", 1)
         assert time.monotonic() - begun < 30
+
+
+async def test_an_error_of_the_store_that_stays_is_logged_once_and_not_at_every_look(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def agent(_task: Task) -> None:
+        pass
+
+    path = tmp_path / "log.db"
+    store: Any = Counting(SqliteLog(path))
+    other = apsw.Connection(str(path))
+    other.execute("alter table runs rename to gone")
+    worker = Worker(store, LocalBus(), {"a": agent}, name="w", poll=0.01, lease=0.03)
+    worker.start()
+    async with asyncio.timeout(120):
+        await until(lambda: len(store.calls) >= 20)
+        assert [text.partition(":")[0] for text in caplog.messages] == [
+            "worker w cannot look for runs"
+        ]
+        other.execute("alter table gone rename to runs")
+        await worker.stop()
+    other.close()
+    await store.close()
 
 
 async def test_restarts_of_a_worker_do_not_count_as_attempts(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""A server whose disk takes nothing more for a while: what it answers.
+"""A server whose disk takes nothing more for a while, several times: what it answers.
 
-python -m tests.server.full_disk FILE
+python -m tests.server.full_disk FILE QUIET_SECONDS
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tailrace.app import Tailrace
+from tailrace.runtime import outage
 from tailrace.runtime.task import Task
 from tests.serving import client_of
 
@@ -19,10 +20,17 @@ async def agent(_task: Task) -> None:
     pass
 
 
-async def main(path: Path) -> None:
+async def main(path: Path, quiet: float) -> None:
+    outage.QUIET_SECONDS = quiet
     app = Tailrace({"a": agent}, path)
+    async with app.running():
+        for _ in range(3):
+            await fill(app)
+
+
+async def fill(app: Tailrace) -> None:
     body = {"agent": "a", "input": "x" * 10_000}
-    async with app.running(), client_of(app) as client:
+    async with client_of(app) as client:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
         answer = await client.post("/runs", json=body)
@@ -42,4 +50,4 @@ async def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), float(sys.argv[2])))

@@ -1,7 +1,8 @@
 """Logs when the store goes away and when it is back.
 
 Every call of a process passes `watched`, so the first call that fails starts an outage. The store
-is then checked until it answers. A long outage is two log lines, however many calls fail.
+is then checked until it answers. A long outage is two log lines, however many calls fail. An error
+other than `StorageBusy`, such as of a damaged row, starts an outage only if the check fails, too.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import time
 from contextlib import suppress
 from typing import Any, cast
 
-from tailrace.core.errors import StorageBusy, TailraceError
+from tailrace.core.errors import StorageBusy, StorageError, TailraceError
 from tailrace.ports import Store
-from tailrace.runtime.store_retry import did_not_answer, limit_of_wait, wait_counts
+from tailrace.runtime.store_retry import did_not_answer, limit_of_wait, passing, wait_counts
 
 SLOW_SECONDS = 3.0
 """A slower call starts an outage: the store may hang."""
@@ -40,6 +41,7 @@ class Outage:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._failed = 0
+        self._is_on = False
         self.count = 0
         """How often the store went away."""
         self._stopped = False
@@ -48,18 +50,18 @@ class Outage:
     @property
     def is_on(self) -> bool:
         """Whether the store is away."""
-        return self._task is not None
+        return self._is_on
 
-    def begin(self, why: str) -> None:
+    def begin(self, why: str, *, is_certain: bool = True) -> None:
         """Start an outage, from any thread: a call failed, or takes too long."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._begin, why)
+            self._loop.call_soon_threadsafe(self._begin, why, is_certain)
 
-    def _begin(self, why: str) -> None:
+    def _begin(self, why: str, is_certain: bool) -> None:
         self._failed += 1
         if self._task is None and not self._stopped:
-            self.count += 1
-            self._task = self._loop.create_task(self._watch(why), name="store's outage")
+            watch = self._watch(why, is_certain)
+            self._task = self._loop.create_task(watch, name="store's outage")
 
     async def stop(self) -> None:
         """Stop the checks."""
@@ -67,9 +69,26 @@ class Outage:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+            self._task, self._is_on = None, False
 
-    async def _watch(self, why: str) -> None:
+    async def _watch(self, why: str, is_certain: bool) -> None:
+        if is_certain or not await self._answers():
+            self.count += 1
+            self._is_on = True
+            await self._wait(why)
+        self._failed = 0
+        self._task, self._is_on = None, False
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                await self._store.check()
+        except (TailraceError, TimeoutError):
+            return False
+        return True
+
+    async def _wait(self, why: str) -> None:
+        """Wait until the store answers; log its absence."""
         began, pause, logged = time.monotonic(), FIRST_PAUSE, False
         while True:
             now = time.monotonic()
@@ -78,17 +97,11 @@ class Outage:
                 logger.warning("The store is away: %s", why)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-            try:
-                async with asyncio.timeout(CHECK_SECONDS):
-                    await self._store.check()
+            if await self._answers():
                 break
-            except (TailraceError, TimeoutError):
-                continue
         if logged:
             away = time.monotonic() - began
             logger.warning("The store is back after %.1f s; %d calls failed.", away, self._failed)
-        self._failed = 0
-        self._task = None
 
 
 def watched(store: Store, outage: Outage) -> Store:
@@ -126,8 +139,9 @@ class _Watched:
                 if limit is None or not timeout.expired():
                     raise
                 raise did_not_answer(limit) from error
-            except StorageBusy as error:
-                begin(str(error))
+            except StorageError as error:
+                if passing(error):
+                    begin(str(error), is_certain=isinstance(error, StorageBusy))
                 raise
             finally:
                 slow.cancel()

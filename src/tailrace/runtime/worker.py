@@ -25,6 +25,7 @@ from tailrace.runtime.exits import ExitGuard
 from tailrace.runtime.inbox import UnreadLetters
 from tailrace.runtime.log_fields import about, about_run, current_fields
 from tailrace.runtime.metrics import Metrics
+from tailrace.runtime.outage import QUIET_SECONDS
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.store_retry import patiently
 from tailrace.runtime.task import begun_task
@@ -106,6 +107,7 @@ class Worker:
         self._exit_guard: ExitGuard | None = None
         self._draining = False
         self._drain_by = math.inf
+        self._warned_at = -math.inf
         self._silent_since: float | None = None
         self._claim_lost_from = 0.0
         self._idle = asyncio.Event()
@@ -192,11 +194,9 @@ class Worker:
                 await self._claim()
                 await self._read_letters()
                 await self._park()
-            except StorageBusy:
-                self._fall_silent()  # `runtime.outage` logs the outage once
             except StorageError as error:
                 self._fall_silent()
-                logger.warning("worker %s cannot reach the store: %s", self.name, error)
+                self._warn("cannot look for runs", error)
             except Exception:
                 logger.exception("worker %s failed to look for runs", self.name)
             with suppress(TimeoutError):
@@ -229,6 +229,16 @@ class Worker:
 
     def _is_from_outside(self, error: BaseException) -> bool:
         return self._exit_guard is not None and self._exit_guard.is_from_outside(error)
+
+    def _warn(self, what: str, error: StorageError) -> None:
+        """Log an error of the store, unless the last such line is young: the next look fails, too.
+
+        `runtime.outage` logs a store that is away.
+        """
+        now = time.monotonic()
+        if not isinstance(error, StorageBusy) and now - self._warned_at >= QUIET_SECONDS:
+            self._warned_at = now
+            logger.warning("worker %s %s: %s", self.name, what, error)
 
     def _fall_silent(self) -> None:
         if self._silent_since is None:
@@ -312,10 +322,8 @@ class Worker:
             try:
                 lost = await self._extend()
                 await self._check_parked()
-            except StorageBusy:
-                continue
             except StorageError as error:
-                logger.warning("worker %s cannot extend its leases: %s", self.name, error)
+                self._warn("cannot extend its leases", error)
                 continue
             self._drop(held, lost)
 

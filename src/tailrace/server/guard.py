@@ -18,7 +18,6 @@ from tailrace.core.errors import (
     NotFound,
     RunEnded,
     Stopping,
-    StorageBusy,
     StorageError,
     StreamTooLarge,
     TailraceError,
@@ -170,7 +169,7 @@ class ErrorResponse(Response):
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         body = {"error": {"code": code, "message": message, "type": code, "param": param}}
         headers = {}
-        if code in (StorageBusy.code, Stopping.code, TooManyBodies.code):
+        if status == 503:
             headers["retry-after"] = "1"
         if status == 401:
             headers["www-authenticate"] = 'Bearer realm="tailrace"'
