@@ -408,7 +408,7 @@ async def test_an_error_of_the_store_that_stays_is_logged_once_and_not_at_every_
         pass
 
     path = tmp_path / "log.db"
-    store: Any = Counting(SqliteLog(path))
+    store: Any = CountingStore(SqliteLog(path))
     other = apsw.Connection(str(path))
     other.execute("alter table runs rename to gone")
     worker = Worker(store, LocalBus(), {"a": agent}, name="w", poll=0.01, lease=0.03)
