@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.convert import Transcoder
+from tailrace.convert import Transcoder, target_names
 
 URL = "https://weather.example/paris"
 PLACE = {"start_index": 0, "end_index": 6}
 
-APIS = ["openai-responses", "openai-chat", "anthropic-messages", "vercel-ui"]
-TARGETS = ["task", *APIS, "jsonl", "json"]
-"""Those that show citations."""
+TARGETS = [name for name in target_names() if name != "run"]  # which shows no citations
 
 
 def responses(annotation: dict[str, Any]) -> list[dict[str, Any]]:
@@ -70,9 +68,35 @@ def test_a_link_without_a_place_is_shown_over_the_whole_text(
         convert([json.dumps(event) for event in make(annotation)], source, target)
         for annotation in (bare, placed)
     )
-    assert URL.encode() in bare_out
+    shown = [place for value in values_of(bare_out) for place in places_of(value)]
+    if target == "anthropic-messages":  # a citation there is about its whole text block
+        assert shown == [(None, None)]
+        assert bare_out.count(b'"type":"text"') == 1
+    else:
+        assert set(shown) == {(0, len("Sunny."))}
     if target == "json":  # one early, the other when the text ends: the same object
         assert bare_out == placed_out
+
+
+def values_of(stream: bytes) -> list[Any]:
+    """The JSON values of a stream, of lines or of one document."""
+    if stream.startswith(b"{\n"):
+        return [json.loads(stream)]
+    lines = (line.removeprefix(b"data: ") for line in stream.splitlines())
+    return [json.loads(line) for line in lines if line.startswith(b"{")]
+
+
+def places_of(value: Any) -> list[tuple[Any, Any]]:
+    """The range of each link to `URL`, at any depth."""
+    if isinstance(value, list):
+        return [place for one in value for place in places_of(one)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("url") == URL and value.get("type") != "source-url" and "sourceType" not in value:
+        return [(value.get("start_index"), value.get("end_index"))]
+    if "startIndex" in value:
+        return [(value["startIndex"], value["endIndex"])]
+    return [place for one in value.values() for place in places_of(one)]
 
 
 def convert(events: list[str], source: str, target: str) -> bytes:
