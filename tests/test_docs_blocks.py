@@ -87,6 +87,32 @@ def test_every_block_of_a_page_runs_or_says_why_not() -> None:
             ), f"{name}: {text[:80]}"
 
 
+QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
+REFUSED_BY_ZSH = re.compile(r"[?*\[]|(?:^|\s)#|[^&\s]&|&[^&\s]")
+"""A pattern that matches no file, a comment, or an `&` in the middle of a word."""
+
+
+def test_every_command_means_the_same_in_zsh() -> None:
+    """zsh refuses an address with an unquoted `?`, and takes comments for arguments."""
+    found = [
+        (page.name, line)
+        for page in [*PAGES, CLIENT_TS / "README.md", ROOT / "CONTRIBUTING.md"]
+        for _, language, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+        for line in text.splitlines()
+        if line.startswith("$ ") or language == "sh"
+    ]
+    assert len(found) > 60
+    for name, line in found:
+        assert not REFUSED_BY_ZSH.search(QUOTED.sub("", line)), f"{name}: {line}"
+
+
+@pytest.mark.parametrize(
+    "line", ["curl localhost/?a=1", "curl localhost/x&b=2", "ls # all", "ls *.db", 'x "a"?']
+)
+def test_what_zsh_refuses_is_found(line: str) -> None:
+    assert REFUSED_BY_ZSH.search(QUOTED.sub("", line))
+
+
 # --- commands ------------------------------------------------------------------------------------
 
 

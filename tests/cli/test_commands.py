@@ -231,17 +231,6 @@ def test_an_error_inside_the_module_is_not_taken_for_a_missing_name(tmp_path: Pa
     assert "module 'json' has no attribute 'no_such_thing'" in done.stderr
 
 
-def test_the_commands_in_the_readme_have_no_comments_which_zsh_takes_for_arguments() -> None:
-    for line in (ROOT / "README.md").read_text().splitlines():
-        assert not (line.startswith("$ ") and " # " in line), line
-
-
-def test_the_addresses_that_the_readme_hands_to_a_shell_are_quoted() -> None:
-    for line in (ROOT / "README.md").read_text().splitlines():
-        if line.startswith("$ curl") and re.search(r"[?&]", line):
-            assert re.search(r'"[^"]*[?&][^"]*"', line), line
-
-
 def test_the_error_names_a_port_that_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
