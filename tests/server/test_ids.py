@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -61,6 +62,19 @@ async def test_an_id_that_breaks_the_rule_is_refused_in_every_body(
         message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "?"}]}
         answer = await client.post("/api/chat", json={"id": value, "messages": [message]})
         assert refusal(answer) == (400, "invalid_request", "id")
+        spoken = [{"role": "user", "content": "?", "id": "u"}]
+        asked: dict[str, Any] = {"threadId": "t", "runId": "run_9", "messages": spoken}
+        asked |= {"tools": [], "state": {}, "context": [], "forwardedProps": {}}
+        for name in ("threadId", "runId"):
+            answer = await client.post("/ag-ui/a", json=asked | {name: value})
+            assert refusal(answer) == (400, "invalid_request", name)
+        answer = await client.get("/ag-ui/a", params={"threadId": value[:1000]})
+        assert refusal(answer) == (400, "invalid_request", "threadId")
+        continued = {"type": "continue", "previous_message_id": value}
+        body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": "?"}]}
+        answer = await client.post("/v1/messages", json=body | {"thread": continued})
+        assert answer.status_code in (400, 404)
+        assert len(answer.content) < 500
 
 
 @pytest.mark.parametrize("value", ["a%00b", "a%0Ab", "a%C2%85b", "x" * 257])
@@ -72,9 +86,16 @@ async def test_an_id_that_breaks_the_rule_is_refused_in_every_path(
         ("GET", f"/runs/{value}/events", "run_id"),
         ("POST", f"/runs/{value}/cancel", "run_id"),
         ("POST", f"/runs/{value}/input", "run_id"),
+        ("GET", f"/threads/{value}", "thread_id"),
+        ("DELETE", f"/threads/{value}", "thread_id"),
         ("GET", f"/threads/{value}/events", "thread_id"),
         ("GET", f"/v1/responses/{value}", "response_id"),
+        ("DELETE", f"/v1/responses/{value}", "response_id"),
+        ("POST", f"/v1/responses/{value}/cancel", "response_id"),
+        ("GET", f"/v1/responses/{value}/input_items", "response_id"),
         ("GET", f"/api/chat/{value}/stream", "chat_id"),
+        ("DELETE", f"/api/chat/{value}/stream", "chat_id"),
+        ("GET", f"/ag-ui/a?threadId={value}", "threadId"),
     ):
         answer = await client.request(method, path, json={} if method == "POST" else None)
         assert refusal(answer) == (400, "invalid_request", param), path
@@ -101,3 +122,5 @@ async def test_a_thread_of_any_id_that_is_accepted_can_be_reached(
         assert (await client.get(f"/runs/{run_id}")).json()["thread_id"] == value
         chat = await client.get(f"/api/chat/{quote(value, safe='')}/stream")
         assert chat.status_code == 200, value
+        joined = await client.get("/ag-ui/a", params={"threadId": value})
+        assert (joined.status_code, f'"runId":"{run_id}"' in joined.text) == (200, True), value
