@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
+from openai.types.responses import ResponseError
+from openai.types.responses.response import IncompleteDetails
 
+from tailrace.core import errors
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError, InvalidCursor
 from tailrace.core.fold import State
@@ -470,6 +473,43 @@ def test_an_error_has_a_code_of_openais_and_our_own_as_its_type(ours: str, their
     script = Script().begin().add(ev.TaskFailed, error=ErrorInfo(code=ours, message="m"))
     error = response_object(script.state)["error"]
     assert error == {"type": ours, "code": theirs, "message": "m", "param": None}
+
+
+REASONS = ("max_output_tokens", "content_filter")
+OUR_REASONS = (
+    "cut",
+    "max_turns",
+    "max_tool_calls",
+    "input_required",
+    "steered",
+    "pause_turn",
+    None,
+)
+
+
+@pytest.mark.parametrize("reason", [*REASONS, *OUR_REASONS])
+def test_a_run_that_stopped_early_has_a_reason_of_openais(reason: str) -> None:
+    """In its object, its last frame and a replay. Some clients refuse any other value."""
+    script = Script().begin().add(ev.TaskIncomplete, reason=reason)
+    theirs = {"reason": reason if reason in REASONS else "max_output_tokens"}
+    live = Reader().read(flat(encoded(FORMAT, script.events))).final
+    late = Reader().read(FORMAT.open(script.state)[1]).final
+    for response in (response_object(script.state), live, late):
+        assert response is not None
+        assert (response["status"], response["incomplete_details"]) == ("incomplete", theirs)
+    assert theirs["reason"] in get_args(
+        get_args(IncompleteDetails.model_fields["reason"].annotation)[0]
+    )
+
+
+def test_every_code_of_our_own_errors_is_one_of_openais() -> None:
+    """So is a code that a tool or an agent made up."""
+    known = get_args(ResponseError.model_fields["code"].annotation)
+    raised = [getattr(kind, "code", "") for kind in vars(errors).values() if isinstance(kind, type)]
+    for code in [*filter(None, raised), "interrupted", "no_summary", "too_many_attempts", "x" * 99]:
+        script = Script().begin().add(ev.TaskFailed, error=ErrorInfo(code=code, message="m"))
+        error = response_object(script.state)["error"]
+        assert (error["type"], error["code"] in known) == (code, True)
 
 
 def test_usage_is_that_of_the_whole_run_and_there_even_if_nothing_was_used() -> None:
