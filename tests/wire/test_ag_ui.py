@@ -252,3 +252,38 @@ def test_a_client_that_has_answered_is_not_over_until_the_run_goes_on() -> None:
     rest = read(frame for one in recorded[place:] for frame in encoder.encode(one))
     check(rest)
     assert encoder.over
+
+
+def test_a_later_question_ends_the_response_of_a_client_that_answered_two_at_once() -> None:
+    """Its run reads the first answer and goes on before it reads the second."""
+    events: list[ev.Event] = [ev.TaskCreated(task_id="r"), ev.TaskInProgress(task_id="r")]
+    for n in (1, 2):
+        call = ToolCall(id=f"fc_{n}", call_id=f"call_{n}", name="ask_for_help", arguments="{}")
+        events += [
+            ev.OutputItemDone(task_id="r", output_index=n, item=call),
+            ev.ToolCallStarted(task_id="r", output_index=n, item_id=call.id),
+            ev.TaskCreated(task_id=f"t_{n}", parent_task_id="r", call_id=call.call_id),
+            ev.TaskInProgress(task_id=f"t_{n}"),
+            ev.TaskInputRequired(
+                task_id=f"t_{n}", requests=[InputRequest(id=f"req_{n}", kind="input")]
+            ),
+        ]
+    recorded = as_recorded(events)
+    state = State()
+    for one in recorded:
+        state.absorb(one.event)
+    encoder = FORMAT.answered(state, ["req_1", "req_2"])
+    assert encoder.waits
+    for n in (1, 2):
+        [answer] = as_recorded([ev.TaskInputReceived(task_id=f"t_{n}", request_id=f"req_{n}")])
+        encoder.encode(answer)
+        assert not encoder.over
+    again = [
+        ev.TaskInputRequired(
+            task_id=f"t_{n}", requests=[InputRequest(id=f"req_{n}_more", kind="input")]
+        )
+        for n in (1, 2)
+    ]
+    shown = read(frame for one in as_recorded(again) for frame in encoder.encode(one))
+    assert shown[-1]["type"] == "RUN_FINISHED"
+    assert encoder.over

@@ -129,9 +129,10 @@ def token_counts(state: State) -> TokenCounts:
     return TokenCounts(*(used.get(name, 0) for name in TokenCounts._fields))
 
 
-def newly_superseded(task: TaskNode | None, event: Any) -> list[ItemNode]:
+def newly_superseded(state: State, event: Any) -> list[ItemNode]:
     """The items that a `task.attempt` takes back; ask before the event is folded."""
-    if task is None or task.ended or not isinstance(event, ev.TaskAttempt):
+    task = state.tasks.get(event.task_id) if isinstance(event, ev.TaskAttempt) else None
+    if task is None or task.ended:
         return []
     named = (task.item_ids.get(item_id) for item_id in event.superseded)
     return [node for node in named if node is not None and not node.superseded]
@@ -185,14 +186,15 @@ def asked_of(state: State) -> set[str]:
 
 def is_paused(state: State) -> bool:
     """Whether the run waits for people, and nothing else of it runs."""
-    waiting = [task for task in state.tasks.values() if task.status == "input_required"]
-    if not waiting:
+    above: set[tuple[str, str | None]] | None = None
+    for task in state.tasks.values():
+        if task.status == "input_required":
+            above = set() if above is None else above
+            while task.parent is not None:
+                above.add((task.parent.task_id, task.call_id))
+                task = task.parent
+    if above is None:
         return False
-    above: set[tuple[str, str | None]] = set()
-    for task in waiting:
-        while task.parent is not None:
-            above.add((task.parent.task_id, task.call_id))
-            task = task.parent
     return not any(
         node.started
         and _has_no_result(task, call_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from operator import attrgetter
 from typing import Any
 
 from tailrace.core import events as ev
@@ -41,90 +42,34 @@ from tailrace.wire.ag_ui.items import (
     whole_part,
 )
 from tailrace.wire.base import Frame
-from tailrace.wire.projection import (
-    asked_of,
-    is_client,
-    is_paused,
-    newly_superseded,
-    requests_of,
-    shown_parts,
-)
+from tailrace.wire.encoder import PausingEncoder
+from tailrace.wire.projection import is_client, requests_of, shown_parts
 
 INTERRUPTED = "The worker was lost; the answer begins again. Ask again to read it."
 
 
-class AgUiEncoder:
-    """Encodes the events of a run. It keeps only the state that it folds."""
+class AgUiEncoder(PausingEncoder):
+    """Encodes the events of a run."""
 
-    __slots__ = ("_answered", "_lost", "_paused", "_state")
+    __slots__ = ("_cut", "_known")
 
     def __init__(self, state: State, *, lost: bool, answered: Collection[str] = ()) -> None:
-        """Ready for the event after `state`, which it takes over.
-
-        `lost` is whether the client received an item that was superseded, `answered` the requests
-        that it has just answered.
-        """
-        self._state = state
-        self._lost = lost
-        self._paused = is_paused(state)  # a delta never changes it
-        self._answered = asked_of(state).intersection(answered) if self._paused else set[str]()
-
-    @property
-    def over(self) -> bool:
-        """Whether the response has ended: with its run, for a pause, or by an error."""
-        root = self._state.root
-        if self._lost or root is None:
-            return self._lost
-        return root.ended or (self._paused and not self.waits)
-
-    @property
-    def waits(self) -> bool:
-        """Whether the run has not read the client's answers yet."""
-        return bool(self._answered)
+        """`lost` is whether the client received an item that was superseded."""
+        super().__init__(state, answered)
+        self._over = self._over or lost
+        self._cut: list[Frame] | None = None  # the ends of what an end leaves open
+        self._known = len(state.tasks)
 
     def encode(self, recorded: Recorded) -> list[Frame]:
         """The frames of the next event."""
         event: Any = recorded.event
-        state = self._state
-        if self._lost or (state.root is not None and state.root.ended):
-            state.absorb(event)
+        if event.__class__ not in DELTAS:
+            return self._fold(event)
+        fitted = self._state.absorb(event)
+        if self._over or self._paused:
             return []
-        paused, known = self._paused, len(state.tasks)
-        if event.__class__ in DELTAS:
-            fitted = state.absorb(event) and not paused
-            delta = delta_frames(state.tasks[event.task_id], event) if fitted else []
-            return [*self._new_tasks(known), *delta]
-        task = state.tasks.get(event.task_id)
-        cut = _open_frames(task) if task is not None and isinstance(event, ev.TERMINAL) else []
-        lost = newly_superseded(task, event)
-        fitted = state.absorb(event)
-        self._paused = is_paused(state)
-        if paused:
-            was_waiting = self.waits
-            self._answered &= asked_of(state)
-            if self._paused:
-                return [] if self.waits or not was_waiting else [*self._resumed(), *self._pause()]
-            return [*self._resumed(), *self._ended_now(event)]
-        frames = self._new_tasks(known)
-        task = state.tasks.get(event.task_id)
-        if not fitted or task is None:
-            return frames
-        if any(map(is_sent, lost)):
-            self._lost = True
-            return [
-                *frames,
-                *self._ends(),
-                event_frame("RUN_ERROR", message=INTERRUPTED, code="lost"),
-            ]
-        frames += cut
-        handler = _HANDLERS.get(event.__class__)
-        if handler is not None:
-            frames += handler(state, task, event)
-        if isinstance(event, ev.TERMINAL):
-            frames += self._end_of(task)
-        elif self._paused:
-            frames += self._pause()
-        return frames
+        delta = delta_frames(self._state.tasks[event.task_id], event) if fitted else []
+        return self._begin() + delta
 
     def close(self, reason: str) -> list[Frame]:
         """An error: an end without it looks like success."""
@@ -137,10 +82,11 @@ class AgUiEncoder:
         root = self._state.root
         if root is None:
             return []
-        frames = [self._started(), *step_frames(root, "STEP_STARTED"), *_replay(self._state, root)]
+        steps = step_frames(root, "STEP_STARTED")
+        frames = [*self._started(root), *steps, *_replay(self._state, root)]
         if root.ended:
             return [*frames, *self._end_of(root)]
-        return [*frames, *self._pause()] if self._paused else frames
+        return [*frames, *self._pausing()] if self._paused else frames
 
     # --- the run -------------------------------------------------------------------------------
 
@@ -149,30 +95,47 @@ class AgUiEncoder:
         assert root is not None
         return {"threadId": str(root.facts.get("thread_id", root.task_id)), "runId": root.task_id}
 
-    def _started(self) -> Frame:
-        return event_frame("RUN_STARTED", **self._names(), protocolVersion="1.0")
+    def _started(self, task: TaskNode) -> list[Frame]:
+        if task.parent is not None:
+            return [subagent_started(task)]
+        return [event_frame("RUN_STARTED", **self._names(), protocolVersion="1.0")]
 
-    def _new_tasks(self, known: int) -> list[Frame]:
+    def _begin(self) -> list[Frame]:
         """The frames of tasks that the last event created."""
-        if len(self._state.tasks) == known:
+        known, self._known = self._known, len(self._state.tasks)
+        if self._known == known:
             return []
-        return [
-            self._started() if task.parent is None else subagent_started(task)
-            for task in list(self._state.tasks.values())[known:]
-        ]
+        new = list(self._state.tasks.values())[known:]
+        return [frame for task in new for frame in self._started(task)]
 
-    def _resumed(self) -> list[Frame]:
+    def _before(self, event: Any) -> None:
+        super()._before(event)
+        task = self._shown_task(event) if event.__class__ in ev.TERMINAL else None
+        self._cut = None if task is None else _open_frames(task)
+
+    def _changed(self, task: TaskNode, event: Any) -> list[Frame]:
+        if self._lost and any(map(is_sent, self._lost)):
+            self._over = True
+            return [*self._ends(), event_frame("RUN_ERROR", message=INTERRUPTED, code="lost")]
+        if self._cut is not None:
+            return self._cut + self._end_of(task)
+        handler = _HANDLERS.get(event.__class__)
+        return [] if handler is None else handler(self._state, task, event)
+
+    def _resumed(self, event: Any) -> list[Frame]:
         """Begin again after a pause, and open what it closed."""
         root = self._state.root
         assert root is not None
-        return [self._started(), *step_frames(root, "STEP_STARTED"), *_reopened(root)]
+        self._known = len(self._state.tasks)
+        begun = [*self._started(root), *step_frames(root, "STEP_STARTED"), *_reopened(root)]
+        return begun + (self._pausing() if self._paused else self._ended_now(event))
 
     def _ended_now(self, event: Any) -> list[Frame]:
         """The end of a task that a pause had closed."""
         task = self._state.tasks.get(event.task_id)
         if task is None or not isinstance(event, ev.TERMINAL):
             return []
-        again = [subagent_started(task)] if task.parent is not None else []
+        again = self._started(task) if task.parent is not None else []
         return [*again, *self._end_of(task)]
 
     def _ends(self) -> list[Frame]:
@@ -180,7 +143,7 @@ class AgUiEncoder:
         root = self._state.root
         return [] if root is None else [*_closed(root), *step_frames(root, "STEP_FINISHED")]
 
-    def _pause(self) -> list[Frame]:
+    def _pausing(self) -> list[Frame]:
         interrupts = [
             {
                 "id": request.id,
@@ -375,23 +338,14 @@ def _part(state: State, task: TaskNode, event: Any) -> list[Frame]:
 
 
 def _step(_state: State, task: TaskNode, event: ev.StepStarted | ev.StepFinished) -> list[Frame]:
-    if not _is_only(task, event.step_index):
-        return []
+    """A step of the root, unless another step of its name is open."""
     step = task.steps[event.step_index]
+    others = (task.steps[n].name for n in task.open_steps if n != event.step_index)
+    if task.parent is not None or step.name in others:
+        return []
     cut = {"status": "incomplete"} if step.status == "incomplete" else None
     kind = "STEP_STARTED" if step.is_open else "STEP_FINISHED"
     return [event_frame(kind, stepName=step.name, metadata=cut)]
-
-
-def _is_only(task: TaskNode, index: int) -> bool:
-    """Whether a step of the root is the only open step of its name."""
-    name = task.steps[index].name
-    others = (task.steps[n].name for n in task.open_steps if n != index)
-    return task.parent is None and name not in others
-
-
-def _notice(_state: State, task: TaskNode, _event: ev.Notice) -> list[Frame]:
-    return [custom(task, "notice", task.notices[-1])]
 
 
 def _progress(_state: State, task: TaskNode, event: ev.Progress) -> list[Frame]:
@@ -400,28 +354,23 @@ def _progress(_state: State, task: TaskNode, event: ev.Progress) -> list[Frame]:
     return [] if owner is None else [progress_frame(task, of, owner.progress or {})]
 
 
-def _switched(_state: State, task: TaskNode, _event: ev.AgentSwitched) -> list[Frame]:
-    return [custom(task, "agent_switched", task.switches[-1])]
+Handler = Callable[[State, TaskNode, Any], list[Frame]]
 
 
-def _compacted(_state: State, task: TaskNode, _event: ev.HistoryCompacted) -> list[Frame]:
-    return [custom(task, "history_compacted", task.compacted)]
+def _custom(name: str, value: Callable[[TaskNode], Any]) -> Handler:
+    return lambda _state, task, _event: [custom(task, name, value(task))]
 
 
-def _output(_state: State, task: TaskNode, _event: ev.StructuredOutputDone) -> list[Frame]:
-    return [custom(task, "structured_output", task.structured_output)]
-
-
-_HANDLERS: dict[type[Any], Callable[[State, TaskNode, Any], list[Frame]]] = {
+_HANDLERS: dict[type[Any], Handler] = {
     ev.OutputItemAdded: _added,
     ev.OutputItemDone: _done,
     ev.TaskInputRequired: _asked,
     ev.StepStarted: _step,
     ev.StepFinished: _step,
-    ev.Notice: _notice,
     ev.Progress: _progress,
-    ev.StructuredOutputDone: _output,
-    ev.AgentSwitched: _switched,
-    ev.HistoryCompacted: _compacted,
+    ev.Notice: _custom("notice", lambda task: task.notices[-1]),
+    ev.AgentSwitched: _custom("agent_switched", lambda task: task.switches[-1]),
+    ev.HistoryCompacted: _custom("history_compacted", attrgetter("compacted")),
+    ev.StructuredOutputDone: _custom("structured_output", attrgetter("structured_output")),
     **{kind: _part for kind in PARTS if kind not in DELTAS},
 }

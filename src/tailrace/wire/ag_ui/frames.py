@@ -18,8 +18,9 @@ to_json = msgspec.json.Encoder().encode
 
 def event_frame(type: str, /, **fields: Any) -> Frame:
     """An event. Fields that are None are absent: the client's schema refuses null."""
-    present = {name: value for name, value in fields.items() if value is not None}
-    return sse({"type": type, **present})
+    if None in fields.values():
+        fields = {name: value for name, value in fields.items() if value is not None}
+    return sse({"type": type, **fields})
 
 
 def sse(event: dict[str, Any]) -> Frame:

@@ -183,7 +183,7 @@ class AgentsEncoder:
             view, response = self._views[known.task_id], self._responses[known.task_id]
         if known is not None and event.__class__ in DELTAS:
             return self._raw(known, response.encode(recorded))
-        lost = newly_superseded(known, event)
+        lost = newly_superseded(self._run, event)
         unended = _unended_calls(known) if known and isinstance(event, ev.TERMINAL) else []
         frames = response.encode(recorded)
         task = view.root

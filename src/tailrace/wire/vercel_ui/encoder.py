@@ -42,7 +42,8 @@ from tailrace.core.snapshot import fork
 from tailrace.core.state import Part, TaskNode, TextNode
 from tailrace.core.values import text_or_none
 from tailrace.wire.base import DONE, Frame, ReplayFormat
-from tailrace.wire.projection import PART_EVENTS, newly_superseded, shown_parts
+from tailrace.wire.encoder import PausingEncoder
+from tailrace.wire.projection import PART_EVENTS, shown_parts
 from tailrace.wire.vercel_ui import chunks
 from tailrace.wire.vercel_ui.chunks import chunk, encode_json, live_id, part_id
 from tailrace.wire.vercel_ui.messages import ui_messages
@@ -58,20 +59,15 @@ from tailrace.wire.vercel_ui.object import (
 )
 
 
-class UiEncoder:
-    """Encodes the events of a run. It keeps only the state that it folds."""
+class UiEncoder(PausingEncoder):
+    """Encodes the events of a run."""
 
-    __slots__ = ("_answered", "_begun", "_heads", "_message", "_state")
+    __slots__ = ("_heads", "_message")
 
     def __init__(self, state: State, answered: Collection[str] = ()) -> None:
-        """Ready for the event after `state`, which it takes over.
-
-        `answered` are the requests that the client has just answered.
-        """
-        self._state = state
+        """Ready for the event after `state`, which it takes over."""
         self._message = UiMessage(state)
-        self._answered = self._message.asked.intersection(answered)
-        self._begun = state.root is not None
+        super().__init__(state, answered)
         # The start of a delta's frame, up to the text. Cleared at every other event.
         self._heads: dict[tuple[object, ...], bytes] = {}
 
@@ -81,9 +77,9 @@ class UiEncoder:
         kind = event.__class__
         index_of = DELTAS.get(kind)
         if index_of is None:
-            return self._encode_other(event, kind)
+            return self._fold(event)
         if not self._state.absorb(event):
-            return self._beginning()
+            return self._begin()
         index = index_of(event)
         key = (kind, event.task_id, event.output_index, index)
         head = self._heads.get(key)
@@ -91,68 +87,52 @@ class UiEncoder:
             head = self._heads[key] = self._head(event, kind, index)
         return [b"%b%b}\n\n" % (head, encode_json(event.delta))] if head else []
 
-    @property
-    def over(self) -> bool:
-        """Whether the response has ended, with its run or for a pause."""
-        return self._message.is_over or (self._message.is_paused and not self.waits)
-
-    @property
-    def waits(self) -> bool:
-        """Whether the run has not read the client's answers yet."""
-        return bool(self._answered)
-
     def close(self, reason: str) -> list[Frame]:
         """An error, because a plain end looks like success. The page may resume then."""
         if self.over:
             return []
-        ends = self._message.ends() if self._begun else []
+        ends = [] if self._task_id is None else self._message.ends()
         return [*ends, chunk("error", errorText=reason), DONE]
 
     def opening(self, step: Frame = START_STEP) -> list[Frame]:
         """The frames that bring a client to the state, in a new step or a reset step."""
-        return self._message.whole(step) if self._begun else []
+        return [] if self._task_id is None else self._message.whole(step)
 
-    def _encode_other(self, event: Any, kind: type[Any]) -> list[Frame]:
-        message = self._message
-        self._heads.clear()
-        was_over, was_paused = message.is_over, message.is_paused
-        lost = newly_superseded(self._state.tasks.get(event.task_id), event)
-        fitted = self._state.absorb(event)
-        if fitted:
-            message.sources.note(event)
-        if was_over:
-            return []
-        if was_paused:
-            was_waiting = self.waits
-            self._answered &= message.asked
-            if message.is_paused and (self.waits or not was_waiting):
-                return []
-            return message.whole(RESET_STEP)
-        if lost:
-            return [RESET_STEP, *message.parts()]
-        frames = self._beginning()
-        handler = _ENCODE.get(kind)
-        if fitted and handler is not None:
-            frames += handler(message, self._state.tasks[event.task_id], event)
-        return frames + message.pausing() if message.is_paused else frames
+    def _pauses(self) -> bool:
+        return self._message.is_paused
 
-    def _beginning(self) -> list[Frame]:
-        if self._begun or self._state.root is None:
-            return []
-        self._begun = True
+    def _started(self, _root: TaskNode) -> list[Frame]:
         return [self._message.start(), START_STEP]
+
+    def _before(self, event: Any) -> None:
+        super()._before(event)
+        self._heads.clear()
+
+    def _folded(self, event: Any) -> None:
+        self._message.sources.note(event)
+
+    def _changed(self, task: TaskNode, event: Any) -> list[Frame]:
+        if self._lost:
+            return [RESET_STEP, *self._message.parts()]
+        handler = _ENCODE.get(event.__class__)
+        return [] if handler is None else handler(self._message, task, event)
+
+    def _pausing(self) -> list[Frame]:
+        return self._message.pausing()
+
+    def _resumed(self, _event: Any) -> list[Frame]:
+        return self._message.whole(RESET_STEP)
 
     def _head(self, event: Any, kind: type[Any], index: int) -> bytes:
         """A delta's frame up to its text; empty if the delta is not shown."""
-        message = self._message
-        if message.is_over or message.is_paused:
+        if self._over or self._paused:
             return b""
         task = self._state.tasks[event.task_id]
         node = task.items[event.output_index]
         store = PARTS[kind].store
         if store != "arguments" and shown_parts(node) is not getattr(node, store):
             return b""
-        if message.is_inner(task, node):
+        if self._message.is_inner(task, node):
             ident = live_id(task, node, index)
             head = {"type": "data-delta", "id": ident, "transient": True, "data": ""}
         elif isinstance(node.item, ToolCall):

@@ -18,7 +18,6 @@ from tailrace.core.view import show_task
 from tailrace.wire.base import DONE, Frame
 from tailrace.wire.projection import (
     Sources,
-    asked_of,
     is_client,
     is_complete,
     is_paused,
@@ -74,11 +73,6 @@ class UiMessage:
             return is_paused(self.state)
         asks_client = any(waiting_call(root, request) for request in root.requests)
         return asks_client or is_paused(self.state)
-
-    @property
-    def asked(self) -> set[str]:
-        """The ids of the requests that a paused run waits for."""
-        return asked_of(self.state) if self.is_paused else set()
 
     def is_inner(self, task: TaskNode, node: ItemNode) -> bool:
         """Whether an item is not part of the message: a sub-agent's, or a tool's result."""
