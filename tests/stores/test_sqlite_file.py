@@ -105,7 +105,11 @@ async def test_a_damaged_blob_is_noticed(store: SqliteLog, path: Path) -> None:
         await store.blob(digest)
 
 
-async def test_repacking_makes_few_rows(store: SqliteLog, path: Path) -> None:
+@pytest.mark.parametrize("quick", [0, 64], ids=["on the thread", "on the loop"])
+async def test_repacking_makes_few_rows(
+    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch, quick: int
+) -> None:
+    monkeypatch.setattr(log_store, "QUICK_ROWS", quick)
     await created(store, "r")
     for seq in range(2, 60):
         await written(store, batch("r", seq))
@@ -143,13 +147,34 @@ async def test_repacking_a_run_that_goes_on_leaves_its_newest_rows(
     assert execute(path, "select first_seq, last_seq from batches") == [(1, 4)]
 
 
+async def test_the_rows_of_runs_that_end_together_are_swept_once(
+    store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeps: list[int] = []
+
+    def counted(db: apsw.Connection, pause: float = 0.0) -> batches.Gathered:
+        found = gather(db, pause)
+        sweeps.append(found.size)
+        return found
+
+    monkeypatch.setattr(batches, "gather", counted)
+    for run_id in ("a", "b"):
+        await created(store, run_id)
+        await written(store, batch(run_id, 2, ended=True))
+    for run_id in ("a", "b"):
+        await store.repack(run_id)
+    assert sweeps == [2]
+    rows = "select run_id, first_seq, last_seq from batches order by 1"
+    assert execute(path, rows) == [("a", 1, 2), ("b", 1, 2)]
+
+
 async def test_the_rows_of_a_run_that_ends_while_they_are_joined_are_joined_once(
     store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that were joined at the end are compressed: a rest would stay a row of its own."""
     await created(store, "r")
     for seq in (2, 3):
-        await written(store, batch("r", seq))
+        await written(store, batch("r", seq, snapshot=b"x"))
     await store._sweep()
     thin = batches.thin_snapshots
 
@@ -687,8 +712,8 @@ async def test_the_rows_of_a_short_run_are_joined_with_few_changes_of_threads(
     run = DatabaseThreads.call
     monkeypatch.setattr(DatabaseThreads, "call", call)
     await store.repack("r")
-    # To gather the newest rows, move them, delete snapshots, plan, and compress.
-    assert len(changes) == 5
+    # To gather the newest rows, move them, and compress.
+    assert len(changes) == 3
     assert execute(path, "select count(*), joined from batches join runs") == [(1, 1)]
 
 

@@ -352,14 +352,18 @@ def _adjacent(rows: list[Row]) -> list[list[Row]]:
     return found
 
 
-def plan(db: apsw.Connection, run_id: str, *, ended: bool) -> list[tuple[int, int]]:
-    """Which rows of a run to join."""
-    sizes = db.execute(
+def plan(
+    db: apsw.Connection, run_id: str, *, ended: bool, most: int | None = None
+) -> list[tuple[int, int]]:
+    """Which rows of a run to join. Raises `TakesLong` if it has more than `most` rows."""
+    sizes: list[Any] = db.execute(
         "select first_seq, last_seq, epoch, iif(unpacked is null,"
         " length(public) + coalesce(length(private), 0), null)"
-        " from batches where run_id = ? order by first_seq",
-        (run_id,),
-    )
+        " from batches where run_id = ? order by first_seq limit ?",
+        (run_id, -1 if most is None else most + 1),
+    ).fetchall()
+    if most is not None and len(sizes) > most:
+        raise TakesLong("The run has many rows.")
     return packs(sizes, ended=ended)
 
 
@@ -367,6 +371,18 @@ def has_ended(db: apsw.Connection, run_id: str) -> bool:
     """Whether the run has ended."""
     query = "select 1 from runs where run_id = ? and ended_at is not null"
     return db.execute(query, (run_id,)).fetchone() is not None
+
+
+def untidy(db: apsw.Connection, run_id: str) -> tuple[bool, bool, bool]:
+    """Whether the run has ended, has rows in `fresh`, and has dispensable snapshots.
+
+    Of many runs that end together, the first sweep moves the rows of all.
+    """
+    in_fresh = "select 1 from fresh where run_id = ? limit 1"
+    is_fresh = db.execute(in_fresh, (run_id,)).fetchone() is not None
+    query = f"select 1 from snapshots as s where {_DISPENSABLE} limit 1"  # noqa: S608
+    is_thick = db.execute(query, (run_id, SNAPSHOT_EVENTS)).fetchone() is not None
+    return has_ended(db, run_id), is_fresh, is_thick
 
 
 def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int, *, ended: bool) -> Row | None:
@@ -403,13 +419,16 @@ def put_pack(db: apsw.Connection, row: Row) -> None:
         _insert(db, row)
 
 
+_DISPENSABLE = (
+    "run_id = ?1 and exists (select 1 from snapshots"
+    " where run_id = ?1 and seq > s.seq and seq / ?2 = s.seq / ?2)"
+)
+
+
 def thin_snapshots(db: apsw.Connection, run_id: str) -> None:
     """Delete the snapshots that a later one makes dispensable."""
-    db.execute(
-        "delete from snapshots as s where run_id = ?1 and exists (select 1 from snapshots"
-        " where run_id = ?1 and seq > s.seq and seq / ?2 = s.seq / ?2)",
-        (run_id, SNAPSHOT_EVENTS),
-    )
+    query = f"delete from snapshots as s where {_DISPENSABLE}"  # noqa: S608
+    db.execute(query, (run_id, SNAPSHOT_EVENTS))
 
 
 def trim(db: apsw.Connection, run_id: str, snapshot: bytes) -> None:

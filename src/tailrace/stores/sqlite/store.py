@@ -55,6 +55,7 @@ QUICK_BYTES = 32 * 1024
 """Writes up to this size are committed on the event loop, if the disk need not be waited for."""
 
 QUICK_RUNS = 8
+QUICK_ROWS = 64
 QUICK_EVENTS = 64
 QUICK_ROW_BYTES = 1024 * 1024
 """Reads up to these sizes are done on the event loop. A row of this size is unpacked in a third of
@@ -307,14 +308,15 @@ class SqliteLog:
 
         The newest rows of a run that goes on stay in `fresh`, where the next sweep finds them.
         """
-        ends = partial(batches_of.has_ended, run_id=run_id)
-        has_ended = await self._read(ends, ends)
-        if has_ended:
+        look = partial(batches_of.untidy, run_id=run_id)
+        has_ended, is_fresh, is_thick = await self._read(look, look)
+        if has_ended and is_fresh:
             await self._sweep()
-        await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
+        if is_thick:
+            await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
         plan = partial(batches_of.plan, run_id=run_id, ended=has_ended)
         pack = partial(batches_of.pack, run_id=run_id, ended=has_ended)
-        for first, last in await self._reader.call(plan):
+        for first, last in await self._read(plan, partial(plan, most=QUICK_ROWS)):
             row = await self._reader.call(partial(pack, first_seq=first, last=last))
             if row is not None:
                 put = partial(batches_of.put_pack, row=row)
