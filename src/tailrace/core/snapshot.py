@@ -301,12 +301,15 @@ def public_part(raw: bytes) -> list[bytes] | None:
         lines = zstandard.decompress(raw)
     except zstandard.ZstdError:
         return None
-    end = lines.find(b"\n" + _PRIVATE)  # the first: a mistake must not show private parts
-    if end < 0 or not lines.startswith(_HEAD):
+    if not lines.startswith(_HEAD):
         return None
     found, start = list[bytes](), 0
-    while start < end:  # `split` would need one more copy of all bytes
-        stop = lines.index(b"\n", start)
+    # Line by line: one search in all bytes would hold the GIL for as long as it takes, and `split`
+    # would need one more copy. The first private line counts: a mistake must not show one.
+    while not lines.startswith(_PRIVATE, start):
+        stop = lines.find(b"\n", start)
+        if stop < 0:
+            return None
         found.append(lines[start:stop])
         start = stop + 1
     return [*found, b"}"]
