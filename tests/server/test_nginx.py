@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
 from tests.serving import ROOT, Served
 
@@ -67,6 +69,18 @@ def ids(url: str, run_id: str, count: int, after: str | None = None) -> list[str
         assert stream.status_code == 200
         found = (line[3:].strip() for line in stream.iter_lines() if line.startswith("id:"))
         return list(islice((one for one in found if one != after), count))
+
+
+def test_a_websocket_through_nginx_answers_each_message(proxied: str) -> None:
+    address = f"{proxied.replace('http', 'ws', 1)}/v1/responses"
+    asked = {"type": "response.create", "model": "assistant", "input": "Is it sunny?"}
+    with connect(address) as socket:
+        for _ in range(2):
+            socket.send(json.dumps(asked))
+            types = [json.loads(socket.recv(60))["type"]]
+            while types[-1] not in ("response.completed", "error"):
+                types.append(json.loads(socket.recv(60))["type"])
+            assert (types[0], types[-1]) == ("response.created", "response.completed")
 
 
 def test_a_stream_through_nginx_arrives_at_once_and_goes_on_at_another_server(
