@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from tailrace.core.snapshot import save
 from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.writers import ResultWriter
 from tailrace.history import history
+from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.models import open_model
 from tailrace.ports import Request
 from tailrace.runtime.model_call import call_model
@@ -358,3 +360,43 @@ async def test_a_call_id_that_a_provider_repeats_is_new_in_the_thread() -> None:
     assert asked[0] == "call_0"
     assert asked == [one["tool_call_id"] for one in last if one["role"] == "tool"]
     assert len(set(asked)) == 2
+
+
+async def test_no_two_calls_of_a_thread_have_the_same_id() -> None:
+    """Also of runs that work at the same time, and of calls that a provider or a child made."""
+    together = asyncio.Barrier(2)
+
+    async def calls(task: Task) -> None:
+        if task.input == "at once":
+            await together.wait()
+        with task.call("look", call_id="call_0") as call:
+            call.arguments("{}")
+        with call.delegate("child") as child:
+            with child.call("look", call_id="call_1") as inner:
+                inner.arguments("{}")
+            inner.result("Seen.")
+            child.say("Seen.")
+        made = {"index": 0, "id": "call_0", "function": {"name": "f", "arguments": "{}"}}
+        ingest = OpenAIChat(task)
+        for choice in (
+            {"delta": {"tool_calls": [made]}},
+            {"delta": {}, "finish_reason": "tool_calls"},
+        ):
+            ingest.feed(json.dumps({"choices": [choice]}))
+        ingest.end()
+        task.say("[]")
+
+    async with serving(calls) as (runs, _):
+        first = await runs.start("agent", "?", thread_id="t")
+        await finished(runs, first)
+        branches = [
+            await runs.start("agent", "at once", thread_id="t", previous_run_id=first)
+            for _ in range(2)
+        ]
+        found: list[str] = []
+        for run_id in (first, *branches):
+            await finished(runs, run_id)
+            for task in (await runs.state(run_id)).tasks.values():
+                found += task.calls
+        assert len(found) == 9
+        assert len(set(found)) == 9

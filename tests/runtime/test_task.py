@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.buses.local import LocalBus
 from tailrace.core.codec import MAX_EVENT_BYTES, encode_event
-from tailrace.core.errors import CallerError, InvalidValue, NotFound, StreamTooLarge
+from tailrace.core.errors import CallerError, IllegalEvent, InvalidValue, NotFound, StreamTooLarge
 from tailrace.core.events import TaskCreated, TaskInProgress, recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, File, Refusal, Text, Usage
@@ -404,10 +404,15 @@ async def test_a_sub_agent_has_its_own_history(task: Task) -> None:
 # --- what an agent writes ------------------------------------------------------------------------
 
 
-async def test_a_call_keeps_the_id_that_the_agent_gives_it(task: Task) -> None:
+async def test_a_call_is_found_by_the_id_that_the_agent_chose(task: Task) -> None:
     with task.call("look", call_id="call_mine") as call:
         call.arguments("{}")
-    assert output(task)[0]["call_id"] == "call_mine"
+    assert output(task)[0]["call_id"] == call.call_id == "call_mine_1"
+    assert task.pending("call_mine").call_id == task.pending(call).call_id == call.call_id
+    task.answer("call_mine", "Seen.")
+    assert output(task)[1]["call_id"] == call.call_id
+    with pytest.raises(IllegalEvent, match="call-id-new"), task.call("look", call_id="call_mine"):
+        pass
     with pytest.raises(CallerError, match="call_id"), task.call("look", call_id="no id\n"):
         pass
 

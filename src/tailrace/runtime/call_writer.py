@@ -171,7 +171,9 @@ class CallWriter(ArgumentsWriter, _Answerable):
         super().__init__(task, name, call_id=call_id, executor=executor)
 
     def _call_id(self, wanted: str | None) -> str:
-        return check_id(wanted, "call_id") if wanted is not None else self._task.new_id("call")
+        if wanted is None:
+            return self._task.new_id("call")
+        return self._task.own_call_id(check_id(wanted, "call_id"))
 
 
 class PendingCall(_Answerable):

@@ -205,6 +205,10 @@ class Task(Sink):
         """
         return self.new_id("call")
 
+    def own_call_id(self, chosen: str) -> str:
+        """The id of a call whose id the agent chooses: no other run of the thread has it."""
+        return f"{chosen}_{self.emitter.run_id.removeprefix('run_')}"
+
     def waiting_call(self, provider_id: str) -> str | None:
         """Our id of an earlier call that the provider carries out, and that has no result."""
         return self.node.waiting_call(provider_id)
@@ -260,7 +264,9 @@ class Task(Sink):
     ) -> Iterator[CallWriter]:
         """Write a tool call; after the block, the call is final.
 
-        `call_id` must be new in the conversation; without it, an id is made.
+        A `call_id` that the agent chooses must be new in the run. The run's id is added to it, so
+        that no other run of the thread has the call's id, `call.call_id`. `answer`, `pending` and
+        `ask` take either. Without `call_id`, an id is made.
         """
         with self._closed(CallWriter(self, name, executor, call_id)) as writer:
             yield writer
@@ -288,11 +294,18 @@ class Task(Sink):
 
     def pending(self, call: PendingCall | CallWriter | ToolCall | str) -> PendingCall:
         """A call of this task, to start it, report its progress and write its result."""
-        call_id = call if isinstance(call, str) else call.call_id
+        call_id = self._id_of(call)
         node = self.node.calls.get(call_id)
         if node is None or not isinstance(node.item, ToolCall):
             raise NotFound(f"Task {self.task_id} has no call {call_id!r}; see `task.calls()`.")
         return PendingCall(self, node.item, node.output_index)
+
+    def _id_of(self, call: PendingCall | CallWriter | ToolCall | str) -> str:
+        """The id of a call, also by the id that the agent chose."""
+        if not isinstance(call, str):
+            return call.call_id
+        own = self.own_call_id(call)
+        return own if own in self.node.calls and call not in self.node.calls else call
 
     @contextmanager
     def _closed(self, writer: ItemWriter) -> Iterator[ItemWriter]:
@@ -374,7 +387,7 @@ class Task(Sink):
         """
         request = question if isinstance(question, InputRequest) else None
         if request is None:
-            call_id = call if isinstance(call, str) or call is None else call.call_id
+            call_id = None if call is None else self._id_of(call)
             request = self._asked(kind, call_id, str(question), schema)
         if request.id in self.node.answers:
             found = self.node.answers[request.id]
