@@ -264,7 +264,12 @@ async def test_an_error_of_our_own_code_has_its_message_for_the_model() -> None:
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize(
     ("error", "raised"),
-    [(SystemExit(3), SystemExit), (StopIteration(), RuntimeError)],
+    [
+        (SystemExit(3), SystemExit),
+        (StopIteration(), RuntimeError),
+        (GeneratorExit(), RuntimeError),
+        (BaseException(), RuntimeError),
+    ],
 )
 async def test_an_exception_that_would_end_the_process_ends_the_tool_only(
     is_async: bool, error: BaseException, raised: type[BaseException]
@@ -278,7 +283,19 @@ async def test_an_exception_that_would_end_the_process_ends_the_tool_only(
         raise error
 
     with pytest.raises(raised):
-        await output_of(on_the_loop if is_async else in_a_thread)
+        async with asyncio.timeout(120):
+            await output_of(on_the_loop if is_async else in_a_thread)
+
+
+async def test_an_interrupt_that_a_thread_raises_is_the_failure_of_its_tool() -> None:
+    """A Ctrl-C reaches the main thread only."""
+
+    @tool
+    def in_a_thread() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RuntimeError, match="the tool raised KeyboardInterrupt"):
+        await output_of(in_a_thread)
 
 
 async def test_something_cancelled_inside_a_tool_is_its_failure() -> None:

@@ -399,8 +399,10 @@ class Tool:
                 raise
             why = f"The tool {self.name} failed: something that it waited for was cancelled."
             events.put_nowait(_Raised(ToolError(why)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code
-            events.put_nowait(_Raised(error))
+        except KeyboardInterrupt:  # on the event loop, it may be a Ctrl-C
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is the user's code
+            events.put_nowait(_Raised(_as_error(error)))
         else:
             events.put_nowait(Output(value))
 
@@ -431,6 +433,21 @@ class _Raised(msgspec.Struct, frozen=True):
     """How a tool's function failed."""
 
     error: BaseException
+
+
+def _as_error(error: BaseException) -> BaseException:
+    """The exception of a tool as an error that ends nothing but the tool.
+
+    A coroutine cannot raise `StopIteration`. `KeyboardInterrupt` comes from a thread, so it is not
+    a Ctrl-C, which reaches the main thread only.
+    """
+    if isinstance(error, Exception | SystemExit | asyncio.CancelledError) and not isinstance(
+        error, StopIteration
+    ):
+        return error
+    failure = RuntimeError(f"the tool raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
 
 
 def _from_any_thread(
@@ -477,9 +494,7 @@ async def _in_thread(call: Callable[[], Any]) -> Any:
     threading.Thread(target=work, name="tailrace-tool", daemon=True).start()
     value = await done
     if isinstance(value, _Raised):
-        if isinstance(value.error, StopIteration):
-            raise RuntimeError("the tool raised StopIteration") from value.error
-        raise value.error
+        raise _as_error(value.error)
     return await value if inspect.isawaitable(value) else value
 
 
