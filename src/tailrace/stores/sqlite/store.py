@@ -19,10 +19,9 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import apsw
-import msgspec
 
 from tailrace.core.codec import decode_lines
-from tailrace.core.errors import CallerError, NotFound, SeqConflict, StorageBusy, StorageError
+from tailrace.core.errors import CallerError, NotFound, StorageBusy, StorageError
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import LogLines
 from tailrace.ports import (
@@ -40,6 +39,7 @@ from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
 from tailrace.stores.sqlite import blobs as blobs_of
 from tailrace.stores.sqlite import queue as queue_of
+from tailrace.stores.sqlite import runs as runs_of
 from tailrace.stores.sqlite.connections import Checkpointer, DatabaseThreads, Job, TakesLong
 from tailrace.stores.sqlite.schema import Synchronous, connect
 
@@ -63,8 +63,6 @@ a millisecond."""
 
 EXPIRED_AT_ONCE = 1000
 """Most runs that one call of `expired` returns."""
-
-_INFO = ", ".join(RunInfo.__struct_fields__)
 
 
 class SqliteLog:
@@ -117,42 +115,7 @@ class SqliteLog:
 
     async def create(self, run: NewRun) -> RunInfo | None:
         """Create a run with its first event."""
-
-        def job(db: apsw.Connection) -> RunInfo | None:
-            if _one(db, "select 1 from runs where run_id = ?", run.run_id) is not None:
-                return None
-            (ordinal,) = _one(
-                db,
-                "insert into threads values (?, ?, 1) on conflict do update"
-                " set last_ordinal = last_ordinal + 1 returning last_ordinal",
-                run.owner,
-                run.thread_id,
-            ) or (1,)
-            if run.ordinal not in (None, ordinal):
-                raise SeqConflict(f"Thread {run.thread_id} has another run {run.ordinal}.")
-            info = RunInfo(
-                run_id=run.run_id,
-                agent=run.agent,
-                thread_id=run.thread_id,
-                owner=run.owner,
-                ordinal=ordinal,
-                previous_run_id=run.previous_run_id,
-                metadata=run.metadata,
-                last_seq=1,
-                epoch=run.epoch,
-                attempts=0,
-                created_at=self._now(),
-                ended_at=None,
-                trimmed_to=0,
-            )
-            db.execute(
-                f"insert into runs ({_INFO}, last_letter, forget, protocol, queued)"  # noqa: S608
-                " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
-                (*msgspec.structs.astuple(info), run.forget, run.protocol, run.queued),
-            )
-            batches_of.first(db, run)
-            return info
-
+        job = partial(runs_of.create, run=run, now=self._now())
         size = len(run.public) + len(run.private)
         return await self._write(job, job if size <= QUICK_BYTES else None)
 
@@ -213,12 +176,12 @@ class SqliteLog:
 
     async def info(self, run_id: str) -> RunInfo | None:
         """The row of a run."""
-        job = partial(_info, run_id=run_id)
+        job = partial(runs_of.info, run_id=run_id)
         return await self._read(job, job)
 
     async def heads(self, run_ids: list[str]) -> dict[str, Head]:
         """How far these runs' logs go."""
-        job = partial(_heads, run_ids=run_ids)
+        job = partial(runs_of.heads, run_ids=run_ids)
         return await self._read(job, job if len(run_ids) <= QUICK_RUNS else None)
 
     async def runs(
@@ -255,7 +218,7 @@ class SqliteLog:
 
     async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:
         """The last run of a thread."""
-        job = partial(_newest, thread_id=thread_id, owner=owner)
+        job = partial(runs_of.newest, thread_id=thread_id, owner=owner)
         return await self._read(job, job)
 
     async def latest_runs(
@@ -274,23 +237,23 @@ class SqliteLog:
 
     async def last_ordinal(self, thread_id: str, *, owner: str = "") -> int:
         """The highest ordinal of a thread so far."""
-        job = partial(_last_ordinal, thread_id=thread_id, owner=owner)
+        job = partial(runs_of.last_ordinal, thread_id=thread_id, owner=owner)
         return await self._read(job, job)
 
     async def snapshot(self, run_id: str, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot up to an event."""
-        job = partial(_snapshot, run_id=run_id, at_most=at_most)
+        job = partial(runs_of.snapshot, run_id=run_id, at_most=at_most)
         return await self._read(job, partial(job, most=QUICK_ROW_BYTES))
 
     async def state_source(self, run_id: str, at_most: int | None = None) -> StateSource | None:
         """Info, snapshot and events of a run, in one job."""
 
         def job(db: apsw.Connection, *, quick: bool = False) -> StateSource | None:
-            info = _info(db, run_id)
+            info = runs_of.info(db, run_id)
             if info is None:
                 return None
             most = QUICK_ROW_BYTES if quick else None
-            found = _snapshot(db, run_id, at_most, most=most)
+            found = runs_of.snapshot(db, run_id, at_most, most=most)
             seen = found.seq if found is not None else 0
             last = info.last_seq if at_most is None else min(at_most, info.last_seq)
             limit = min(last - seen, EVENTS_AT_ONCE)
@@ -505,7 +468,7 @@ class SqliteLog:
         return await self._reader.call(lambda db: db.execute(query, values).fetchall())
 
     async def _infos(self, where: str, values: list[Any]) -> list[RunInfo]:
-        return await self._reader.call(lambda db: _infos(db, where, *values))
+        return await self._reader.call(lambda db: runs_of.infos(db, where, *values))
 
 
 def _is_quick(batches: list[Batch]) -> bool:
@@ -518,59 +481,6 @@ def _is_quick(batches: list[Batch]) -> bool:
         for public in batch.publics:
             size += len(public)
     return size <= QUICK_BYTES
-
-
-def _infos(db: apsw.Connection, where: str, *values: Any) -> list[RunInfo]:
-    rows = db.execute(f"select {_INFO} from runs where {where}", values)  # noqa: S608
-    names = RunInfo.__struct_fields__
-    return [RunInfo(**dict(zip(names, row, strict=True))) for row in rows]
-
-
-def _info(db: apsw.Connection, run_id: str) -> RunInfo | None:
-    found = _infos(db, "run_id = ?", run_id)
-    return found[0] if found else None
-
-
-def _newest(db: apsw.Connection, thread_id: str, owner: str) -> RunInfo | None:
-    where = "thread_id = ? and owner = ? order by ordinal desc limit 1"
-    found = _infos(db, where, thread_id, owner)
-    return found[0] if found else None
-
-
-def _last_ordinal(db: apsw.Connection, thread_id: str, owner: str) -> int:
-    query = "select last_ordinal from threads where owner = ? and thread_id = ?"
-    found = _one(db, query, owner, thread_id)
-    return int(found[0]) if found is not None else 0
-
-
-def _snapshot(
-    db: apsw.Connection, run_id: str, at_most: int | None, *, most: int | None = None
-) -> Snapshot | None:
-    """The newest snapshot up to an event. Raises `TakesLong` if it has more than `most` bytes."""
-    found = _one(
-        db,
-        "select seq, iif(length(state) > ?, null, state) from snapshots"
-        " where run_id = ? and seq <= ? order by seq desc limit 1",
-        2**62 if most is None else most,
-        run_id,
-        2**62 if at_most is None else at_most,
-    )
-    if found is not None and found[1] is None:
-        raise TakesLong("The snapshot is large.")
-    return Snapshot(*found) if found is not None else None
-
-
-def _heads(db: apsw.Connection, run_ids: list[str]) -> dict[str, Head]:
-    rows = db.execute(
-        "select run_id, last_seq, epoch, ended_at is not null from runs"
-        " where run_id in (select value from json_each(?))",
-        (queue_of.listed(run_ids),),
-    )
-    return {run_id: Head(seq, epoch, bool(ended)) for run_id, seq, epoch, ended in rows}
-
-
-def _one(db: apsw.Connection, query: str, *values: Any) -> Any:
-    return db.execute(query, values).fetchone()
 
 
 def _parsed(url: str) -> tuple[str, dict[str, Any]]:
