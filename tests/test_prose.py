@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+LONGEST_FUNCTION = 55
+"""Lines of code; a longer function has parts that want a name."""
+
 WORDS = re.compile(r"\b(told|said|nobody|somebody|whoever)\b", re.IGNORECASE)
 TEXTS = sorted(
     path
@@ -73,3 +76,16 @@ def test_the_name_of_a_public_class_or_type_alias_exists_once() -> None:
     )
     assert {"State", "Json", "Block", "SqliteLog"} <= set(names)
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_function_fits_on_a_page() -> None:
+    """Without its signature and docstring, which may be long for a command or a public class."""
+    found = []
+    for path in (ROOT / "src").glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
+                lines = (node.end_lineno or 0) - first.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    found.append(f"{path.name}: {node.name} has {lines} lines")
+    assert found == []

@@ -264,32 +264,8 @@ class Tailrace:
         except BaseException:
             await store.close()
             raise
-        self._runs = runs = Runs(
-            store,
-            bus,
-            self.agents,
-            new_id=lambda: secrets.token_hex(8),
-            now=time.time,
-            worker=self.worker,
-            lease=self.lease.total_seconds(),
-            max_attempts=self.max_attempts,
-            max_runs=self.settings["max_runs"],
-            keep_events=_seconds(self.keep_events),
-            keep_runs=_seconds(self.keep_runs),
-            mirror=mirror_of(bus),
-            busy_thread=self.busy_thread,
-        )
-        self._server = Server(
-            runs,
-            self._formats,
-            self.hosts,
-            self.origins,
-            inspector=self.inspector,
-            abandoned_seconds=_seconds(self.cancel_abandoned),
-            auth=self.auth,
-            limits=self.limits,
-            secret=self.settings["secret"],
-        )
+        runs, self._server = self._built(store, bus)
+        self._runs = runs
         loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []
 
@@ -311,6 +287,36 @@ class Tailrace:
                     if isinstance(agent, Agent):
                         await agent.close()
                 self._runs = self._server = None
+
+    def _built(self, store: Store, bus: Bus) -> tuple[Runs, Server]:
+        """The runs of a store, and their HTTP APIs."""
+        runs = Runs(
+            store,
+            bus,
+            self.agents,
+            new_id=lambda: secrets.token_hex(8),
+            now=time.time,
+            worker=self.worker,
+            lease=self.lease.total_seconds(),
+            max_attempts=self.max_attempts,
+            max_runs=self.settings["max_runs"],
+            keep_events=_seconds(self.keep_events),
+            keep_runs=_seconds(self.keep_runs),
+            mirror=mirror_of(bus),
+            busy_thread=self.busy_thread,
+        )
+        server = Server(
+            runs,
+            self._formats,
+            self.hosts,
+            self.origins,
+            inspector=self.inspector,
+            abandoned_seconds=_seconds(self.cancel_abandoned),
+            auth=self.auth,
+            limits=self.limits,
+            secret=self.settings["secret"],
+        )
+        return runs, server
 
     @contextmanager
     def metrics(self) -> Iterator[str | None]:

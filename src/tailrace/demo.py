@@ -44,8 +44,7 @@ class Plan(msgspec.Struct):
 
 def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
     """An agent that writes a word every `pace` seconds, or uses a real model."""
-    speed = 1 / pace if pace else 0
-    first = wait(pace * 8)  # until the first token, as real models do
+    speed, first = _rhythm(pace)
 
     @tool(idempotent=True)  # may run again if its worker is killed
     async def get_weather(city: str) -> dict[str, str]:
@@ -63,49 +62,12 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
         yield image(await asyncio.to_thread(_sun, 144))
         yield f"A picture of {subject}."
 
-    @streaming_tool(idempotent=True)
-    async def search(topic: str) -> AsyncIterator[Any]:
-        """Searches the city's archive."""
-        for shelf in range(1, 6):
-            yield notify(f"reading shelf {shelf} of 5", progress=shelf / 5)
-            await asyncio.sleep(pace * 10)
-        yield {"topic": topic, **ARCHIVE}
-
     @tool(needs_approval=True)
     async def book_table(restaurant: str, guests: int, time: str) -> str:
         """Books a table. A person has to approve it."""
         return f"A table for {guests} at {restaurant} is booked, at {time}."
 
-    archivist = Agent(
-        "archivist",
-        model=model
-        or Scripted(
-            [
-                first,
-                think("The archive knows its gardens.", speed),
-                call("search", topic="gardens"),
-            ],
-            [first, say("The Jardin du Luxembourg is from 1612 and opens at 7:30.[^1]", speed)],
-        ),
-        instructions="Search the archive once, then answer in one sentence.",
-        tools=[search],
-        description="Knows the history of Paris.",
-    )
-    guide = Agent(
-        "guide",
-        model=model
-        or Scripted(
-            [
-                first,
-                think("A sunny morning: a garden. The archivist knows which.", speed),
-                call("archivist", prompt="Which garden is worth a walk?"),
-            ],
-            [first, say("Walk in the Jardin du Luxembourg, laid out in 1612.[^1]", speed)],
-        ),
-        instructions="Ask the archivist once, then recommend one place in one sentence.",
-        tools=[archivist.as_tool()],
-        description="Knows where to go in Paris.",
-    )
+    guide = _guide(pace, model)
     return Agent(
         "assistant",
         description="Plans a day in Paris, and shows everything that a run can have.",
@@ -117,6 +79,60 @@ def assistant(pace: float = 0.03, model: Model | str | None = None) -> Agent:
         tools=[get_weather, paint, guide.as_tool(), book_table],
         output=Plan,
     )
+
+
+def _guide(pace: float, model: Model | str | None) -> Agent:
+    """A sub-agent that asks the archivist."""
+    speed, first = _rhythm(pace)
+    script = Scripted(
+        [
+            first,
+            think("A sunny morning: a garden. The archivist knows which.", speed),
+            call("archivist", prompt="Which garden is worth a walk?"),
+        ],
+        [first, say("Walk in the Jardin du Luxembourg, laid out in 1612.[^1]", speed)],
+    )
+    return Agent(
+        "guide",
+        model=model or script,
+        instructions="Ask the archivist once, then recommend one place in one sentence.",
+        tools=[_archivist(pace, model).as_tool()],
+        description="Knows where to go in Paris.",
+    )
+
+
+def _archivist(pace: float, model: Model | str | None) -> Agent:
+    """A sub-agent of the guide, with a streaming tool."""
+    speed, first = _rhythm(pace)
+
+    @streaming_tool(idempotent=True)
+    async def search(topic: str) -> AsyncIterator[Any]:
+        """Searches the city's archive."""
+        for shelf in range(1, 6):
+            yield notify(f"reading shelf {shelf} of 5", progress=shelf / 5)
+            await asyncio.sleep(pace * 10)
+        yield {"topic": topic, **ARCHIVE}
+
+    script = Scripted(
+        [
+            first,
+            think("The archive knows its gardens.", speed),
+            call("search", topic="gardens"),
+        ],
+        [first, say("The Jardin du Luxembourg is from 1612 and opens at 7:30.[^1]", speed)],
+    )
+    return Agent(
+        "archivist",
+        model=model or script,
+        instructions="Search the archive once, then answer in one sentence.",
+        tools=[search],
+        description="Knows the history of Paris.",
+    )
+
+
+def _rhythm(pace: float) -> tuple[float, Wait]:
+    """Words per second, and the wait until the first token, as real models have it."""
+    return (1 / pace if pace else 0), wait(pace * 8)
 
 
 class Planner(Scripted):

@@ -99,8 +99,17 @@ def doctor(
         except ServerAway as away:
             fix = "start it, correct --url, or look at the proxy in front of it"
             findings.append(Finding("bad", f"{server.url} does not answer ({away})", fix))
-    worst_first = sorted(findings, key=lambda finding: list(_MARKS).index(finding.verdict))
-    for finding in worst_first:
+    _print_findings(findings, as_json=as_json)
+    to_fix = sum(finding.verdict == "bad" for finding in findings)
+    if not as_json:
+        typer.echo(f"{to_fix} to fix." if to_fix else "Nothing to fix.")
+    if to_fix:
+        raise typer.Exit(1)
+
+
+def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
+    """What has to be fixed comes first."""
+    for finding in sorted(findings, key=lambda each: list(_MARKS).index(each.verdict)):
         if as_json:
             typer.echo(msgspec.json.encode(finding._asdict()))
             continue
@@ -108,11 +117,6 @@ def doctor(
         typer.echo(f"{coloured(mark, colour)} {finding.what}")
         if finding.fix:
             typer.echo(f"  → {finding.fix}")
-    to_fix = sum(finding.verdict == "bad" for finding in findings)
-    if not as_json:
-        typer.echo(f"{to_fix} to fix." if to_fix else "Nothing to fix.")
-    if to_fix:
-        raise typer.Exit(1)
 
 
 def _installation() -> Iterator[Finding]:
