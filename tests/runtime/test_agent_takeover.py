@@ -145,10 +145,17 @@ def decoded(log: Log) -> list[Any]:
     return [decode_event(public) for public, _ in log]
 
 
-async def leave(store: Store, run_id: str, log: Log) -> None:
+async def leave(store: Store, run_id: str, log: Log, previous: str | None = None) -> None:
     """Write a log as a worker leaves it that is killed behind the last of these events."""
     public, private = log[0]
-    new = NewRun(run_id=run_id, agent="a", thread_id=f"t_{run_id}", public=public, private=private)
+    new = NewRun(
+        run_id=run_id,
+        agent="a",
+        thread_id=f"t_{run_id}",
+        public=public,
+        private=private,
+        previous_run_id=previous,
+    )
     assert await store.create(new) is not None
     [claim] = await store.claim("dead", ["a"], 0.001)
     assert claim.run_id == run_id

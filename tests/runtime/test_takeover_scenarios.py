@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace import Agent, Context, mcp_server, notify, streaming_tool, tool
+from tailrace import Agent, Context, Memory, mcp_server, notify, streaming_tool, tool
+from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import Text, ToolResult
 from tailrace.models import call, say, think
@@ -32,8 +33,12 @@ from tests.runtime.test_agent_takeover import (
     cut_behind,
     decoded,
     facts,
+    leave,
+    log_of,
     opened,
     places,
+    running,
+    set_free,
     whole_run,
 )
 from tests.runtime.test_mcp import SHOP
@@ -277,4 +282,67 @@ async def test_a_worker_takes_over_behind_every_event(tmp_path: Path, name: str,
         held(whole[:1], whole, ran.by_run.get(WHOLE, []), result)
         cuts = cut_behind(whole, places(len(whole), api))
         await continued(tmp_path / "once.db", agent, ran, cuts, held)
+    assert provider.refusals == []
+
+
+# --- a run that compacts its conversation -------------------------------------------------------
+
+EARLIER = ["run_e01", "run_e02", "run_e03"]
+SUMMARY = "They spoke of rivers."
+
+
+def long_script(text: str) -> list[Any]:
+    if "SUMMARIZE" in text:
+        return [think("Long."), say(SUMMARY)]
+    return [think("Hm."), say("An answer.")] if results_in(text) else [think("So."), call("look")]
+
+
+def compacting(model: Any, ran: Ran) -> Agent:
+    agent = typed(model, ran)
+    memory = Memory(max_tokens=20, keep_turns=1, instructions="SUMMARIZE")
+    return Agent("a", model=model, tools=agent.tools, memory=memory)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_worker_takes_over_a_run_that_compacts_its_conversation(
+    tmp_path: Path, api: str
+) -> None:
+    ran = Ran()
+    provider: Simulator
+
+    def script(_: int) -> list[Any]:
+        text = msgspec.json.encode(provider.requests[-1]).decode()
+        return [say("Sunny.")] if NEXT in text else long_script(text)
+
+    async with Simulator(script) as provider, opened(api, provider) as model:
+        agent = compacting(model, ran)
+        plain = Agent("a", model=model, tools=agent.tools)
+        async with running(tmp_path / "log.db", plain) as app:
+            for place, run_id in enumerate(EARLIER):
+                question = f"Question {place} is about the rivers of France."
+                previous = EARLIER[place - 1] if place else None
+                run = await app.start("a", question, run_id=run_id, previous_run=previous)
+                await run.result()
+        async with running(tmp_path / "log.db", agent) as app:
+            run = await app.start("a", "?", run_id=WHOLE, previous_run=EARLIER[-1])
+            assert (await run.result()).object["compacted"]["summary"] == SUMMARY
+            whole = await log_of(app.runs.store, WHOLE)
+            cuts = cut_behind(whole, places(len(whole), api))
+            for run_id, log in cuts.items():
+                await leave(app.runs.store, run_id, log, EARLIER[-1])
+            ran.by_run.clear()
+            await set_free(app.runs.store, list(cuts))
+            for run_id, log in cuts.items():
+                result = await (await app.run(run_id)).result()
+                assert (result.status, result.text) == ("completed", "An answer.")
+                after = await log_of(app.runs.store, run_id)
+                assert after[: len(log)] == log
+                made = [one for one in decoded(after) if isinstance(one, ev.HistoryCompacted)]
+                assert [one.summary for one in made] == [SUMMARY]
+                assert ran.by_run.get(run_id, []).count("look") == ("look" not in facts(log)[0])
+                again = await (await app.start("a", NEXT, previous_run=run_id)).result()
+                assert again.status == "completed"
+                sent = msgspec.json.encode(provider.requests[-1]).decode()
+                assert SUMMARY in sent
+                assert "Question 0" not in sent
     assert provider.refusals == []
