@@ -152,7 +152,7 @@ async def test_the_rows_of_runs_that_end_together_are_swept_once(
 ) -> None:
     sweeps: list[int] = []
 
-    def counted(db: apsw.Connection, pause: float = 0.0) -> batches.Gathered:
+    def counted(db: apsw.Connection, pause: float = 0.0) -> batches.GatheredRows:
         found = gather(db, pause)
         sweeps.append(found.size)
         return found
