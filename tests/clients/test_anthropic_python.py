@@ -17,7 +17,7 @@ from anthropic.types import RawMessageStreamEvent
 
 from tailrace.core.fold import State
 from tailrace.testing.wire_kit import as_recorded
-from tailrace.wire.anthropic_messages.encoder import FORMAT
+from tailrace.wire.anthropic_messages import FORMAT
 from tests.clients.answering import Answers, answering
 from tests.convert.streams import converted, source_of
 from tests.ingest.anthropic_oracle import messages_of

@@ -17,7 +17,7 @@ from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Message
 from tailrace.testing.wire_kit import as_recorded, encoded
-from tailrace.wire.vercel_ui.encoder import FORMAT
+from tailrace.wire.vercel_ui import FORMAT
 from tests.effort import CUTS, sample
 from tests.node import run_node
 from tests.serving import Served

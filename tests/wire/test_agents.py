@@ -22,7 +22,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.sse import SseParser
 from tailrace.testing.wire_kit import as_recorded, encoded
-from tailrace.wire.agents.encoder import FORMAT
+from tailrace.wire.agents import FORMAT
 from tailrace.wire.agents.events import EventReader, StreamGapEvent, StreamingToolContextEvent
 from tailrace.wire.base import Frame, InsideEvents, ThreadFormat
 from tailrace.wire.formats import FORMATS

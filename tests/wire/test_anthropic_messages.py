@@ -26,8 +26,7 @@ from tailrace.core.items import (
 )
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
-from tailrace.wire.anthropic_messages import message_object
-from tailrace.wire.anthropic_messages.encoder import FORMAT, IN_DELTAS
+from tailrace.wire.anthropic_messages import FORMAT, IN_DELTAS, message_object
 from tests.traces import TRACES, Trace
 from tests.wire import openai_scripts as scripts
 from tests.wire.anthropic_checker import MessageReader

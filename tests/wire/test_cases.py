@@ -12,10 +12,8 @@ import pytest
 from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.testing.wire_kit import check_wire
-from tailrace.wire import openai_chat, openai_responses
-from tailrace.wire.anthropic_messages import encoder as anthropic_messages
+from tailrace.wire import anthropic_messages, openai_chat, openai_responses, vercel_ui
 from tailrace.wire.base import Format
-from tailrace.wire.vercel_ui import encoder as vercel_ui
 from tests.cases import cases, check
 from tests.wire.anthropic_checker import MessageReader
 from tests.wire.chat_checker import ChatReader

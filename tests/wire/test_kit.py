@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,13 @@ FOREIGN = [
     for trace in TRACES
     if trace.name in ("unknown_events", "cut_by_its_end") or trace.name.startswith("new_")
 ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_in_the_file_or_package_of_its_name(name: str) -> None:
+    place = import_module(f"tailrace.wire.{name.replace('-', '_')}")
+    assert place.FORMAT is FORMATS[name]
+    assert type(place.FORMAT).__module__ == place.__name__
 
 
 @pytest.mark.long

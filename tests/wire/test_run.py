@@ -29,7 +29,7 @@ from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, encoded
 from tailrace.wire.base import Cursor, Frame, InsideEvents, ThreadFormat
 from tailrace.wire.frame_cursors import OPENING
-from tailrace.wire.run.encoder import FORMAT, RunFormat
+from tailrace.wire.run import FORMAT, RunFormat
 from tailrace.wire.run.outputs import SUMMARY_CHARACTERS
 from tests.traces import LOGS, Trace
 

@@ -26,8 +26,9 @@ from tailrace.core.items import (
 from tailrace.core.parts import DELTAS
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import as_recorded, check_wire, encoded
+from tailrace.wire.vercel_ui import FORMAT, answers_of, results_of, run_of
 from tailrace.wire.vercel_ui.chunks import image_type
-from tailrace.wire.vercel_ui.encoder import _ENCODE, FORMAT, answers_of, results_of, run_of
+from tailrace.wire.vercel_ui.encoder import _ENCODE
 from tests.node import run_node
 from tests.traces import LOGS, TRACES
 from tests.wire.frames import chunks_of

@@ -1,18 +1,4 @@
-"""The events of an agent and its streaming tools, for clients that listen with `onmessage`.
-
-| here | there |
-| --- | --- |
-| a task begins, another agent speaks | `agent_updated_stream_event` |
-| any event of a response | `raw_response_event`: each task is a response of its own |
-| an item is done | `run_item_stream_event` |
-| `task.attempt` takes items back | `run_items_superseded_event`; the response begins again |
-| these four in a sub-agent | `streaming_tool_context_event`, wrapped by the innermost tool |
-| a tool starts, its result is done | `tool_stream_start_event`, `tool_stream_end_event` |
-| notice, progress, input required | `notify_stream_event` |
-
-The last two rows are never wrapped. Steps, structured output and a result's blocks are not sent.
-Frames have no `event:` line. `tailrace.wire.frame_cursors` has the cursors.
-"""
+"""Encodes a run as the events of its agents: a Responses encoder for each task, and the tools."""
 
 from __future__ import annotations
 
@@ -27,7 +13,6 @@ from tailrace.core.events import AnyEvent, Private, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS
-from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.core.values import Json
 from tailrace.wire.agents.events import (
@@ -47,7 +32,7 @@ from tailrace.wire.agents.events import (
     ToolPlace,
 )
 from tailrace.wire.base import DONE, Frame, frame_pieces
-from tailrace.wire.frame_cursors import FrameCursorFormat, frame_ids
+from tailrace.wire.frame_cursors import frame_ids
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import OPENING
 from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
@@ -406,16 +391,3 @@ def _call_json(node: ItemNode, item: ToolCall) -> Json:
 def _output_json(item: ToolResult, output: str) -> Json:
     about: Json = {"id": item.id, "call_id": item.call_id, "status": item.status}
     return {"type": "function_call_output", **about, "output": output}
-
-
-class AgentsFormat(FrameCursorFormat[AgentsEncoder]):
-    """`agents`: for clients of streaming tools."""
-
-    name = "agents"
-
-    def at(self, state: State) -> AgentsEncoder:
-        """An encoder for a client that has seen everything so far."""
-        return AgentsEncoder(fork(state), self._ids)
-
-
-FORMAT = AgentsFormat()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tailrace.core.fold import State
+from tailrace.core.snapshot import fork
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import Json
-from tailrace.wire.anthropic_messages.encoder import FORMAT
+from tailrace.wire.anthropic_messages.encoder import MessagesEncoder
 from tailrace.wire.base import frame_json
 
 _TEXTS = ("text", "thinking", "signature")
@@ -16,7 +17,7 @@ def message_object(state: State) -> Json:
     message: Json = {}
     block: Json = {}
     arguments: list[str] = []
-    for frame in FORMAT.open(state)[1]:
+    for frame in MessagesEncoder(fork(state), joined=True).opening():
         event = frame_json(frame)
         kind = event["type"]
         if kind == "error":

@@ -1,20 +1,4 @@
-"""The run envelope: `{type, threadId, runId, data}` under named events, for `addEventListener`.
-
-    run.started  run.finished  run.error            exactly one of the last two, at the end
-    step.start   step.finish                        nested
-    text.start   text.delta    text.end             a message of the root task
-    tool.start   tool.args     tool.end  tool.result
-    agent.switched                                  another agent speaks from here on
-    run.gap                                         the log no longer has the events before it
-
-The frames show the root task. A sub-agent's text is not in `text.*`: its last message is the
-summary of the `tool.result` of its call. `text.end` has the structured output and the usage, which
-arrive after the message. So it waits until the task moves on (`TaskNode.settling`): to the next
-item, a step, a pause or the end.
-
-Frames are never taken back: a message of a lost attempt ends as `failed`, and the next message
-follows. `tailrace.wire.frame_cursors` has the cursors.
-"""
+"""Encodes a run as the events of the envelope: the root task, live and replayed."""
 
 from __future__ import annotations
 
@@ -29,11 +13,10 @@ from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, ToolCall, ToolResult
 from tailrace.core.parts import PARTS
-from tailrace.core.snapshot import fork
 from tailrace.core.state import ItemNode, TaskNode, TextNode
 from tailrace.wire.base import Frame, frame_pieces
 from tailrace.wire.encoder import RootEncoder
-from tailrace.wire.frame_cursors import FrameCursorFormat, frame_ids
+from tailrace.wire.frame_cursors import frame_ids
 from tailrace.wire.projection import usage_of_run
 from tailrace.wire.run import outputs
 
@@ -289,19 +272,3 @@ def _end(state: State, root: TaskNode, sent: list[RunEvent]) -> RunEvent:
     if root.status == "incomplete":
         return RunEvent("run.finished", {"status": "incomplete", "reason": root.reason, **usage})
     return RunEvent("run.error", {"message": outputs.failure_of(root)["message"], **usage})
-
-
-# --- the format -----------------------------------------------------------------------------------
-
-
-class RunFormat(FrameCursorFormat[RunEncoder]):
-    """`run`: named events in an envelope."""
-
-    name = "run"
-
-    def at(self, state: State) -> RunEncoder:
-        """An encoder for a client that has seen everything so far."""
-        return RunEncoder(fork(state), self._ids)
-
-
-FORMAT = RunFormat()

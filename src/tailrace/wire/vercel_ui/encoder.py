@@ -1,52 +1,21 @@
-"""The Vercel AI SDK's UI message stream, which `useChat` reads.
-
-The root task becomes a message. Its texts, reasoning, files and calls are the SDK's own parts.
-Sub-agents are `data-task` and `data-task-item` parts beside them, never mixed into its text.
-
-    persistent   start, text-*, reasoning-*, tool-*, file, source-*, data-<name>, data-output,
-                 data-request, data-task (id: task_id), data-task-item (id: task_id/output_index)
-    transient    data-delta, data-block (id: task_index/output_index/part): the content of a result
-                 or a sub-agent's item while it is made; data-task-item of a result, data-step,
-                 data-notice, data-progress, data-agent (who speaks now), data-history (the
-                 summary of older turns)
-
-Deltas are most of a stream, so they name their task by a number: 0 is the root (`task_id` of the
-message's metadata), any other is the `task_index` of a `data-task` part. If several runs added to a
-message, a number may occur twice: the last part counts.
-
-Three decisions keep the stream correct:
-
-* A run is a step of the message. `reset-step` removes a step's parts. After a lost worker
-  (`task.attempt`) or a pause, the parts are sent again from the state.
-* A client's call is announced when the run completes or asks for its result, and not earlier: then
-  it cannot be superseded any more, so no tool runs twice or in vain.
-* A run that waits for people ends its response: the SDK sends an approval only when no response is
-  open and all other calls have an output. The answer begins the next response, with the same
-  message id. A sub-agent's approval is asked at the call that the sub-agent answers.
-"""
+"""Encodes a run as the chunks of a UI message: live, after a pause, and replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
-import msgspec
-
 from tailrace.core import events as ev
-from tailrace.core.errors import CallerError
 from tailrace.core.events import Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Reasoning, ToolCall, ToolResult
 from tailrace.core.parts import DELTAS, PARTS
-from tailrace.core.snapshot import fork
 from tailrace.core.state import Part, TaskNode, TextNode
-from tailrace.core.values import text_or_none
-from tailrace.wire.base import DONE, Frame, ReplayFormat
+from tailrace.wire.base import DONE, Frame
 from tailrace.wire.encoder import PausingEncoder
 from tailrace.wire.projection import PART_EVENTS, shown_parts
 from tailrace.wire.vercel_ui import chunks
 from tailrace.wire.vercel_ui.chunks import chunk, encode_json, live_id, part_id
-from tailrace.wire.vercel_ui.messages import ui_messages
 from tailrace.wire.vercel_ui.object import (
     RESET_STEP,
     START_STEP,
@@ -55,7 +24,6 @@ from tailrace.wire.vercel_ui.object import (
     is_blank,
     reasoning,
     reasoning_end,
-    waiting_call,
 )
 
 
@@ -227,99 +195,3 @@ _ENCODE: dict[type[Any], Callable[[UiMessage, TaskNode, Any], list[Frame]]] = {
     ev.OutputItemDone: _item_done,
     **dict.fromkeys(PART_EVENTS, _part),
 }
-
-
-class UiFormat(ReplayFormat):
-    """`vercel-ui`: for the AI SDK's `useChat`, `Chat` and `readUIMessageStream`."""
-
-    name = "vercel-ui"
-    headers: dict[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
-
-    def at(self, state: State) -> UiEncoder:
-        """An encoder for a client that has seen everything up to this state."""
-        return UiEncoder(fork(state))
-
-    def open(self, state: State) -> tuple[UiEncoder, list[Frame]]:
-        """A replay in few chunks, with its end if the run has ended."""
-        encoder = self.at(state)
-        return encoder, encoder.opening()
-
-    def reopen(self, state: State, answered: Collection[str] = ()) -> tuple[UiEncoder, list[Frame]]:
-        """A replay for a client that answers requests: it continues the message it has.
-
-        While the run waits for these answers, there is nothing to replay.
-        """
-        encoder = UiEncoder(fork(state), answered)
-        return encoder, [] if encoder.waits else encoder.opening(RESET_STEP)
-
-    def messages(self, chain: Sequence[State]) -> list[dict[str, Any]]:
-        """The conversation as the `UIMessage[]` that `useChat` starts from."""
-        return ui_messages(chain)
-
-
-FORMAT = UiFormat()
-
-
-def run_of(message: Any) -> str | None:
-    """The run that wrote a UI message of the assistant; the last run, if several wrote it."""
-    if not isinstance(message, dict) or message.get("role") != "assistant":
-        return None
-    metadata = message.get("metadata")
-    named = metadata.get("task_id") if isinstance(metadata, dict) else None
-    # Pages may drop metadata. A message has the id of its first run (`UiMessage.start`).
-    found = named if isinstance(named, str) else message.get("id")
-    return text_or_none(found)
-
-
-class _Approval(msgspec.Struct):
-    """What `addToolApprovalResponse` writes into a call."""
-
-    id: str
-    approved: bool
-    reason: str | None = None
-
-
-def answers_of(message: Any) -> list[dict[str, Any]]:
-    """The answers to requests that a page added to a UI message of the assistant."""
-    parts = message.get("parts") or ()
-    found = [part.get("approval") for part in parts if part.get("state") == "approval-responded"]
-    try:
-        approvals = msgspec.convert(found, list[_Approval])
-    except msgspec.ValidationError as error:
-        raise CallerError(
-            f"An `approval` in `messages` is wrong: {error}.", param="messages"
-        ) from error
-    return [
-        {"request_id": approval.id, "approved": approval.approved}
-        | ({} if approval.reason is None else {"reason": approval.reason})
-        for approval in approvals
-    ]
-
-
-def results_of(message: Any, state: State) -> list[dict[str, Any]] | None:
-    """The results of client's calls that a page sends to the run which waits for them.
-
-    Results that the run has already are left out. None if the run waits for no result of the page,
-    because it ended with its calls: the next run takes the results.
-    """
-    root = state.root
-    assert root is not None
-    asked = {
-        request.call_id: request.id
-        for request in root.requests
-        if waiting_call(root, request) is not None
-    }
-    found: list[dict[str, Any]] = []
-    is_sent_again = False
-    for part in message.get("parts") or ():
-        call_id, how = text_or_none(part.get("toolCallId")), part.get("state")
-        if how not in ("output-available", "output-error") or part.get("providerExecuted"):
-            continue
-        if call_id not in asked:
-            is_sent_again |= call_id in root.call_results
-        elif how == "output-available":
-            found.append({"request_id": asked[call_id], "value": part.get("output")})
-        else:
-            reason = text_or_none(part.get("errorText"))
-            found.append({"request_id": asked[call_id], "approved": False, "reason": reason})
-    return found if found or is_sent_again else None
