@@ -77,6 +77,26 @@ async def test_a_wait_for_work_that_callers_share_counts_for_each_caller(
     assert all(left is not None and left < 60 for left in await asyncio.gather(get(), get()))
 
 
+async def test_callers_that_waited_for_the_store_before_still_share_large_work() -> None:
+    cache: BuildCache[set[str]] = BuildCache()
+    made = 0
+
+    async def make() -> set[str]:
+        nonlocal made
+        made += 1
+        await asyncio.sleep(0.01)
+        return {"built"}
+
+    async def get(left: float) -> set[str]:
+        with within(4.0, left=left):
+            return await cache.get("key", make)
+
+    lefts = [4.0 - waited * 0.06 for waited in range(50)]
+    found = await asyncio.gather(*map(get, lefts))
+    assert found == [{"built"}] * 50
+    assert made <= 3
+
+
 async def test_a_flush_for_many_runs_does_not_count_for_the_request_that_began_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from math import frexp
 from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -77,8 +78,8 @@ class BuildCache(Generic[T]):
         value = self.held(key)
         if value is not None:
             return value
-        # The first caller's time limit applies, so only callers with the same limit share the work.
-        job = (key, limit_of_wait())
+        # The first caller's time limit applies, so only callers with similar limits share the work.
+        job = (key, _magnitude(limit_of_wait()))
         building = self._building.get(job)
         if building is None:
             building = asyncio.ensure_future(self._make(job, make))
@@ -88,9 +89,7 @@ class BuildCache(Generic[T]):
         with wait_counts():
             return await asyncio.shield(building)
 
-    async def _make(
-        self, job: tuple[Hashable, float | None], make: Callable[[], Awaitable[T]]
-    ) -> T:
+    async def _make(self, job: tuple[Hashable, int | None], make: Callable[[], Awaitable[T]]) -> T:
         try:
             value = await make()
             if value:  # what is empty now, as a read at the end of a log, may not be empty later
@@ -98,6 +97,15 @@ class BuildCache(Generic[T]):
             return value
         finally:
             del self._building[job]
+
+
+def _magnitude(limit: float | None) -> int | None:
+    """The same number for limits that differ by less than a factor of two.
+
+    On a busy machine each caller has waited for another time. If each did the work itself, many
+    clients of a large run would take its memory many times.
+    """
+    return None if limit is None else frexp(limit)[1]
 
 
 def _look_at(building: asyncio.Task[T]) -> None:
