@@ -258,6 +258,12 @@ def test_the_document_says_which_requests_have_an_idempotency_key(
     assert "422" in document["paths"]["/runs"]["post"]["responses"]
 
 
+@pytest.mark.parametrize("name", ["", "no"])
+def test_an_unknown_format_starts_no_run_also_without_a_stream(url: str, name: str) -> None:
+    answer = httpx.post(f"{url}/runs?format={name}", json={"agent": "hello"}, headers=KEY)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "format")
+
+
 def test_input_for_an_ended_run_is_a_conflict(url: str) -> None:
     body = {"model": "hello", "input": "?"}
     run_id = httpx.post(f"{url}/v1/responses", json=body, headers=KEY).json()["id"][5:]
@@ -459,7 +465,12 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
                 {"tools": [{"type": "function", "function": value}]}
                 for value in of({"name": "f"}, 5)
             ),
-            *({"tool_choice": value} for value in of("none", "some")),
+            *({"tool_choice": value} for value in of("none", "some", {"type": {}})),
+            *({"tool_choice": {"type": value}} for value in of("custom", "function")),
+            *(
+                {"tool_choice": {"type": "allowed_tools", "allowed_tools": value}}
+                for value in of({"tools": []}, {"tools": [5]}, {}, [])
+            ),
         ],
     ),
     "/v1/messages": (

@@ -79,11 +79,14 @@ _SHAPE = [
     _object({"type": {"enum": ["text", "json_object"]}}),
     _object({"type": {"const": "json_schema"}, "schema": OBJECT}),
 ]
+_WORD: Json = {"enum": ["auto", "none", "required"]}
+_PROVIDERS_CHOICE = {
+    **_object(type=ANY),
+    "not": {"anyOf": [_type("function"), _type("allowed_tools")]},
+}
+_ALLOWED = {"tools": _list(OBJECT)}
 _CHOICE = _or_null(
-    {"enum": ["auto", "none", "required"]},
-    _FUNCTION,
-    _object({"type": {"const": "allowed_tools"}, "tools": _list(OBJECT)}),
-    {**_object(type=ANY), "not": {"anyOf": [_type("function"), _type("allowed_tools")]}},
+    _WORD, _FUNCTION, _object({"type": {"const": "allowed_tools"}, **_ALLOWED}), _PROVIDERS_CHOICE
 )
 _SAMPLING: dict[str, Json] = {
     "frequency_penalty": _number(-MAX_INTEGER, MAX_INTEGER),
@@ -168,8 +171,10 @@ COMPLETION_REQUEST = _object(
     ),
     stream_options={**COMMON["Object"], "type": ["object", "null"]},
     tool_choice=_or_null(
-        {"enum": ["auto", "none", "required"]},
+        _WORD,
         _object({"type": {"const": "function"}, "function": _object({"name": _STRING})}),
+        _object({"type": {"const": "allowed_tools"}, "allowed_tools": _object(_ALLOWED)}),
+        _PROVIDERS_CHOICE,
     ),
     tools=_or_null(
         _list(

@@ -300,10 +300,11 @@ class NativeApi(HttpApi):
         in_thread = "thread_id" in request.path_params
         schema = schemas.ThreadRunRequest if in_thread else schemas.RunRequest
         request_fields.only(body, schema.__struct_fields__)
-        wire = self._format(request) if request_fields.optional(body, "stream", bool) else None
+        wire = self._format(request)
+        stream = request_fields.optional(body, "stream", bool)
         run = await self._started({**body, **request.path_params}, request)
         here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
-        if wire is not None:
+        if stream:
             source = RunStream(self.runs, wire, run.run_id)
             return self.connections.response(source, {"location": here})
         started = {"run_id": run.run_id, "thread_id": run.thread_id, "events": f"{here}/events"}
