@@ -308,6 +308,36 @@ def test_the_schema_is_the_one_of_the_conformance_suite() -> None:
     assert done.stdout == (ROOT / "conformance" / "schema.json").read_text()
 
 
+def test_the_doctor_checks_the_api_keys(folder: Path) -> None:
+    def diagnosed(*words: str) -> tuple[int, str]:
+        done = tailrace("doctor", *words, cwd=folder, env={"TAILRACE_KEYS": "keys.json"})
+        return done.returncode, done.stdout
+
+    for words in ((), ("mine:app",)):
+        (folder / "keys.json").unlink(missing_ok=True)
+        code, missing = diagnosed(*words)
+        assert (code, "✗ there is no file of API keys at keys.json" in missing) == (1, True)
+        assert "→ make a key: tailrace keys create NAME --file keys.json" in missing
+        (folder / "keys.json").write_text("{")
+        code, broken = diagnosed(*words)
+        assert (code, "✗ keys.json is not a file of API keys" in broken) == (1, True)
+        (folder / "keys.json").write_text('{"keys": []}')
+        assert "✗ 0 valid API keys in keys.json" in diagnosed(*words)[1]
+        tailrace("keys", "create", "ada", cwd=folder)
+        code, right = diagnosed(*words)
+        assert (code, "✓ 1 valid API key in keys.json" in right) == (0, True), right
+
+
+def test_an_application_that_cannot_be_loaded_is_a_finding_among_others(folder: Path) -> None:
+    module = 'from tailrace import Agent, Tailrace\napp = Tailrace([Agent("a", model="openai:x")])'
+    (folder / "keyless.py").write_text(module)
+    for name, words in (("keyless", "✗ No API key: set"), ("nothing", "✗ Module 'nothing' was")):
+        done = tailrace("doctor", f"{name}:app", "--url", "http://127.0.0.1:1", cwd=folder)
+        assert (done.returncode, done.stderr) == (1, "")
+        for each in (words, "✗ http://127.0.0.1:1 does not answer", "✓ SQLite", "2 to fix."):
+            assert each in done.stdout, done.stdout
+
+
 def test_the_doctor_checks_an_application_and_a_server(folder: Path) -> None:
     with served(folder, "weather:app") as (_, url):
         done = tailrace(

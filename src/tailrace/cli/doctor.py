@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import typer
 
 from tailrace import __version__
-from tailrace.cli.loading import load
+from tailrace.cli.loading import find_app
 from tailrace.cli.messages import coloured
 from tailrace.cli.options import Config, use_config
 from tailrace.cli.remote import KeyOption, ServerAway, ServerClient
@@ -71,7 +72,7 @@ def doctor(
         bool, typer.Option("--json", help="Print each finding as a line of JSON.")
     ] = False,
 ) -> None:
-    """Check versions, settings, store, bus and proxies, and say how to fix what is wrong.
+    """Check versions, settings, keys, store, bus and proxies, and say how to fix what is wrong.
 
     What has to be fixed comes first. A setting is shown with the place that it
     comes from if it differs from its default; --all and --json show all settings.
@@ -81,17 +82,8 @@ def doctor(
     Example: tailrace doctor main:app --url https://ai.example.com
     """
     use_config(config)
-    everything = show_all or as_json
-    findings = [*_installation(), *_provider_keys(os.environ)]
-    if application is not None:
-        app = load(application)
-        findings += [*_settings(app.settings, everything), *_variables(os.environ)]
-        findings += asyncio.run(_application(app))
-    else:
-        try:
-            findings += [*_settings(read_settings({}), everything), *_variables(os.environ)]
-        except TailraceError as error:
-            findings.append(Finding("bad", str(error), "correct the variable or the file"))
+    findings = [*_installation(), *_provider_keys(os.environ), *_variables(os.environ)]
+    findings += _configuration(application, show_all or as_json)
     if url is not None:
         server = ServerClient(url, key)
         try:
@@ -153,6 +145,41 @@ def _provider_keys(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("bad", f"{name} has spaces around it", f"export {name} again")
         else:
             yield Finding("ok", f"{name} is set")
+
+
+def _configuration(application: str | None, everything: bool) -> list[Finding]:
+    """The settings, the API keys, and the store and bus of the application."""
+    try:
+        settings = read_settings({})
+    except TailraceError as error:
+        return [Finding("bad", str(error), "correct the variable or the file")]
+    if application is None:
+        return [*_settings(settings, everything), *_api_keys(settings["keys"])]
+    try:
+        app = find_app(application)
+    except TailraceError as error:
+        return [Finding("bad", str(error)), *_settings(settings, everything)]
+    keys = getattr(app.auth, "path", None)  # of `ApiKeys`
+    findings = [*_settings(app.settings, everything), *_api_keys(keys)]
+    return findings + asyncio.run(_application(app))
+
+
+def _api_keys(path: str | Path | None) -> Iterator[Finding]:
+    """Whether the file has a key that the server accepts."""
+    from tailrace.server.auth import read_keys
+
+    if not path:
+        return
+    make = f"make a key: tailrace keys create NAME --file {path}"
+    try:
+        valid = sum(key.is_valid(time.time()) for key in read_keys(Path(path)))
+    except FileNotFoundError:
+        yield Finding("bad", f"there is no file of API keys at {path}", make)
+    except (OSError, TailraceError) as error:
+        yield Finding("bad", str(error), f"restore the file, or remove it and {make}")
+    else:
+        what = f"{valid} valid API key{'' if valid == 1 else 's'} in {path}"
+        yield Finding("ok", what) if valid else Finding("bad", what, make)
 
 
 def _settings(settings: Settings, everything: bool) -> Iterator[Finding]:

@@ -9,35 +9,47 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.cli.messages import fail
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import CallerError, TailraceError
 
 
 def load(name: str) -> Any:
     """The Tailrace application; a wrong name ends the command with a sentence."""
+    try:
+        return find_app(name)
+    except TailraceError as error:
+        fail(str(error))
+
+
+def find_app(name: str) -> Any:
+    """The Tailrace application; a `CallerError` says what to write instead of a wrong name."""
     from tailrace.app import Tailrace
 
     module, _, attribute = name.partition(":")
     if module.endswith(".py"):
         dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
-        fail(f"{name!r} names a file; write {dotted}:{attribute or 'app'}.")
+        raise CallerError(f"{name!r} names a file; write {dotted}:{attribute or 'app'}.")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        fail(f"{name!r} is not an application; write module:name, for example main:app.")
+        raise CallerError(
+            f"{name!r} is not an application; write module:name, for example main:app."
+        )
     sys.path.insert(0, str(Path.cwd()))
     try:
         loaded = importlib.import_module(module)
     except ImportError as error:
-        fail(_failed_import(module, error))
+        raise CallerError(_failed_import(module, error)) from error
     except SyntaxError as error:
         place = f"{error.filename}, line {error.lineno}"
-        fail(f"{module} cannot be read: {error.msg} ({place}).")
+        raise CallerError(f"{module} cannot be read: {error.msg} ({place}).") from error
     except TailraceError as error:
-        fail(f"{error}{_place(error)}")
+        raise CallerError(f"{error}{_place(error)}") from error
     found = getattr(loaded, attribute, None)
     if found is None:
-        fail(f"Module {module} has no {attribute!r}; {_instead(loaded, Tailrace)}.")
+        raise CallerError(f"Module {module} has no {attribute!r}; {_instead(loaded, Tailrace)}.")
     if not isinstance(found, Tailrace):
         kind = type(found).__name__
-        fail(f"{name} is a {kind}, not a Tailrace application; {_instead(loaded, Tailrace)}.")
+        raise CallerError(
+            f"{name} is a {kind}, not a Tailrace application; {_instead(loaded, Tailrace)}."
+        )
     return found
 
 
