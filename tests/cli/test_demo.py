@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -34,6 +35,13 @@ PARTS = (
     "A sunny Saturday in Paris",  # the structured answer
     "completed",
 )
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the demo's database: a demo that is killed leaves it behind."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
 
 
 def test_in_a_pipe_the_demo_prints_lines_and_approves_by_itself() -> None:
