@@ -450,6 +450,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     )
     strict: bool = False
     """Whether the provider must enforce the schema."""
+    allowed_callers: tuple[str, ...] = ()
+    """For Anthropic: `direct`, and the code execution tools whose code may call it; () for none."""
 
 
 class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):

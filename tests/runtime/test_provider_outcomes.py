@@ -13,6 +13,7 @@ from tailrace import Agent, Limits, Tailrace, tool
 from tailrace.models import Model, call, open_model, say
 from tailrace.runtime.model_call import Patience
 from tailrace.runtime.run import Result
+from tailrace.runtime.tools import InvalidTool
 from tailrace.testing import RecordedAnswer, Simulator
 
 HASTY = Patience(first_wait=0.001, retries=1)
@@ -260,6 +261,47 @@ async def test_code_that_calls_tools_goes_on_with_their_results(tmp_path: Path) 
     assert containers == [None, "container_1", "container_1", None]
     sent = [one["content"] for one in provider.requests[3]["messages"] if one["role"] != "user"]
     assert sent == [[CODE, first_ask], [second_ask], [PRINTED, text]]
+
+
+async def test_code_may_call_a_tool_that_names_it_as_a_caller(tmp_path: Path) -> None:
+    kind = "code_execution_20250825"
+
+    @tool(allowed_callers=[kind], name="get_weather")
+    async def for_code(city: str) -> str:
+        """The weather in a city."""
+        return f"sunny in {city}"
+
+    @tool
+    async def for_all() -> str:
+        """Any caller."""
+        return ""
+
+    text = {"type": "text", "text": "Sunny."}
+    answers = (
+        of_blocks("msg_1", CODE, asked_by_code("toolu_1", "Paris")),
+        of_blocks("msg_2", PRINTED, text, stop_reason="end_turn"),
+    )
+    async with Simulator(*answers) as provider:
+        model = opened("anthropic_messages", provider)
+        agent = Agent(
+            "a", model=model, tools=[{"type": kind, "name": "code_execution"}, for_code, for_all]
+        )
+        [result] = await turns(tmp_path, agent, "Is it sunny?")
+        await model.close()
+    assert provider.refusals == []
+    assert result.text == "Sunny."
+    sent = {one["name"]: one for one in provider.requests[0]["tools"]}
+    assert sent["get_weather"]["allowed_callers"] == [kind]
+    assert "allowed_callers" not in sent["for_all"]
+    assert "sunny in Paris" in str(provider.requests[1]["messages"][-1])
+
+
+@pytest.mark.parametrize("callers", ["direct", [1]])
+def test_callers_that_are_no_list_of_names_are_refused_where_the_tool_is_declared(
+    callers: Any,
+) -> None:
+    with pytest.raises(InvalidTool, match="`allowed_callers` is a list of strings"):
+        tool(allowed_callers=callers, name="x")(lambda: None)
 
 
 async def test_a_search_that_runs_beside_a_tool_goes_on_with_the_tools_result(

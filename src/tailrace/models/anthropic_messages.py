@@ -180,6 +180,7 @@ def _tool(tool: ToolSpec | Json) -> Json:
         "description": tool.description,
         "input_schema": tool.parameters,
         **({"strict": True} if tool.strict else {}),
+        **({"allowed_callers": list(tool.allowed_callers)} if tool.allowed_callers else {}),
     }
 
 

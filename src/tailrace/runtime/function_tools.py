@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
 from tailrace.runtime.tool_schema import InvalidTool, Parameters, strict_schema, written_function
@@ -66,6 +66,7 @@ def tool(
     timeout: float | None = None,
     retries: int = 0,
     strict: bool = False,
+    allowed_callers: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function, async or not: `@tool` or `@tool(timeout=5)`.
@@ -91,6 +92,7 @@ def streaming_tool(
     timeout: float | None = None,
     retries: int = 0,
     strict: bool = False,
+    allowed_callers: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def streaming_tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of an async generator, which shows what it does while it runs.

@@ -214,6 +214,7 @@ class Tool:
         streaming: bool = False,
         in_thread: bool = False,
         strict: bool = False,
+        allowed_callers: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.description = description
@@ -225,6 +226,7 @@ class Tool:
         self.retries = retries
         self.streaming = streaming
         self.strict = strict
+        self.allowed_callers = allowed_callers
         self._function = function
         self._in_thread = in_thread
         self._check()
@@ -261,6 +263,11 @@ class Tool:
             raise InvalidTool(
                 f"{who}: `timeout` must be seconds, more than 0, not {self.timeout!r}."
             )
+        callers = self.allowed_callers
+        if isinstance(callers, str) or not all(isinstance(one, str) for one in callers):
+            raise InvalidTool(
+                f"{who}: `allowed_callers` must be a list of strings, not {callers!r}."
+            )
         if self.parameters.get("type") != "object":
             raise InvalidTool(f'{who}: `parameters` must be a JSON Schema of type "object".')
 
@@ -274,6 +281,7 @@ class Tool:
             description=self.description,
             parameters=self.parameters,
             strict=self.strict,
+            allowed_callers=tuple(self.allowed_callers),
         )
 
     def validate(self, arguments: str | dict[str, Any]) -> dict[str, Any]:
