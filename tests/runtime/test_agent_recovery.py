@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tailrace import Agent, Tailrace, tool
+from tailrace import Agent, Limits, Tailrace, tool
 from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.models import open_model
@@ -201,6 +201,37 @@ async def test_a_sub_agent_goes_on_in_its_own_task(tmp_path: Path, levels: int, 
     assert ends == [*(e.task_id for e in reversed(created)), result.object["task_id"]]
     if place == "tool":
         assert "interrupted" in str(result.object)
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat", "anthropic"])
+async def test_a_worker_that_takes_over_counts_the_turns_of_the_agent_alone(
+    tmp_path: Path, api: str
+) -> None:
+    """Two sub-agents that are not logged use the model too; the third turn is the last allowed."""
+    desk = Desk()
+    answers: list[list[Any]] = [
+        [think("Hm."), call("quiet", prompt="1?"), call("quiet", prompt="2?")],
+        [say("One.")],
+        [say("Two.")],
+        [think("So."), call("again")],
+        [call("again")],
+    ]
+    async with Simulator(*answers) as provider, opened(api, provider) as model:
+        quiet = Agent("quiet", model=model)
+        agent = Agent(
+            "a",
+            model=model,
+            tools=[*desk.tools(), quiet.as_tool(streaming=False)],
+            limits=Limits(turns=3),
+        )
+        async with running(tmp_path, agent) as app:
+            run = await app.start("a", "?")
+            await until(lambda: desk.runs == ["again"])
+        desk.open.set()
+        async with running(tmp_path, agent) as app:
+            result = await (await app.run(run.id)).result()
+    assert (result.status, result.reason) == ("incomplete", "max_turns=3")
+    assert len(provider.requests) == len(answers)
 
 
 async def test_a_run_that_ended_its_turn_is_only_completed(tmp_path: Path) -> None:

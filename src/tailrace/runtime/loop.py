@@ -69,8 +69,7 @@ class Loop:
         self.above = above
         self._is_resumed = task.task_id in task.emitter.resumed
         task.emitter.resumed.discard(task.task_id)
-        usage = task.node.usage
-        self._turns = usage.calls if usage is not None and self._is_resumed else 0
+        self._turns = takeover.turns_of(task.node) if self._is_resumed else 0
         self._mistakes = 0
         self._is_price_checked = self._is_resumed
         self._correction: str | None = None

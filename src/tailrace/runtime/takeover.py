@@ -41,6 +41,16 @@ def begin_again(task: Task) -> None:
         supersede(task, [item.id for item in unfinished], "worker_lost")
 
 
+def turns_of(node: TaskNode) -> int:
+    """How many turns of the model a task has.
+
+    Its usage also counts the sub-agents that are not logged, and summaries of its history. Its
+    items also come from tries that were repeated, which have no usage.
+    """
+    made = {_turn_of(item.private) for item in node.items.values()} - {None}
+    return min(len(made), node.usage.calls) if node.usage is not None else 0
+
+
 def has_answer(node: TaskNode) -> bool:
     """Whether the log of a task ends with a complete turn of the model."""
     output = node.output()
