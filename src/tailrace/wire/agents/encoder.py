@@ -35,7 +35,8 @@ from tailrace.wire.base import DONE, Frame, frame_pieces
 from tailrace.wire.frame_cursors import frame_ids
 from tailrace.wire.openai_responses import items as shown
 from tailrace.wire.openai_responses.cursors import OPENING
-from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
+from tailrace.wire.openai_responses.encoder import ResponsesEncoder
+from tailrace.wire.openai_responses.output import ResponseEvent
 from tailrace.wire.projection import Sources, model_name, newly_superseded, output_text
 
 WAITS = "The run waits for people."

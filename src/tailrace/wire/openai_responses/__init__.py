@@ -30,7 +30,7 @@ from tailrace.core.fold import State
 from tailrace.core.snapshot import fork
 from tailrace.wire.base import DONE, START, Cursor, DefaultFormat, Frame, whole_number
 from tailrace.wire.openai_responses.cursors import JOINED, OPENING, offset, place_of, split
-from tailrace.wire.openai_responses.encoder import ResponseEvent, ResponsesEncoder
+from tailrace.wire.openai_responses.encoder import ResponsesEncoder
 from tailrace.wire.openai_responses.items import own_id
 from tailrace.wire.openai_responses.object import (
     ECHOED,
@@ -46,6 +46,7 @@ from tailrace.wire.openai_responses.object import (
     resolved,
     response_object,
 )
+from tailrace.wire.openai_responses.output import ResponseEvent
 from tailrace.wire.openai_responses.segments import (
     ApprovalResponse,
     approvals_of,
