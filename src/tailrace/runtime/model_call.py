@@ -21,7 +21,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from copy import copy
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Self
 
 import msgspec
 
@@ -35,18 +35,18 @@ from tailrace.core.errors import (
     StateLost,
     StreamError,
 )
-from tailrace.core.items import ErrorInfo, Item, Message, Reasoning, ToolCall, Usage
-from tailrace.core.state import TaskNode, TextNode
-from tailrace.core.values import dict_of
+from tailrace.core.items import ErrorInfo, Message, ToolCall
+from tailrace.core.state import TextNode
 from tailrace.core.writers import Sink
 from tailrace.history import Api, reachable
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.ingest.openai_responses.reader import OpenAIResponses
-from tailrace.ports import Model, Request, host_of
+from tailrace.ports import Model, Request
 from tailrace.runtime.blobs import blob_loader
 from tailrace.runtime.model_request import check_request
+from tailrace.runtime.model_try import NeedsApproval, TaskSink, TrySink, never
 from tailrace.runtime.telemetry import chat, operation
 
 CODES = {
@@ -61,9 +61,6 @@ CODES = {
 
 HISTORY_NOTE = "history_note"
 """The code of a notice about something that history leaves out."""
-
-TURN = "turn"
-"""In `provider` of an item and of its usage: which try of the task wrote them."""
 
 INGESTS: dict[Api, Callable[[Sink, ExecutorOf], Ingest]] = {
     "openai_responses": OpenAIResponses,
@@ -105,23 +102,6 @@ PATIENT = Patience()
 
 Drain = Callable[[], Awaitable[None]]
 
-NeedsApproval = Callable[[ToolCall], bool]
-"""Whether people may be asked before a call starts."""
-
-
-def never(_call: ToolCall) -> bool:
-    """The default: no call is asked for."""
-    return False
-
-
-class TaskSink(Sink, Protocol):
-    """A task that is being written, with its state."""
-
-    @property
-    def node(self) -> TaskNode:
-        """The task as folded so far."""
-        ...
-
 
 async def call_model(
     model: Model,
@@ -145,7 +125,7 @@ async def call_model(
     check_request(request)
     used = _tokens(sink)
     with operation("chat", model.name, **chat(model)) as span:
-        watch = partial(_Watched, sink, model, now, needs_approval)
+        watch = partial(TrySink, sink, model, now, needs_approval)
         outcome = await _call(
             model, request, sink, watch, executor_of, patience, drain, emit_output
         )
@@ -165,7 +145,7 @@ async def _call(
     model: Model,
     request: Request,
     sink: TaskSink,
-    watch: Callable[[int], _Watched],
+    watch: Callable[[int], TrySink],
     executor_of: ExecutorOf,
     patience: Patience,
     drain: Drain | None,
@@ -389,141 +369,3 @@ class _Notes:
             ):
                 return
         self._sink.emit(ev.Notice(task_id=self._sink.task_id, message=note, data=data))
-
-
-_EMPTY = (
-    ev.ImageAdded,
-    ev.Progress,
-    ev.RawEvent,
-    ev.ReasoningTextAdded,
-    ev.RefusalAdded,
-    ev.SummaryItemAdded,
-    ev.TextAdded,
-)
-"""Events that come before the first token."""
-
-
-class _Watched(Sink):
-    """Passes the events of a try to the task, and notes its items, cost and latency."""
-
-    def __init__(
-        self,
-        inner: TaskSink,
-        model: Model,
-        now: Callable[[], float],
-        needs_approval: NeedsApproval,
-        turn: int,
-    ) -> None:
-        self._inner = inner
-        self._needs_approval = needs_approval
-        self.has_whole = False
-        """Whether a complete message or call was written, which must not come twice."""
-        self.made: list[str] = []
-        """The items of this try, finished or cut short."""
-        self.lost: list[str] = []
-        """The items of failed tries that are still shown."""
-        self._reason = ""
-        self._model = model
-        host = host_of(model)
-        self._asked: dict[str, Any] = {"model": model.name, TURN: turn}
-        if host is not None:
-            self._asked["host"] = host
-        self._is_marked = False
-        self._now = now
-        self._began = now()
-        self._first_token: float | None = None
-
-    @property
-    def task_id(self) -> str:
-        return self._inner.task_id
-
-    def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
-        if isinstance(event, ev.TaskUsage):
-            event = msgspec.structs.replace(event, usage=self._counted(event.usage))
-            self._is_marked = private is not None and private.provider is not None
-        elif not isinstance(event, _EMPTY):
-            self._token()
-        self._inner.emit(event, self._placed(private))
-
-    def replaces(self, lost: list[str], reason: str) -> None:
-        """Supersede the items of failed tries with the first item of this one."""
-        self.lost, self._reason = lost, reason
-
-    def supersede(self) -> None:
-        """Supersede the items of failed tries."""
-        lost, self.lost = self.lost, []
-        if lost:
-            self._inner.emit(
-                ev.TaskAttempt(
-                    task_id=self.task_id,
-                    attempt=self._inner.node.next_attempt,
-                    reason=self._reason,
-                    superseded=lost,
-                )
-            )
-
-    def mark_end(self) -> None:
-        """Record that this try was the last, if it has an item that counts and no usage.
-
-        A worker that takes the run over keeps the turn then.
-        """
-        if self.has_whole and not self._is_marked:
-            known = dict_of(self._inner.node.private.get("provider"))
-            provider = {**known, TURN: self._asked[TURN]}
-            event = ev.RawEvent(task_id=self.task_id, source="tailrace", event_type="turn.ended")
-            self._inner.emit(event, ev.Private(provider=provider))
-
-    def _placed(self, private: ev.Private | None) -> ev.Private | None:
-        """Add the turn, the model and its host: history sends private parts to no other."""
-        if private is None or private.provider is None:
-            return private
-        return msgspec.structs.replace(private, provider={**self._asked, **private.provider})
-
-    def _counted(self, usage: Usage) -> Usage:
-        cost = self._model.cost(usage) if usage.cost is None else usage.cost
-        if usage.latency_ms is not None:  # usage of an inner call, which has its own latency
-            return msgspec.structs.replace(usage, cost=cost)
-        first = self._first_token
-        return msgspec.structs.replace(
-            usage,
-            cost=cost,
-            latency_ms=_milliseconds(self._now() - self._began),
-            time_to_first_token_ms=None if first is None else _milliseconds(first - self._began),
-        )
-
-    def add(self, item: Item, private: ev.Private | None = None) -> int:
-        if not isinstance(item, Message | Reasoning):  # these are empty, but a call has its name
-            self._token()
-        self.supersede()
-        return self._inner.add(self._marked(item), self._placed(private))
-
-    def _marked(self, item: Item) -> Item:
-        if isinstance(item, ToolCall) and item.executor == "server" and self._needs_approval(item):
-            return msgspec.structs.replace(item, needs_approval=True)
-        return item
-
-    def _token(self) -> None:
-        if self._first_token is None:
-            self._first_token = self._now()
-
-    def done(self, index: int, item: Item, private: ev.Private | None = None) -> None:
-        self._inner.done(index, self._marked(item), self._placed(private))
-        self.made.append(item.id)
-        if item.status != "incomplete" and isinstance(item, Message | ToolCall):
-            self.has_whole = True
-
-    def new_id(self, prefix: str) -> str:
-        return self._inner.new_id(prefix)
-
-    def free_call_id(self, wanted: str) -> str:
-        return self._inner.free_call_id(wanted)
-
-    def waiting_call(self, provider_id: str) -> str | None:
-        return self._inner.waiting_call(provider_id)
-
-    def knows(self, number: int) -> bool:
-        return self._inner.knows(number)
-
-
-def _milliseconds(seconds: float) -> float:
-    return round(seconds * 1000, 3)

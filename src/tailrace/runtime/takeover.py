@@ -13,7 +13,7 @@ from tailrace.core import closing
 from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
-from tailrace.runtime.model_call import TURN
+from tailrace.runtime.model_try import TURN
 from tailrace.runtime.task import Task, supersede
 
 MCP_APPROVAL = "mcp_approval_request"
