@@ -131,6 +131,10 @@ def encode_event(event: AnyEvent) -> bytes:
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"The event has a value that JSON cannot hold: {error}") from error
+    # Deltas are the most frequent events: checking `delta` replaces the check of all fields.
+    is_delta = kind in DELTAS and event.delta.__class__ is str  # type: ignore[union-attr]
+    if is_delta and BACKSLASH not in raw and len(raw) <= MAX_OPEN_BYTES:
+        return raw
     if kind is OutputItemDone and _needs_status(event.item):  # type: ignore[union-attr]
         raw = raw.removesuffix(b"}}") + b',"status":"completed"}}'
     if len(raw) > MAX_OPEN_BYTES:
@@ -142,8 +146,7 @@ def encode_event(event: AnyEvent) -> bytes:
             )
     if (kind in _LOOSE or BACKSLASH in raw) and _needs_a_look(kind, raw):
         check_value(msgspec.to_builtins(event), _DEEPER.get(kind, 0))
-    # Deltas are the most frequent events: checking `delta` replaces the check of all fields.
-    if kind not in DELTAS or event.delta.__class__ is not str:  # type: ignore[union-attr]
+    if not is_delta:
         _check_types(event, raw)
     return raw
 
