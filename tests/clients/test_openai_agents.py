@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeAlias
 
 import pytest
 from agents import (
     Agent,
     OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
+    OpenAIResponsesWSModel,
     RunConfig,
     Runner,
     function_tool,
@@ -21,6 +22,8 @@ from tests.serving import Served
 
 QUIET = RunConfig(tracing_disabled=True)
 
+MakeAgent: TypeAlias = Callable[..., Agent[Any]]
+
 
 @pytest.fixture
 async def client(served: Served) -> AsyncIterator[AsyncOpenAI]:
@@ -28,8 +31,18 @@ async def client(served: Served) -> AsyncIterator[AsyncOpenAI]:
         yield made
 
 
-def agent(client: AsyncOpenAI, model: str, *tools: Any) -> Agent[Any]:
-    return Agent("A", model=OpenAIResponsesModel(model, client), tools=list(tools))
+@pytest.fixture(params=[OpenAIResponsesModel, OpenAIResponsesWSModel], ids=["http", "websocket"])
+async def agent(request: Any, client: AsyncOpenAI) -> AsyncIterator[MakeAgent]:
+    """Makes agents of this package, over each of its transports."""
+    models: list[Any] = []
+
+    def made(model: str, *tools: Any) -> Agent[Any]:
+        models.append(request.param(model, client))
+        return Agent("A", model=models[-1], tools=list(tools))
+
+    yield made
+    for model in models:
+        await model.close()
 
 
 async def asked(of: Agent[Any], given: Any, *, streams: bool, **options: Any) -> Any:
@@ -48,9 +61,9 @@ def kinds(result: Any) -> list[str]:
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_text_reasoning_server_tools_and_usage(
-    served: Served, client: AsyncOpenAI, streams: bool
+    served: Served, agent: MakeAgent, streams: bool
 ) -> None:
-    result = await asked(agent(client, "assistant"), "Is it sunny?", streams=streams)
+    result = await asked(agent("assistant"), "Is it sunny?", streams=streams)
     assert "It is sunny in Paris" in result.final_output
     assert {"reasoning_item", "tool_call_item", "message_output_item"} <= set(kinds(result))
     [response] = result.raw_responses
@@ -61,7 +74,7 @@ async def test_text_reasoning_server_tools_and_usage(
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_the_client_runs_its_own_tool(client: AsyncOpenAI, streams: bool) -> None:
+async def test_the_client_runs_its_own_tool(agent: MakeAgent, streams: bool) -> None:
     made: list[str] = []
 
     @function_tool
@@ -70,18 +83,18 @@ async def test_the_client_runs_its_own_tool(client: AsyncOpenAI, streams: bool) 
         made.append("pick")
         return "the red one"
 
-    result = await asked(agent(client, "recalls", pick), "pick", streams=streams)
+    result = await asked(agent("recalls", pick), "pick", streams=streams)
     assert made == ["pick"]
     assert result.final_output == "pick() | pick | None | the red one"
-    scripted = await asked(agent(client, "picker", pick), "Hat?", streams=streams)
+    scripted = await asked(agent("picker", pick), "Hat?", streams=streams)
     assert scripted.final_output == "A fine colour."
 
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_the_second_turn_knows_the_first_by_its_items_and_by_its_id(
-    client: AsyncOpenAI, streams: bool
+    agent: MakeAgent, streams: bool
 ) -> None:
-    of = agent(client, "recalls")
+    of = agent("recalls")
     first = await asked(of, "one", streams=streams)
     whole = [*first.to_input_list(), {"role": "user", "content": "two"}]
     named = {"previous_response_id": first.last_response_id}
@@ -92,16 +105,16 @@ async def test_the_second_turn_knows_the_first_by_its_items_and_by_its_id(
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_failure_is_an_error_without_its_secret(client: AsyncOpenAI, streams: bool) -> None:
+async def test_a_failure_is_an_error_without_its_secret(agent: MakeAgent, streams: bool) -> None:
     with pytest.raises(Exception, match="failed") as raised:
-        await asked(agent(client, "broken"), "?", streams=streams)
+        await asked(agent("broken"), "?", streams=streams)
     assert "hunter2" not in str(raised.value)
 
 
 async def test_a_client_that_leaves_can_cancel_its_response(
-    served: Served, client: AsyncOpenAI
+    served: Served, client: AsyncOpenAI, agent: MakeAgent
 ) -> None:
-    result = Runner.run_streamed(agent(client, "endless"), "?", run_config=QUIET)
+    result = Runner.run_streamed(agent("endless"), "?", run_config=QUIET)
     async for event in result.stream_events():
         if event.type == "raw_response_event" and event.data.type == "response.created":
             ident = event.data.response.id
