@@ -12,7 +12,7 @@ from tests.node import run_node
 from tests.serving import Served
 
 TOKENS = ("input_tokens", "output_tokens")
-APIS = ["openai-responses", "openai-chat", "anthropic-messages"]
+APIS = ["openai-responses", "websocket", "openai-chat", "anthropic-messages"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,8 @@ def test_text_a_server_tool_reasoning_and_usage(served: Served, found: Any, api:
     assert "Hm." in json.dumps(answer)
     names = ("prompt_tokens", "completion_tokens") if api == "openai-chat" else TOKENS
     assert all(answer["usage"][name] > 0 for name in names)
-    assert stream_of(served, answer["id"], api).end == answer["end"]
+    wire = "openai-responses" if api == "websocket" else api
+    assert stream_of(served, answer["id"], wire).end == answer["end"]
 
 
 @pytest.mark.parametrize("api", APIS)

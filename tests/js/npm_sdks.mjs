@@ -3,6 +3,7 @@
 // failure, of a response that is cancelled, and of a tool runner.
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
+import { ResponsesWS } from 'openai/resources/responses/ws';
 import { text } from 'node:stream/consumers';
 
 const { url } = JSON.parse(await text(process.stdin));
@@ -40,6 +41,36 @@ const responses = {
     return this.ask('recalls', 'two', { previous_response_id: id });
   },
   fail: (stream) => errorOf(() => openai.responses.create({ model: 'nobody', input: '?', stream })),
+};
+
+// One connection for all requests, each after the end of the one before.
+const connection = new ResponsesWS(openai);
+await new Promise((opened) => connection.socket.once('open', opened));
+const socket = {
+  ...responses,
+  ask(model, input, more = {}) {
+    const tools = [{ type: 'function', strict: false, parameters, ...pick }];
+    connection.send({ type: 'response.create', model, input, tools, ...more });
+    const models = [];
+    return new Promise((resolve, reject) => {
+      const done = (settle, value) => {
+        connection.off('event', event);
+        connection.off('error', failed);
+        settle(value);
+      };
+      const failed = (error) => done(reject, error);
+      const event = ({ type, response }) => {
+        if (response) models.push(response.model);
+        if (type !== 'response.completed') return;
+        const { id, status, output, usage } = response;
+        const said = output.findLast((item) => item.type === 'message')?.content[0].text;
+        done(resolve, { id, end: status, output, text: said, usage, models });
+      };
+      connection.on('event', event);
+      connection.on('error', failed);
+    });
+  },
+  fail: () => errorOf(() => socket.ask('nobody', '?')),
 };
 
 const chat = {
@@ -120,9 +151,14 @@ async function cancelled() {
 }
 
 const found = { cancelled: await cancelled(), runners: [await run(false), await run(true)] };
-const apis = { 'openai-responses': responses, 'openai-chat': chat, 'anthropic-messages': messages };
+const apis = {
+  'openai-responses': responses,
+  websocket: socket,
+  'openai-chat': chat,
+  'anthropic-messages': messages,
+};
 for (const [name, api] of Object.entries(apis)) {
-  const question = name === 'openai-responses' ? 'Paris?' : [user('Paris?')];
+  const question = [responses, socket].includes(api) ? 'Paris?' : [user('Paris?')];
   found[name] = {
     answer: await api.ask('weather', question),
     tool: await api.tool(),
@@ -131,4 +167,5 @@ for (const [name, api] of Object.entries(apis)) {
     failures: [await api.fail(false), await api.fail(true)],
   };
 }
+connection.close();
 console.log(JSON.stringify(found));
