@@ -63,8 +63,20 @@ def test_the_exit_codes_are_documented() -> None:
         assert f"| {code} |" in PAGE
 
 
-def test_shells_can_complete_the_commands() -> None:
-    asked = {"_TAILRACE_COMPLETE": "complete_bash", "COMP_WORDS": "tailrace re", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("tailrace re", ["replay"]),
+        ("tailrace convert --to ve", ["vercel-ui"]),
+        ("tailrace convert --from openai-c", ["openai-chat"]),
+    ],
+)
+def test_shells_can_complete_commands_and_formats(words: str, completed: list[str]) -> None:
+    asked = {
+        "_TAILRACE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
     code = "import sys; sys.argv[0] = 'tailrace'; from tailrace.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -74,7 +86,7 @@ def test_shells_can_complete_the_commands() -> None:
         timeout=60,
         check=False,
     )
-    assert done.stdout.split() == ["replay"]
+    assert done.stdout.split() == completed
 
 
 def test_an_unknown_command_is_a_sentence() -> None:

@@ -29,9 +29,31 @@ class ConvertCommand(typer.core.TyperCommand):
         super().format_help(ctx, formatter)
 
 
+def _sources(incomplete: str) -> list[str]:
+    """The formats to convert from that a shell can complete to."""
+    from tailrace.convert import source_names
+
+    return [name for name in source_names() if name.startswith(incomplete)]
+
+
+def _targets(incomplete: str) -> list[str]:
+    """The formats to convert to that a shell can complete to."""
+    from tailrace.convert import target_names
+
+    return [name for name in target_names() if name.startswith(incomplete)]
+
+
 def convert(
-    from_: Annotated[str, typer.Option("--from", help="Format of the input, e.g. openai-chat.")],
-    to: Annotated[str, typer.Option(help="Format of the output, e.g. vercel-ui.")],
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", help="Format of the input, e.g. openai-chat.", autocompletion=_sources
+        ),
+    ],
+    to: Annotated[
+        str,
+        typer.Option(help="Format of the output, e.g. vercel-ui.", autocompletion=_targets),
+    ],
     file: Annotated[str, typer.Argument(help="File with the stream; - is standard input.")] = "-",
     jsonl: Annotated[
         bool,
