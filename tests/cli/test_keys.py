@@ -100,6 +100,26 @@ def test_without_keys_only_an_explicit_option_opens_the_server(tmp_path: Path) -
         assert httpx.get(f"http://127.0.0.1:{found[1]}/agents").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "There is no file of API keys at keys.json"), ("{", "not a file of API keys")],
+)
+def test_a_server_whose_keys_cannot_be_read_says_so_when_it_starts(
+    tmp_path: Path, text: str | None, words: str
+) -> None:
+    (tmp_path / "mine.py").write_text((ROOT / "examples" / "weather.py").read_text())
+    if text is not None:
+        (tmp_path / "keys.json").write_text(text)
+    serve = ("serve", "mine:app", "--port", "0", "--keys", "keys.json")
+    with running(*serve, cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        assert "is running" in serving.stdout.readline()
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait() == 0
+        assert serving.stderr is not None
+        assert words in serving.stderr.read()
+
+
 def test_the_sdks_send_the_key_and_read_the_refusal_and_the_server_prints_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,10 @@ def serve(
     if reload:
         _reload(flags)
     app = configured(application, flags)
+    from tailrace.server.auth import ApiKeys
+
+    if isinstance(app.auth, ApiKeys):
+        app.auth.read_again()  # the log names a missing file now, not at the first client
     host, port = app.settings["host"], app.settings["port"]
     run_server(app, host, port, _announce, insecure=app.settings["insecure"])
 

@@ -102,7 +102,7 @@ class ApiKeys:
 
     def find(self, text: str) -> Principal | None:
         """The principal of a key; None for an unknown, expired or revoked key."""
-        self._read_again()
+        self.read_again()
         ident = text.removeprefix(PREFIX).partition("_")[0]
         key = self._keys.get(ident)
         right = hmac.compare_digest(_digest(text), key.sha256 if key is not None else "")
@@ -112,11 +112,11 @@ class ApiKeys:
 
     def is_valid(self, principal: Principal) -> bool:
         """Whether the principal's key can still be used."""
-        self._read_again()
+        self.read_again()
         key = self._keys.get(principal.key)
         return key is not None and key.is_valid(time.time())
 
-    def _read_again(self) -> None:
+    def read_again(self) -> None:
         """Read the file if it changed. A file that cannot be read leaves the keys as they are."""
         try:
             found = self.path.stat()
