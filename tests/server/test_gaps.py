@@ -311,5 +311,5 @@ async def test_an_answer_can_be_sent_and_is_refused_after_the_end(
 ) -> None:
     run_id = await finished(app)
     answer = await client.post(f"/runs/{run_id}/input", json={"value": 1})
-    assert answer.status_code == 400
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "run_ended")
     assert (await client.post("/runs/nobody/input", json={})).status_code == 404
