@@ -198,7 +198,10 @@ SETTINGS = {
         Setting(
             name="keep_events",
             kind=MAYBE,
-            help="How long ended runs keep their events; then their final state. none is for ever.",
+            help=(
+                "How long ended runs keep their events; then their final state. "
+                "none keeps them forever."
+            ),
         ),
         Setting(
             name="keep_runs",

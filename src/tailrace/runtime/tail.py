@@ -292,7 +292,7 @@ class Tail:
             await work()
         except TailraceError as error:
             self.fail(error)
-        except Exception:  # a bug of ours must not keep readers waiting for ever
+        except Exception:  # a bug of ours must not keep readers waiting forever
             logger.exception("run %s cannot be followed", self.run_id, extra=about_run(self.run_id))
             self.fail(StorageError(f"Run {self.run_id} cannot be followed; connect again."))
 

@@ -3,7 +3,7 @@
 Chat completions and Anthropic's messages have no request that finds a run again. So a run that was
 started there is cancelled when no client of this server has followed it for a while. Their clients
 cannot answer a run that asks people either. If no one else does, the answer is no, and the agent
-goes on: otherwise the client would wait for ever.
+goes on: otherwise the client would wait forever.
 
 A chat that regenerates or edits a message no longer shows what came after it. A run that asks
 people there is cancelled, because no page can answer it.

@@ -66,7 +66,7 @@ class ShardReader:
         return interrupt
 
     async def run(self) -> None:
-        """Read for ever. While Redis is away, try again after growing pauses."""
+        """Read forever. While Redis is away, try again after growing pauses."""
         failures = 0
         while True:
             try:

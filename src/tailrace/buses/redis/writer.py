@@ -66,7 +66,7 @@ class CommandWriter:
         return refusals[0] if len(refusals) == len(answers) else None
 
     async def run(self, failure: Exception | None = None) -> None:
-        """Send for ever. While Redis is away, drop commands and ping after growing pauses.
+        """Send forever. While Redis is away, drop commands and ping after growing pauses.
 
         With a `failure`, Redis is away from the start.
         """

@@ -52,7 +52,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The model sends nothing for `seconds`; for ever if None."""
+    """The model sends nothing for `seconds`; forever if None."""
 
     seconds: float | None
 
@@ -119,7 +119,7 @@ def _mistake(step: ScriptStep) -> str | None:
     if isinstance(step, Wait) and step.seconds is not None:
         seconds: Any = step.seconds
         if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
-            return f"it waits for {seconds!r}: write seconds, or silence() for ever"
+            return f"it waits for {seconds!r}: write seconds, or silence() forever"
     if isinstance(step, Cut) and step.where not in get_args(CutPlace):
         return f"it cuts at {step.where!r}: write {', '.join(get_args(CutPlace))}"
     if isinstance(step, Call):

@@ -252,7 +252,7 @@ MARK_TRIMMED = "update @runs set trimmed_to = last_seq where run_id = $1"
 DELETE_RUN = "delete from @runs where run_id = $1 returning archived"
 
 # $1 seconds after which to trim, $2 after which to delete, $3 limit. `statement_timestamp` is
-# constant, so the index can be used. The cap keeps "for ever" within the range of an interval.
+# constant, so the index can be used. The cap keeps "forever" within the range of an interval.
 TO_TRIM = """
 select run_id from @runs
 where trimmed_to = 0
