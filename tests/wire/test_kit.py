@@ -553,6 +553,26 @@ class Borrowing(ResponsesFormat):
         ]
 
 
+class ResumesLate(ResponsesFormat):
+    """A format whose resume loses a frame."""
+
+    def resume(
+        self, before: State, recorded: Recorded, cursor: Cursor
+    ) -> tuple[ResponsesEncoder, list[Frame]]:
+        encoder, frames = super().resume(before, recorded, cursor)
+        return encoder, frames[1:]
+
+
+class ResumesEarly(ResponsesFormat):
+    """A format whose resume repeats a frame."""
+
+    def resume(
+        self, before: State, recorded: Recorded, cursor: Cursor
+    ) -> tuple[ResponsesEncoder, list[Frame]]:
+        encoder, frames = super().resume(before, recorded, cursor)
+        return encoder, [b"data: {}\n\n", *frames]
+
+
 class Standing(task.TaskFormat):
     """A format whose cursors do not rise."""
 
@@ -562,6 +582,12 @@ class Standing(task.TaskFormat):
 
     def at(self, state: State) -> task.TaskEncoder:
         return self.Encoder()
+
+
+@pytest.mark.parametrize("broken", [ResumesLate(), ResumesEarly()])
+def test_the_kit_resumes_and_catches_a_frame_that_is_lost_or_repeated(broken: Format) -> None:
+    with pytest.raises(AssertionError, match="resumed at cursor"):
+        check_wire(broken, events_of(LOGGED[0]))
 
 
 @pytest.mark.parametrize(
