@@ -300,7 +300,7 @@ async def test_code_may_call_a_tool_that_names_it_as_a_caller(tmp_path: Path) ->
 def test_callers_that_are_no_list_of_names_are_refused_where_the_tool_is_declared(
     callers: Any,
 ) -> None:
-    with pytest.raises(InvalidTool, match="`allowed_callers` is a list of strings"):
+    with pytest.raises(InvalidTool, match="`allowed_callers` must be a list of strings"):
         tool(allowed_callers=callers, name="x")(lambda: None)
 
 

@@ -587,7 +587,7 @@ class Standing(task.TaskFormat):
 @pytest.mark.parametrize("broken", [ResumesLate(), ResumesEarly()])
 def test_the_kit_resumes_and_catches_a_frame_that_is_lost_or_repeated(broken: Format) -> None:
     with pytest.raises(AssertionError, match="resumed at cursor"):
-        check_wire(broken, events_of(LOGGED[0]))
+        check_wire(broken, events_of(LOGS[0]))
 
 
 @pytest.mark.parametrize(
