@@ -25,11 +25,11 @@ _VERBS = (
     "add annotate answer ask await cancel change check choose close compact connect convert copy"
     " correct create declare decorate encode flatten give import install leave list make name open"
     " pass pip put record remove rename replace restore return run see send set start store try"
-    " upgrade use wait write"
+    " upgrade use wait wrap write"
 )
 NEXT = re.compile(
     rf"(?:^|[.;:,] (?:and |or |then )?)(?:{'|'.join(_VERBS.split())})\b"
-    r"|\bmust\b|did you mean|(?:[.;:]|is not) …\.?$",
+    r"|\bmust\b|did you mean|(?:[.;:]|is not) …\.?$|^…+$",
     re.IGNORECASE,
 )
 """How a message says what to do: `…; use asc or desc`, `… must be a list`, or in a variable."""
@@ -88,7 +88,7 @@ OF_THE_PROCESS = {
     "server/responses_socket.py": "a message that names no run",
     "runtime/watchdog.py": "the event loop",
     "runtime/worker.py:_look": "all runs",
-    "runtime/worker.py:_keep": "all runs",
+    "runtime/worker.py:_warn": "the store",
     "runtime/tail.py:_poll": "all runs",
     "runtime/outage.py": "the store",
     "runtime/retention.py": "all runs",

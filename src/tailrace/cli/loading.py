@@ -39,7 +39,7 @@ def find_app(name: str) -> Any:
         raise CallerError(_failed_import(module, error)) from error
     except SyntaxError as error:
         place = f"{error.filename}, line {error.lineno}"
-        raise CallerError(f"{module} cannot be read: {error.msg} ({place}).") from error
+        raise CallerError(f"{module} cannot be read: {error.msg}. Correct {place}.") from error
     except TailraceError as error:
         raise CallerError(f"{error}{_place(error)}") from error
     found = getattr(loaded, attribute, None)

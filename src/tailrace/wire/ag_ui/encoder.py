@@ -354,14 +354,14 @@ def _progress(_state: State, task: TaskNode, event: ev.Progress) -> list[Frame]:
     return [] if owner is None else [progress_frame(task, of, owner.progress or {})]
 
 
-Handler = Callable[[State, TaskNode, Any], list[Frame]]
+EventHandler = Callable[[State, TaskNode, Any], list[Frame]]
 
 
-def _custom(name: str, value: Callable[[TaskNode], Any]) -> Handler:
+def _custom(name: str, value: Callable[[TaskNode], Any]) -> EventHandler:
     return lambda _state, task, _event: [custom(task, name, value(task))]
 
 
-_HANDLERS: dict[type[Any], Handler] = {
+_HANDLERS: dict[type[Any], EventHandler] = {
     ev.OutputItemAdded: _added,
     ev.OutputItemDone: _done,
     ev.TaskInputRequired: _asked,
