@@ -13,9 +13,9 @@ from tailrace.core.codec import MAX_INTEGER, decode_event
 from tailrace.core.errors import InvalidCursor, MalformedEvent, StreamCut, StreamError
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor
+from tailrace.core.sink import Sink
 from tailrace.core.snapshot import restore
 from tailrace.core.values import dict_of
-from tailrace.core.writers import Sink
 from tailrace.ingest.base import ExecutorOf, Ingest, Notebook, Outcome, read_json
 from tailrace.wire import task
 

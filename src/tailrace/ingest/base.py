@@ -38,9 +38,9 @@ from tailrace.core.codec import MAX_DEPTH, MAX_EVENT_BYTES, MAX_INTEGER
 from tailrace.core.errors import InvalidValue, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Executor, InputRequest, Item
+from tailrace.core.sink import Sink
 from tailrace.core.state import TaskNode
 from tailrace.core.values import number_of
-from tailrace.core.writers import Sink
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

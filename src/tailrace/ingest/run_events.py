@@ -22,8 +22,10 @@ from typing import Any, ClassVar
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import Data, ErrorInfo, File, StepEnd, Text, Usage
+from tailrace.core.sink import Sink
+from tailrace.core.text_writers import TextWriter
 from tailrace.core.values import Json, count_of, dict_of, json_text, list_of, number_of, text_of
-from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter, Sink, TextWriter
+from tailrace.core.writers import ArgumentsWriter, MessageWriter, ResultWriter
 from tailrace.ingest.base import ExecutorOf, Outcome, keep_raw, read_json, server_tools
 
 API = "run"

@@ -36,8 +36,8 @@ from tailrace.core.errors import (
     StreamError,
 )
 from tailrace.core.items import ErrorInfo, Message, ToolCall
+from tailrace.core.sink import Sink
 from tailrace.core.state import TextNode
-from tailrace.core.writers import Sink
 from tailrace.history import Api, reachable
 from tailrace.ingest.anthropic_messages.reader import AnthropicMessages
 from tailrace.ingest.base import ExecutorOf, Ingest, Outcome, server_tools

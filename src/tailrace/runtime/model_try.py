@@ -14,9 +14,9 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.items import Item, Message, Reasoning, ToolCall, Usage
+from tailrace.core.sink import Sink
 from tailrace.core.state import TaskNode
 from tailrace.core.values import dict_of
-from tailrace.core.writers import Sink
 from tailrace.ports import Model, host_of
 
 TURN = "turn"

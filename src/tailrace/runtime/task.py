@@ -38,15 +38,12 @@ from tailrace.core.items import (
     Usage,
 )
 from tailrace.core.references import ReferencePool
+from tailrace.core.sink import Sink
 from tailrace.core.state import TaskNode
 from tailrace.core.tool_arguments import arguments_value
 from tailrace.core.tool_output import plain_json
 from tailrace.core.view import client_view
-from tailrace.core.writers import (
-    MessageWriter,
-    ReasoningWriter,
-    Sink,
-)
+from tailrace.core.writers import MessageWriter, ReasoningWriter
 from tailrace.history import Api, History, Load, Mode, history, reachable
 from tailrace.history.inputs import last_question
 from tailrace.runtime.blobs import blob_loader

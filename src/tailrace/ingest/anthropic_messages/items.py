@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from tailrace.core import events as ev
 from tailrace.core.items import RawItem, Status
+from tailrace.core.sink import Sink
 from tailrace.core.tool_arguments import decoded
 from tailrace.core.values import MOST_TOKENS, Json, count_of, json_text, text_or_none
-from tailrace.core.writers import ArgumentsWriter, ReasoningWriter, ResultWriter, Sink
+from tailrace.core.writers import ArgumentsWriter, ReasoningWriter, ResultWriter
 from tailrace.ingest.anthropic_messages.texts import TextMessage
 from tailrace.ingest.anthropic_messages.values import (
     COMPACTED,

@@ -13,8 +13,9 @@ import msgspec
 from tailrace.core import events as ev
 from tailrace.core.errors import MalformedEvent
 from tailrace.core.items import ErrorInfo, Refusal, Usage
+from tailrace.core.sink import Sink
 from tailrace.core.values import Json, count_of, dict_of, dicts_of, list_of, text_or_none
-from tailrace.core.writers import MessageWriter, Sink
+from tailrace.core.writers import MessageWriter
 from tailrace.ingest.anthropic_messages.items import API, MessageContext, OpenBlock, open_block
 from tailrace.ingest.anthropic_messages.values import NO_FACTS, keepable, unread
 from tailrace.ingest.base import (

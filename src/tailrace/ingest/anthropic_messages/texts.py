@@ -9,8 +9,9 @@ from typing import Any
 from tailrace.core import events as ev
 from tailrace.core.errors import StreamTooLarge
 from tailrace.core.items import Status
+from tailrace.core.sink import Sink
 from tailrace.core.values import Json
-from tailrace.core.writers import MessageWriter, Sink
+from tailrace.core.writers import MessageWriter
 from tailrace.ingest.anthropic_messages.values import citation_of
 from tailrace.ingest.unknown import has_unknown
 

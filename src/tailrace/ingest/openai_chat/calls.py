@@ -16,9 +16,10 @@ from tailrace.core import events as ev
 from tailrace.core.errors import MalformedJson
 from tailrace.core.items import Status
 from tailrace.core.partial_json import PartialJson
+from tailrace.core.sink import Sink
 from tailrace.core.tool_arguments import decoded, is_beginning
 from tailrace.core.values import dict_of, json_text, text_of
-from tailrace.core.writers import ArgumentsWriter, Sink
+from tailrace.core.writers import ArgumentsWriter
 from tailrace.ingest.base import ExecutorOf
 
 API = "openai_chat"

@@ -9,7 +9,9 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.items import Annotation, Image, ImageUrl, RawAnnotation, Status
-from tailrace.core.writers import MessageWriter, PartWriter, Sink, TextWriter
+from tailrace.core.sink import Sink
+from tailrace.core.text_writers import PartWriter, TextWriter
+from tailrace.core.writers import MessageWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_chat.calls import API, ChatCalls
 from tailrace.ingest.openai_chat.reasoning import FIELDS, ChatReasoning, is_thought

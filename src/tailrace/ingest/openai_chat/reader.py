@@ -16,8 +16,8 @@ from typing import Any
 
 from tailrace.core import events as ev
 from tailrace.core.items import ErrorInfo
+from tailrace.core.sink import Sink
 from tailrace.core.values import count_of
-from tailrace.core.writers import Sink
 from tailrace.ingest.base import ExecutorOf, Outcome, is_stop, keep_raw, read_json, server_tools
 from tailrace.ingest.openai_chat.calls import API
 from tailrace.ingest.openai_chat.items import ChatAnswer

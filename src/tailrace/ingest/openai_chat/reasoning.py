@@ -11,8 +11,9 @@ from typing import Any
 
 from tailrace.core import events as ev
 from tailrace.core.items import Status
+from tailrace.core.sink import Sink
 from tailrace.core.values import dicts_of
-from tailrace.core.writers import ReasoningWriter, Sink
+from tailrace.core.writers import ReasoningWriter
 from tailrace.ingest.openai_chat.calls import API
 from tailrace.ingest.openai_chat.values import GatheredFields
 from tailrace.ingest.unknown import unknown_names

@@ -24,9 +24,11 @@ from tailrace.core.items import (
     InputRequest,
     Text,
 )
+from tailrace.core.sink import Sink
+from tailrace.core.text_writers import GrowingText
 from tailrace.core.tool_arguments import is_beginning, is_json, same_json
 from tailrace.core.values import Json, dict_of, dicts_of, json_text, text_or_none, word_of
-from tailrace.core.writers import ArgumentsWriter, GrowingText, ImageWriter, ResultWriter, Sink
+from tailrace.core.writers import ArgumentsWriter, ImageWriter, ResultWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.openai_responses.items import Slot
 from tailrace.ingest.openai_responses.values import as_arguments, error_of, image_url

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from tailrace.core import events as ev
 from tailrace.core.items import Data, RawItem, Status
+from tailrace.core.sink import Sink
 from tailrace.core.values import Json, dicts_of, text_or_none, word_of
-from tailrace.core.writers import MessageWriter, ReasoningWriter, Sink
+from tailrace.core.writers import MessageWriter, ReasoningWriter
 from tailrace.ingest.openai_responses.texts import (
     CitedText,
     EndingPart,

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from tailrace.core.items import InputRequest
+from tailrace.core.sink import Sink
 from tailrace.core.values import Json, index_of, word_of
-from tailrace.core.writers import Sink
 from tailrace.ingest.base import MOST_BYTES, ExecutorOf
 from tailrace.ingest.openai_responses.calls import CallSlot, is_call
 from tailrace.ingest.openai_responses.items import MessageSlot, RawSlot, ReasoningSlot, Slot

@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tailrace.core.items import Annotation, RawAnnotation
+from tailrace.core.text_writers import PartWriter, StreamedText, TextWriter
 from tailrace.core.values import Json, text_or_none
-from tailrace.core.writers import PartWriter, StreamedText, TextWriter
 from tailrace.ingest.openai_responses.values import annotation_of, citation_has_unknown, unplaced
 
 _MOST_ANNOTATIONS = 512 * 1024

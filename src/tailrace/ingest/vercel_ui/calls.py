@@ -11,9 +11,10 @@ from typing import Any
 
 from tailrace.core import events as ev
 from tailrace.core.items import Block, ErrorInfo, Executor, InputRequest
+from tailrace.core.sink import Sink
 from tailrace.core.tool_arguments import decoded, ends_itself
 from tailrace.core.values import Json, json_text, text_of
-from tailrace.core.writers import ArgumentsWriter, ResultWriter, Sink
+from tailrace.core.writers import ArgumentsWriter, ResultWriter
 from tailrace.ingest.base import ExecutorOf
 from tailrace.ingest.vercel_ui.values import API, error_of, our_fields, output_blocks
 

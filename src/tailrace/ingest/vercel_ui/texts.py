@@ -14,8 +14,10 @@ import msgspec
 
 from tailrace.core import events as ev
 from tailrace.core.items import Block, Data, RawAnnotation, ReferenceToBlock, Status
+from tailrace.core.sink import Sink
+from tailrace.core.text_writers import PartWriter, TextWriter
 from tailrace.core.values import Json, dict_of, text_of
-from tailrace.core.writers import MessageWriter, PartWriter, ReasoningWriter, Sink, TextWriter
+from tailrace.core.writers import MessageWriter, ReasoningWriter
 from tailrace.ingest.vercel_ui.values import API, annotation_of, citations_of, our_fields
 
 TEXT, REASONING = "text", "reasoning"
