@@ -20,7 +20,8 @@ from tailrace.core.view import client_view
 from tailrace.runtime import recovery
 from tailrace.runtime.runs import first_epoch
 from tailrace.runtime.task import Task
-from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
+from tailrace.server.resume_point import read_thread_cursor
+from tailrace.server.thread_stream import ThreadStream
 from tailrace.wire.base import Cursor, ThreadFormat, in_run
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.openai_responses.cursors import NARROW, WHOLE, offset, place_of, split, spread

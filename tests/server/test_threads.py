@@ -23,7 +23,8 @@ from tailrace.runtime.runs import first_epoch
 from tailrace.runtime.task import Task
 from tailrace.server import run_stream as server_stream
 from tailrace.server import thread_stream as server_thread
-from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
+from tailrace.server.resume_point import read_thread_cursor
+from tailrace.server.thread_stream import ThreadStream
 from tailrace.wire import run, task
 from tailrace.wire.base import ThreadFormat
 from tests.serving import Served

@@ -1,4 +1,7 @@
-"""Decides where in the log a client's cursor stands, and whether the log can go on there."""
+"""Decides where in the log a client's cursor stands, and whether the log can go on there.
+
+A run's cursor is its format's own. A thread's cursor is `ordinal:` and the cursor of that run.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from tailrace.core.errors import InvalidCursor
-from tailrace.ports import EventLog, Trimmed
+from tailrace.core.fold import State
+from tailrace.ports import EventLog, RunInfo, Trimmed
 from tailrace.runtime.runs import Runs
 from tailrace.wire.base import (
+    MAX_CURSOR,
     START,
     Cursor,
     Encoder,
@@ -17,7 +22,10 @@ from tailrace.wire.base import (
     Frame,
     InsideEvents,
     ReportsGaps,
+    ThreadFormat,
     in_run,
+    invalid_cursor,
+    whole_number,
 )
 
 
@@ -31,6 +39,11 @@ class ResumePoint(NamedTuple):
     """Whether the run has ended there, so that nothing follows."""
     inside: tuple[Encoder, list[Frame]] | None = None
     """For a cursor inside an event: an encoder for the next event, and the event's other frames."""
+
+
+def after_state(state: State, encoder: Encoder, frames: list[Frame]) -> ResumePoint:
+    """The point after a state that was just read from the log, and frames to send first."""
+    return ResumePoint(Cursor(state.sequence_number), inside=(encoder, frames))
 
 
 @contextmanager
@@ -102,3 +115,39 @@ async def _epoch_at(log: EventLog, run_id: str, seq: int) -> int | None:
     except Trimmed:
         return None
     return found[0].epoch if found and found[0].first_seq == seq else None
+
+
+class ThreadCursor(NamedTuple):
+    """The run's number in the thread, and the cursor inside that run."""
+
+    ordinal: int
+    cursor: Cursor
+
+
+def read_thread_cursor(wire: ThreadFormat, text: str) -> ThreadCursor | None:
+    """Read a client's cursor; None is the start. `0:0` is the id of a gap before the first run."""
+    if text in ("0", "0:0"):
+        return None
+    ordinal, colon, rest = text.partition(":")
+    if not colon or ordinal == "0":
+        raise invalid_cursor(text)
+    number = whole_number(ordinal)
+    return ThreadCursor(number, wire.in_thread(number).cursor(rest))
+
+
+async def thread_point(
+    runs: Runs, wire: ThreadFormat, thread_id: str, cursor: ThreadCursor, newest: RunInfo | None
+) -> tuple[ThreadCursor | None, bytes]:
+    """Where in the thread to begin, and a gap frame to send before it.
+
+    A client whose cursor names a run that never existed continues at the newest run.
+    """
+    if newest is not None and cursor.ordinal <= newest.ordinal:
+        return cursor, b""
+    last = await runs.last_ordinal(thread_id)
+    if cursor.ordinal <= last:  # a run that was deleted
+        return cursor, b""
+    if newest is None:
+        return None, wire.in_thread(last).gap(State(), 0, "beyond_end")
+    # This cursor is beyond the run's end, so the run's stream sends a gap and its state.
+    return ThreadCursor(newest.ordinal, Cursor(MAX_CURSOR)), b""

@@ -1,7 +1,7 @@
 """A thread as one stream: its runs one after another, and later runs as they start. It never ends.
 
-A cursor is `ordinal:` and the run's own cursor. The ordinal is the run's number in the thread. Each
-number is given once, so a missing number means a deleted run.
+Each run has a number in the thread, its ordinal. Each number is given once, so a missing number
+means a deleted run.
 """
 
 from __future__ import annotations
@@ -11,38 +11,20 @@ import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any
 
-from tailrace.core.errors import InvalidCursor, MalformedEvent, NotFound, UnsupportedProtocol
+from tailrace.core.errors import MalformedEvent, NotFound, UnsupportedProtocol
 from tailrace.core.fold import State
 from tailrace.core.sse import comment
 from tailrace.ports import RunInfo
 from tailrace.runtime.fanout import WriteNow
 from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.runs import Runs
-from tailrace.server.resume_point import resume_point
+from tailrace.server.resume_point import ThreadCursor, resume_point, thread_point
 from tailrace.server.run_stream import HEARTBEAT_SECONDS, RunStream
-from tailrace.wire.base import MAX_CURSOR, Cursor, ThreadFormat, spread_retry, whole_number
+from tailrace.wire.base import ThreadFormat, spread_retry
 
 logger = logging.getLogger("tailrace")
-
-
-class ThreadCursor(NamedTuple):
-    """The run's number in the thread, and the cursor inside that run."""
-
-    ordinal: int
-    cursor: Cursor
-
-
-def read_thread_cursor(wire: ThreadFormat, text: str) -> ThreadCursor | None:
-    """Read a client's cursor; None is the start. `0:0` is the id of a gap before the first run."""
-    if text in ("0", "0:0"):
-        return None
-    ordinal, colon, rest = text.partition(":")
-    if not colon or ordinal == "0":
-        raise InvalidCursor(f"{text[:40]!r} is not a cursor; send the last id that you received.")
-    number = whole_number(ordinal)
-    return ThreadCursor(number, wire.in_thread(number).cursor(rest))
 
 
 class ThreadStream:
@@ -95,9 +77,12 @@ class ThreadStream:
         yield self.wire.preamble(spread_retry(random.random()))  # noqa: S311
         if "content-type" not in self.wire.headers and self._newest is None:
             yield comment(f"thread {self._thread_id} has no runs; waiting for the next")
-        place, gap = await self._start()
-        if gap:
-            yield gap
+        place = self._place
+        if place is not None:
+            wire, newest = self.wire, self._newest
+            place, gap = await thread_point(self._runs, wire, self._thread_id, place, newest)
+            if gap:
+                yield gap
         sent = time.monotonic()
         # The ordinal of the next run, unless it was deleted.
         due = place.ordinal if place is not None else 1
@@ -124,22 +109,6 @@ class ThreadStream:
                     logger.warning("a run is skipped: %s", failure, extra=about_run(run))
                     due, missing = run.ordinal, "unreadable"
                 sent = time.monotonic()
-
-    async def _start(self) -> tuple[ThreadCursor | None, bytes]:
-        """Where to begin, and a gap frame to send before it.
-
-        A client whose cursor names a run that never existed continues at the newest run.
-        """
-        place, newest = self._place, self._newest
-        if place is None or (newest is not None and place.ordinal <= newest.ordinal):
-            return place, b""
-        last = await self._runs.last_ordinal(self._thread_id)
-        if place.ordinal <= last:  # a run that was deleted
-            return place, b""
-        if newest is None:
-            return None, self.wire.in_thread(last).gap(State(), 0, "beyond_end")
-        # This cursor is beyond the run's end, so the run's stream sends a gap and its state.
-        return ThreadCursor(newest.ordinal, Cursor(MAX_CURSOR)), b""
 
     async def _run_pieces(
         self, run: RunInfo, place: ThreadCursor | None

@@ -18,10 +18,9 @@ from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import keyed_name
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.resume_point import ResumePoint
+from tailrace.server.resume_point import after_state
 from tailrace.server.schemas import ID
 from tailrace.wire import ag_ui
-from tailrace.wire.base import Cursor
 
 _OURS = ("assistant", "reasoning", "tool")
 """The roles of messages that a run of ours may have written."""
@@ -121,8 +120,7 @@ class AgUiApi(HttpApi):
             answered = {entry["interruptId"] for entry in entries}
             await self.until(self._read(found.run_id, answered & kinds.keys()))
             return self.stream(ag_ui.FORMAT, found.run_id, snapshot=True)
-        point = ResumePoint(Cursor(look.state.sequence_number), inside=(encoder, []))
-        return self.stream(ag_ui.FORMAT, found.run_id, point)
+        return self.stream(ag_ui.FORMAT, found.run_id, after_state(look.state, encoder, []))
 
     async def _read(self, run_id: str, answered: set[str]) -> None:
         """Wait until the run has read these answers. Before, its state would still ask for them."""

@@ -33,10 +33,10 @@ from tailrace.server.guard import json_response
 from tailrace.server.inspector import page_file, plain, wants_page
 from tailrace.server.openapi import EVENTS, FLAG, OBJECT, document, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.resume_point import naming, resume_point
+from tailrace.server.resume_point import naming, read_thread_cursor, resume_point
 from tailrace.server.run_stream import RunStream
 from tailrace.server.sse_response import LargeJsonResponse
-from tailrace.server.thread_stream import ThreadStream, read_thread_cursor
+from tailrace.server.thread_stream import ThreadStream
 from tailrace.server.threads import ThreadList, thread_not_found
 from tailrace.server.tickets import TICKET_SECONDS, Tickets
 from tailrace.wire.base import Format, ShowsThreads, ThreadFormat

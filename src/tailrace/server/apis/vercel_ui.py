@@ -17,11 +17,11 @@ from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
-from tailrace.server.resume_point import ResumePoint
+from tailrace.server.resume_point import ResumePoint, after_state
 from tailrace.server.run_stream import RunStream
 from tailrace.server.sse_response import Connections, SseResponse
 from tailrace.wire import vercel_ui
-from tailrace.wire.base import Cursor, Format
+from tailrace.wire.base import Format
 
 CHAT_GRACE_SECONDS = 300.0
 """How long after its end a chat's answer is replayed to a client that lost its connection."""
@@ -143,9 +143,8 @@ class ChatApi(HttpApi):
             for answer in answers:
                 await self.runs.send(run_id, answer)
         answered = [answer["request_id"] for answer in answers]
-        inside = vercel_ui.FORMAT.reopen(look.state, answered)
-        point = ResumePoint(Cursor(look.state.sequence_number), inside=inside)
-        return self._stream(run_id, point)
+        encoder, frames = vercel_ui.FORMAT.reopen(look.state, answered)
+        return self._stream(run_id, after_state(look.state, encoder, frames))
 
     @operation(answers={200: STREAM, 204: None})
     async def resume_chat(self, request: Request) -> ASGIApp:
