@@ -13,7 +13,7 @@ from tailrace.core.values import text_or_none
 from tailrace.ports import Claim, InboxLetter
 from tailrace.runtime import exits
 from tailrace.runtime.agent_functions import AgentFunction, call_agent
-from tailrace.runtime.failures import AGENT_FAILED, failure
+from tailrace.runtime.failures import AGENT_FAILED, failure, retrieve_error
 from tailrace.runtime.task import Task
 from tailrace.runtime.telemetry import invoke_agent
 
@@ -109,7 +109,7 @@ class ClaimedRun:
         if not self.is_stopping:
             run = self._run(agent)
             self._agent = asyncio.get_running_loop().create_task(run, name=self.claim.run_id)
-            self._agent.add_done_callback(_look_at)
+            self._agent.add_done_callback(retrieve_error)
 
     async def _run(self, agent: AgentFunction) -> None:
         task = self.task
@@ -210,12 +210,6 @@ class ClaimedRun:
         asyncio keeps a cancelled timer until it is due: that of a model call for minutes.
         """
         self._agent = self._task = None
-
-
-def _look_at(agent: asyncio.Task[None]) -> None:
-    """Retrieve the exception, so that asyncio does not report it after the run has ended."""
-    if not agent.cancelled():
-        agent.exception()
 
 
 def child_in(letter: InboxLetter) -> str | None:

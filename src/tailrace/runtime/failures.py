@@ -6,11 +6,12 @@ log has the same id, with the types and places of the exception. Level DEBUG has
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import traceback
 from collections.abc import Iterator
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from tailrace.core.errors import TailraceError
 from tailrace.core.items import ErrorInfo
@@ -100,3 +101,9 @@ def _is_ours(error: BaseException) -> TypeGuard[TailraceError]:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("tailrace.")
     return ours and isinstance(error, TailraceError)
+
+
+def retrieve_error(done: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of a task that was left behind, so that asyncio does not report it."""
+    if not done.cancelled():
+        done.exception()

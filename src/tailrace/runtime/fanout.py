@@ -20,6 +20,7 @@ from tailrace.core.events import Recorded, is_end
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES
 from tailrace.core.log_lines import LogLines, merged
+from tailrace.runtime.failures import retrieve_error
 from tailrace.runtime.follow import LINES_AT_ONCE, Reader, check_next
 from tailrace.runtime.offload import BuildCache, FrameRange, LogRead, SharedBytes
 from tailrace.runtime.opening import RunOpening
@@ -346,7 +347,7 @@ class Stream:
         piece, self._ready = self._ready[0], self._ready[1:]
         if not self._ready and not self._ended and _is_full(self._held):
             ahead = asyncio.ensure_future(self._read_lines(piece.last))
-            ahead.add_done_callback(_look_at)
+            ahead.add_done_callback(retrieve_error)
             self._ahead = ReadAhead(piece.last, ahead)
         if len(piece.frames) >= SEND_BYTES:
             await self._streams.take_turn()
@@ -446,9 +447,3 @@ def _encoded(encoder: Encoder, events: Sequence[Recorded]) -> FrameRange:
             break
     numbers = events[0].event.sequence_number, last.event.sequence_number
     return FrameRange(*numbers, b"".join(frames))
-
-
-def _look_at(ahead: asyncio.Task[LogRead[LogLines]]) -> None:
-    """Retrieve the exception, so that asyncio does not report it after the follower has left."""
-    if not ahead.cancelled():
-        ahead.exception()

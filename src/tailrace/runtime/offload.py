@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tailrace.core.json_pieces import PIECE_BYTES
+from tailrace.runtime.failures import retrieve_error
 from tailrace.runtime.store_retry import limit_of_wait, wait_counts
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ class BuildCache(Generic[T]):
         building = self._building.get(job)
         if building is None:
             building = asyncio.ensure_future(self._make(job, make))
-            building.add_done_callback(_look_at)
+            building.add_done_callback(retrieve_error)
             self._building[job] = building
         # Other callers may wait for the work, so a caller that leaves must not cancel it.
         with wait_counts():
@@ -106,9 +107,3 @@ def _magnitude(limit: float | None) -> int | None:
     clients of a large run would take its memory many times.
     """
     return None if limit is None else frexp(limit)[1]
-
-
-def _look_at(building: asyncio.Task[T]) -> None:
-    """Retrieve the exception, so that asyncio does not report it after all callers have left."""
-    if not building.cancelled():
-        building.exception()

@@ -23,7 +23,7 @@ from tailrace.core.tool_output import ToolOutput, tool_output
 from tailrace.core.writers import ImageWriter, ResultWriter
 from tailrace.runtime.blobs import shown_blocks, tool_result
 from tailrace.runtime.call_writer import PendingCall
-from tailrace.runtime.failures import tool_failure
+from tailrace.runtime.failures import retrieve_error, tool_failure
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
@@ -159,17 +159,11 @@ async def _in_parallel(works: Iterable[Any]) -> None:
         # Not longer: a tool may ignore the cancel, and the run has to end.
         await asyncio.wait(tasks, timeout=CLEAN_UP_SECONDS)
         for task in tasks:
-            task.add_done_callback(_look_at)
+            task.add_done_callback(retrieve_error)
         raise
     for task in tasks:
         if not task.cancelled():
             task.result()
-
-
-def _look_at(task: asyncio.Task[None]) -> None:
-    """Take the error of a tool that was left behind."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def _answer(loop: Loop, plan: _Plan) -> None:
