@@ -49,6 +49,12 @@ def execute(path: Path, statement: str) -> list[Any]:
         connection.close()
 
 
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that waits long for a CPU would find the disk slow, and leave its jobs to threads."""
+    monkeypatch.setattr(connections, "SLOW_SECONDS", 3600.0)
+
+
 # --- the disk ----------------------------------------------------------------------------------
 
 
@@ -541,6 +547,7 @@ async def test_a_file_that_stays_busy_is_one_clear_error(
     await store.close()
 
 
+@pytest.mark.usefixtures("quick_disk")
 async def test_a_small_flush_is_committed_without_a_change_of_threads(store: SqliteLog) -> None:
     await created(store, "r")
     with pytest.raises(StopIteration):  # it never waits
@@ -551,6 +558,7 @@ async def test_a_small_flush_is_committed_without_a_change_of_threads(store: Sql
     assert await numbers(store, "r") == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("quick_disk")
 async def test_a_run_is_created_and_claimed_without_a_change_of_threads(store: SqliteLog) -> None:
     with pytest.raises(StopIteration) as found:
         store.create(new_run("r")).send(None)
@@ -581,6 +589,7 @@ async def test_a_long_create_or_claim_leaves_the_event_loop_free(
     assert reason == "large input" or {claim.run_id for claim in done} == {"r0", "r1", "r2"}
 
 
+@pytest.mark.usefixtures("quick_disk")
 async def test_a_short_read_needs_no_change_of_threads(store: SqliteLog) -> None:
     await created(store, "r")
     await written(store, batch("r", 2, count=20))
@@ -697,6 +706,7 @@ async def test_after_one_slow_job_the_event_loop_soon_writes_again_and_after_sev
     threads.stop()
 
 
+@pytest.mark.usefixtures("quick_disk")
 async def test_the_rows_of_a_short_run_are_joined_with_few_changes_of_threads(
     store: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
