@@ -661,6 +661,41 @@ async def test_on_a_phone_the_panes_are_tabs(browser: Browser, served: Served) -
     await phone.close()
 
 
+IS_CUT_OFF = "(node) => node.scrollWidth > node.clientWidth || node.scrollHeight > 32"
+
+ALONE = """() => [...document.querySelectorAll('.cite')].filter((cite) => {
+    const before = document.createRange();
+    const words = cite.previousSibling;
+    before.setStart(words, words.length - 1);
+    before.setEnd(words, words.length);
+    return cite.getBoundingClientRect().left < before.getBoundingClientRect().right - 2;
+}).length"""
+"""How many citations begin a line, without the word before them."""
+
+
+async def test_on_a_small_screen_the_stream_and_the_citations_are_whole(
+    browser: Browser, served: Served
+) -> None:
+    page = await browser.new_page(viewport={"width": 1280, "height": 900})
+    await page.goto(served.url)
+    await ask(page, "assistant", "Plan a Saturday.")
+    await expect(call(page, "get_weather")).to_have_count(1)
+    await page.get_by_role("button", name="Cut").click()
+    waiting = re.compile(r"^cut · [1-9]\d* events waiting · seq \d+ · 0 missed$")
+    await expect(page.locator("#stream-text")).to_have_text(waiting)
+    for width in (320, 390, 820, 1280):
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert not await page.locator("#stream-text").evaluate(IS_CUT_OFF), width
+    await page.get_by_role("button", name="Resume").click()
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    assert await page.locator(".cite").count() > 3
+    for width in range(320, 480, 4):
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert await page.evaluate(ALONE) == 0, width
+    await page.close()
+
+
 async def test_on_a_phone_neither_another_pane_nor_the_keyboard_loses_the_end(
     browser: Browser, served: Served, go: Go
 ) -> None:

@@ -176,7 +176,7 @@ export function inline(text, cite, depth = 0) {
     const [whole, , code, reference, label, target, bold, bold2, italic, italic2, gone, address, escaped, breaks] = found;
     const inner = (words) => inline(words, cite, depth + 1);
     if (code !== undefined) out.push(el("code", {}, code.trim()));
-    else if (reference !== undefined) out.push(cite?.(Number(reference)) ?? whole);
+    else if (reference !== undefined) attach(out, cite?.(Number(reference)) ?? whole);
     else if (target !== undefined) out.push(link(target, label === "" ? target : label) ?? whole);
     else if (bold !== undefined || bold2 !== undefined) out.push(el("strong", {}, ...inner(bold ?? bold2)));
     else if (italic !== undefined || italic2 !== undefined) out.push(el("em", {}, ...inner(italic ?? italic2)));
@@ -187,6 +187,18 @@ export function inline(text, cite, depth = 0) {
   }
   if (last < text.length) out.push(text.slice(last));
   return out;
+}
+
+/** Add a citation, on the line of the word before it: a line may break before any button. */
+function attach(out, mark) {
+  const before = out.at(-1);
+  if (typeof mark === "string") out.push(mark);
+  else if (before?.className === "cited") before.append(mark);
+  else {
+    const word = typeof before === "string" ? (/\S{1,12}$/.exec(before)?.[0] ?? "") : "";
+    if (word !== "") out[out.length - 1] = before.slice(0, -word.length);
+    out.push(el("span", { class: "cited" }, word, mark));
+  }
 }
 
 /** A link that opens elsewhere; undefined for an address that is not a web or mail address. */
