@@ -34,7 +34,7 @@ def npm(*args: str | Path, cwd: Path) -> None:
     library = node_path().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     command = [node_path(), library, *args, "--offline", "--no-audit", "--no-fund"]
     done = subprocess.run(
-        command, cwd=cwd, env=node_env(), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=cwd, env=node_env(), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
 
