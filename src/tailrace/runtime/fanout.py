@@ -120,8 +120,8 @@ class Streams:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.answers = BuildCache[SharedBytes]()
-        self.openings = BuildCache[RunOpening]()
+        self.answers = BuildCache[SharedBytes](asks_store=False)
+        self.openings = BuildCache[RunOpening](asks_store=False)
         self.wholes = BuildCache[SharedBytes | None]()
         self._turn = asyncio.Lock()
         self._shared: dict[tuple[str, str], FrameRing] = {}

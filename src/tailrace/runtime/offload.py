@@ -64,9 +64,13 @@ class LogRead(list[T]):
 
 
 class BuildCache(Generic[T]):
-    """Values that callers share: each is built once, and dropped when no caller holds it."""
+    """Values that callers share: each is built once, and dropped when no caller holds it.
 
-    def __init__(self) -> None:
+    If the work does not ask the store (`asks_store=False`), callers with any time limit share it.
+    """
+
+    def __init__(self, *, asks_store: bool = True) -> None:
+        self._asks_store = asks_store
         self._values: WeakValueDictionary[Hashable, T] = WeakValueDictionary()
         self._building: dict[Hashable, asyncio.Task[T]] = {}
 
@@ -80,7 +84,7 @@ class BuildCache(Generic[T]):
         if value is not None:
             return value
         # The first caller's time limit applies, so only callers with similar limits share the work.
-        job = (key, _magnitude(limit_of_wait()))
+        job = (key, _magnitude(limit_of_wait()) if self._asks_store else None)
         building = self._building.get(job)
         if building is None:
             building = asyncio.ensure_future(self._make(job, make))
