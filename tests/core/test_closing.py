@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.core import codec
 from tailrace.core import events as ev
-from tailrace.core.closing import ending
+from tailrace.core.closing import close_steps, ending
 from tailrace.core.errors import IllegalEvent, InvalidValue, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.items import (
@@ -108,6 +108,19 @@ def test_every_kind_of_open_part_is_closed_as_far_as_it_came() -> None:
     assert output[1]["summary"] == [{"type": "text", "text": "half a thou"}]
     steps = [step["status"] for step in client_view(state)["steps"]]
     assert steps == ["incomplete", "completed"]
+
+
+def test_a_step_is_closed_with_the_steps_inside_it_and_not_with_those_around_it() -> None:
+    state = State()
+    for event in (ev.TaskCreated(task_id=R), ev.TaskInProgress(task_id=R)):
+        write(state, event)
+    for index, name in enumerate(("around", "left", "inside")):
+        write(state, ev.StepStarted(task_id=R, step_index=index, name=name))
+    for end_of_step in close_steps(state.tasks[R], 1):
+        write(state, end_of_step)
+    assert [step["status"] for step in client_view(state)["steps"]] == [
+        *("in_progress", "incomplete", "incomplete"),
+    ]
 
 
 def test_a_sub_agent_and_the_result_that_holds_it_are_ended_before_their_parent() -> None:
