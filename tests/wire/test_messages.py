@@ -223,6 +223,24 @@ def _file(mime: str) -> Json:
     return {"type": "file", "url": "https://a.test/f", "mediaType": mime}
 
 
+def test_an_ag_ui_message_with_a_known_id_takes_the_place_of_the_first() -> None:
+    """A log that another program wrote may use an id in two runs of a conversation."""
+    chain = []
+    for run_id, text in (("run_1", "It rains."), ("run_2", "It is sunny.")):
+        block = items.Text(text=text)
+        message = items.Message(id="m", role="assistant", block_list=[block])
+        at: Json = {"task_id": run_id, "output_index": 0}
+        log = [
+            ev.TaskCreated(task_id=run_id, sequence_number=1),
+            ev.OutputItemAdded(**at, sequence_number=2, item=message),
+            ev.OutputItemDone(**at, sequence_number=3, item=message),
+        ]
+        chain.append(folded([*log]))
+    assert ag_ui.FORMAT.messages(chain) == [
+        {"id": "m", "role": "assistant", "content": "It is sunny."}
+    ]
+
+
 def test_open_ai_items_show_the_input_of_other_apis_as_items() -> None:
     given = [
         {"role": "user", "content": [{"type": "text", "text": "See"}]},
