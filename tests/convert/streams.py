@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +132,24 @@ def _ag_ui(stream: bytes) -> Any:
 
 
 def _agents(stream: bytes) -> Any:
-    """The events, all of known types; the raw ones are a Responses stream, which has its end."""
+    """The events, all of known types; the raw ones are Responses streams, which have their ends.
+
+    A response begins again only after its items were superseded.
+    """
     found = EventReader().feed(stream)
     assert len(found) == len(frames_of(stream))
     assert [one.event_type for one in found] == [one.type for one in found]
     raw = [one.data for one in found if isinstance(one, RawResponsesStreamEvent)]
-    reader = Reader().read([sse.frame(msgspec.json.encode(one), event=one["type"]) for one in raw])
-    assert reader.final is not None, "the response has no end"
+    begun = [at for at, one in enumerate(raw) if one["type"] == "response.created"]
+    superseded = sum(one.type == "run_items_superseded_event" for one in found)
+    assert begun[:1] == [0]
+    assert len(begun) <= 1 + superseded
+    for first, after in pairwise([*begun, len(raw)]):
+        frames = [
+            sse.frame(msgspec.json.encode(one), event=one["type"]) for one in raw[first:after]
+        ]
+        reader = Reader().read(frames)
+        assert reader.final is not None, "the response has no end"
     return reader.final
 
 

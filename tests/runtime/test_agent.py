@@ -603,7 +603,7 @@ def test_declarations_are_checked() -> None:
             Agent("a", **{"model": Scripted([say("x")]), **wrong})
     with pytest.raises(CallerError, match="no JSON object"):
         Agent("a", model=Scripted([say("x")]), output=list[int])
-    with pytest.raises(CallerError, match="instructions takes nothing, or the `Context`"):
+    with pytest.raises(CallerError, match="instructions must take nothing, or the `Context`"):
         Agent("a", model=Scripted([say("x")]), instructions=lambda one, two: "x")
     with pytest.raises(CallerError, match="a guardrail takes the text"):
         Agent("a", model=Scripted([say("x")]), input_guardrails=[lambda: None])
