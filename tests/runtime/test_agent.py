@@ -605,7 +605,7 @@ def test_declarations_are_checked() -> None:
         Agent("a", model=Scripted([say("x")]), output=list[int])
     with pytest.raises(CallerError, match="instructions must take nothing, or the `Context`"):
         Agent("a", model=Scripted([say("x")]), instructions=lambda one, two: "x")
-    with pytest.raises(CallerError, match="a guardrail takes the text"):
+    with pytest.raises(CallerError, match="a guardrail must take the text"):
         Agent("a", model=Scripted([say("x")]), input_guardrails=[lambda: None])
     for fitting in (str.upper, lambda *texts: None, lambda text, context=None: None):
         Agent("a", model=Scripted([say("x")]), output_guardrails=[fitting])
