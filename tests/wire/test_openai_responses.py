@@ -483,7 +483,6 @@ OUR_REASONS = (
     "input_required",
     "steered",
     "pause_turn",
-    None,
 )
 
 
