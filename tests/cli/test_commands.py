@@ -182,7 +182,7 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         (["serve", "needy:app"], "needy imports 'nowhere_to_be_found'"),
         (["serve", "needy:app"], f"{tmp_path / 'needy.py'}, line 2"),
         (["serve", "wrong:app"], "cannot import name 'nothing' from 'json'"),
-        (["serve", "torn:app"], f"'(' was never closed ({tmp_path / 'torn.py'}, line 3)"),
+        (["serve", "torn:app"], f"'(' was never closed. Correct {tmp_path / 'torn.py'}, line 3."),
     ):
         monkeypatch.chdir(ROOT if "tests" in arguments[1] else tmp_path)
         done = CliRunner().invoke(cli, arguments)
