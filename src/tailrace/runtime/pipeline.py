@@ -50,7 +50,7 @@ that more events share a transaction, a wake-up and a socket write. A model at h
 rests, and `drain()` ends the rest."""
 
 CROWDED_RUNS = 3
-WINDOW_SECONDS = 0.002
+WINDOW_SECONDS = 0.0015
 """The next flush begins this long after the last, so that the events of many runs, or of a fast
 run, share a transaction. The first event after a silence does not wait. `drain()` ends the wait,
 unless the last flush was for so many runs."""
