@@ -7,6 +7,7 @@ worker, with a model that may answer differently, goes on from the log.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from tailrace.runtime.run import Result, Run
 from tailrace.testing.follow_kit.setup import until
 from tailrace.testing.simulator import Simulator
 from tests import forked
+from tests.effort import SOAK
 from tests.runtime.agent_crashing import RUN, application
 
 SLOW = 0.01
@@ -291,11 +293,19 @@ def is_there(place: str, desk: Desk) -> Callable[[Any], bool]:
     return found
 
 
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("how", ["cancel", "crash"])
-@pytest.mark.parametrize("place", list(PLACES))
+def ways_to_stop() -> list[tuple[str, str, str]]:
+    """Where and how a run stops, and its API: all APIs in `make soak`, else in turn."""
+    ways = list(itertools.product(PLACES, ["cancel", "crash"]))
+    return [
+        (place, how, api)
+        for number, (place, how) in enumerate(ways)
+        for api in (APIS if SOAK else [APIS[number % len(APIS)]])
+    ]
+
+
+@pytest.mark.parametrize(("place", "how", "api"), ways_to_stop())
 async def test_the_conversation_goes_on_after_a_cancel_or_a_crash_anywhere(
-    tmp_path: Path, api: str, how: str, place: str
+    tmp_path: Path, place: str, how: str, api: str
 ) -> None:
     desk = Desk()
     child = Agent("child", model=Scripted([think("Deep."), say(LONG, pace=SLOW)]))

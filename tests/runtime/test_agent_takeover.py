@@ -251,7 +251,9 @@ def cut_behind(whole: Log, places: Sequence[int]) -> dict[str, Log]:
 
 def places(events: int, api: str) -> Sequence[int]:
     """Behind which events the log is cut: each API has others."""
-    return range(1, events) if SOAK else sample(range(1 + APIS.index(api), events, len(APIS)), CUTS)
+    if SOAK:
+        return range(1, events)
+    return sample(range(1 + APIS.index(api), events, len(APIS)), 2 * CUTS // 3)
 
 
 async def continued(
@@ -473,7 +475,7 @@ async def test_a_worker_takes_over_tools_of_every_kind_behind_every_event(tmp_pa
     agent = rich_agent(ran)
     whole, result = await whole_run(tmp_path / "whole.db", agent)
     check_rich(whole[:1], whole, ran.by_run[WHOLE], result)
-    cuts = cut_behind(whole, sample(range(1, len(whole)), 2 * CUTS))
+    cuts = cut_behind(whole, sample(range(1, len(whole)), CUTS + CUTS // 3))
     logs = await continued(tmp_path / "once.db", agent, ran, cuts, check_rich)
     chance = random.Random(SEED)
     again = {
