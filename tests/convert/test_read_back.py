@@ -13,6 +13,7 @@ from tailrace.wire import run, vercel_ui
 from tests.convert import essence
 from tests.convert.streams import converted, data_of, ended, frames_of
 from tests.convert.test_task_source import every_log
+from tests.effort import CUTS, sample
 from tests.node import run_node
 from tests.traces import LOGS, Trace
 from tests.wire.vercel_checker import UiReader, responses_of
@@ -102,7 +103,7 @@ def test_a_ui_message_that_is_replayed_reads_back_as_the_run(trace: Trace) -> No
     count = len(trace.events)
     compare(trace, ui_stream(trace, count), UI_SAYS | REPLAY_SAYS)
     places = range(1, count) if trace.name not in SAYS_LESS_AT_FIRST else ()
-    for joined_after in places:
+    for joined_after in sample(places, CUTS):
         compare(trace, ui_stream(trace, joined_after), UI_SAYS | REPLAY_SAYS)
 
 
@@ -130,7 +131,8 @@ def test_a_run_read_back_is_the_run(trace: Trace) -> None:
 
 @every_log
 def test_a_run_that_comes_again_after_a_gap_is_written_once(trace: Trace) -> None:
-    for count in range(2, len(trace.events)):
+    once = json.loads(converted(run_stream(trace), "run", "json"))
+    for count in sample(range(2, len(trace.events)), CUTS):
         state = state_of(trace, count)
         encoder = run.FORMAT.at(State())
         frames = []
@@ -146,7 +148,6 @@ def test_a_run_that_comes_again_after_a_gap_is_written_once(trace: Trace) -> Non
             one["data"]["messageId"] for one in converted_again if one["type"] == "text.start"
         ]
         assert len(starts) == len(set(starts))
-        once = json.loads(converted(run_stream(trace), "run", "json"))
         twice = json.loads(converted(b"".join(frames), "run", "json"))
         if trace.name not in DIFFERENT_AGAIN:
             assert texts_and_calls(twice) == texts_and_calls(once)

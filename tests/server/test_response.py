@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -267,7 +268,7 @@ async def test_a_stream_that_is_cut_before_its_first_bytes_ends_as_if_it_had_not
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wire = FORMATS["openai-responses"]
-    app = Tailrace({"waits": receive}, tmp_path / "log.db")
+    app = Tailrace({"waits": receive}, tmp_path / "log.db", grace=timedelta(0))
     async with app.running():
         stream = RunStream(app.runs, wire, await app.runs.start("waits", "?"), snapshot=True)
 
