@@ -118,7 +118,7 @@ def test_a_failed_run_is_an_error_that_no_sdk_repeats(served: Served) -> None:
         before = len(httpx.get(f"{served.url}/threads").json()["threads"])
         with pytest.raises(APIStatusError) as raised:
             client.chat.completions.create(**asked)
-        assert raised.value.status_code == 500
+        assert raised.value.status_code == 424
         assert "hunter2" not in str(raised.value)
         assert len(httpx.get(f"{served.url}/threads").json()["threads"]) == before + 1
         with pytest.raises(Exception, match="failed"), client.chat.completions.stream(**asked) as s:

@@ -161,7 +161,7 @@ def test_a_failed_run_is_an_error_that_the_sdk_does_not_repeat(served: Served) -
         with pytest.raises(APIStatusError) as raised:
             client.messages.create(**asked)
         body: Any = raised.value.body
-        assert (raised.value.status_code, body["type"]) == (500, "error")
+        assert (raised.value.status_code, body["type"]) == (424, "error")
         assert body["error"]["type"] == "api_error"
         assert len(httpx.get(f"{served.url}/threads").json()["threads"]) == before + 1
         with client.messages.stream(**asked) as stream, pytest.raises(APIStatusError):

@@ -46,7 +46,6 @@ async function talk({ provider, model, turns, generate }) {
         messages,
         tools: { pick },
         stopWhen: isStepCount(3),
-        maxRetries: 0,
       };
       let result;
       if (generate) {

@@ -69,6 +69,7 @@ ERRORS = {
     421: "The server does not answer for this host.",
     422: "The `Idempotency-Key` was used with another body.",
     423: "Another run of the thread has not ended.",
+    424: "The run failed: the error is that of its agent or model.",
     429: "A limit of the principal is reached; try again after `Retry-After`.",
     431: "Path, query and headers are too large.",
     500: "An error of the server; its log has the details.",

@@ -61,7 +61,7 @@ class MessagesApi(OneWayApi):
     @operation(
         body=client_schemas.MESSAGE_REQUEST,
         answers={200: {"application/json": client_schemas.MESSAGE, **STREAM}},
-        errors=(422, 423),
+        errors=(422, 423, 424),
     )
     async def create_message(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""

@@ -159,7 +159,7 @@ class OneWayApi(HttpApi):
     async def answer(
         self, request: Request, run_id: str, view: Callable[[State], dict[str, Any]]
     ) -> ASGIApp:
-        """The run as one object, at its end; status 500 or 400 for an object with an `error`."""
+        """The run as one object, at its end; status 424 or 400 for an object with an `error`."""
         await self._ended_or_left(request, run_id)
         look = await self.runs.look(run_id)
         made = await build(look.weight, lambda: view(look.state))
@@ -167,8 +167,9 @@ class OneWayApi(HttpApi):
             root = look.state.root
             error = root.error if root is not None else None
             is_clients = error is not None and error.code == CallerError.code
-            failed = json_response(made, 400 if is_clients else 500)
-            # The SDKs would start another run.
+            # Clients repeat a request after a 5xx, and that would be another run. The AI SDK looks
+            # at the status only; the SDKs of OpenAI and Anthropic read the header first.
+            failed = json_response(made, 400 if is_clients else 424)
             failed.headers["x-should-retry"] = "false"
             return failed
         if look.weight <= LARGE_BYTES:

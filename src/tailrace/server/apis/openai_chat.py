@@ -30,7 +30,7 @@ class CompletionsApi(OneWayApi):
     @operation(
         body=client_schemas.COMPLETION_REQUEST,
         answers={200: {"application/json": client_schemas.COMPLETION, **STREAM}},
-        errors=(422, 423),
+        errors=(422, 423, 424),
     )
     async def complete(self, request: Request) -> ASGIApp:
         """Start a run of the agent that `model` names, and answer with it."""
