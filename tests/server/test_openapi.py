@@ -458,6 +458,7 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             {"messages": [{"role": "assistant"}]},
             *({"n": value} for value in of(1, 2, 0, True)),
             *({"max_tokens": value} for value in of(1, 0, "1")),
+            *({"max_tokens": value, "max_completion_tokens": 9} for value in of(1, 0, LARGE)),
             *({"reasoning_effort": value} for value in of("low", "most", 5)),
             *({"response_format": {"type": value}} for value in of("text", "json_schema")),
             *({"stream_options": value} for value in of({}, [])),

@@ -64,6 +64,8 @@ def options(body: dict[str, Any]) -> dict[str, Any]:
     names = {"reasoning.effort": "reasoning_effort", "text.format": "response_format"}
     for name in _LIMITS:
         if (limit := request_fields.optional(body, name, int)) is not None:
+            if limit < 1:  # checked here, because the second replaces the first
+                raise CallerError(f"`{name}` must be at least 1.", param=name)
             named["max_output_tokens"], names["max_output_tokens"] = limit, name
     if (effort := request_fields.optional(body, "reasoning_effort", str)) is not None:
         named["reasoning"] = {"effort": effort}
