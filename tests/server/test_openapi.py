@@ -328,6 +328,13 @@ def test_an_error_names_what_is_wrong(url: str, path: str, param: str) -> None:
     assert error["message"].endswith(".")
 
 
+def test_a_thread_s_id_is_no_run_in_a_format_of_runs_alone(url: str) -> None:
+    httpx.post(f"{url}/threads/talk/runs", headers=KEY, json={"agent": "hello"})
+    for name in ("ag-ui", "openai-chat"):
+        answer = httpx.get(f"{url}/runs/talk/events?format={name}", headers=KEY)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "run_id")
+
+
 def test_an_error_of_a_start_names_its_field_or_header(url: str) -> None:
     for body, header, param in (
         ({"agent": "none"}, {}, "agent"),

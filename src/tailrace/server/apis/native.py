@@ -468,7 +468,7 @@ class NativeApi(HttpApi):
         name = request.query_params.get("format", THREAD_FORMAT)
         wire = self.formats.get(name)
         if not isinstance(wire, ThreadFormat):
-            if wire is not None and newest is None and "run_id" in request.path_params:
+            if wire is not None and "run_id" in request.path_params:
                 raise run_not_found(thread_id)
             known = [wire.name for wire in self.formats.values() if isinstance(wire, ThreadFormat)]
             use = " or ".join(known)
