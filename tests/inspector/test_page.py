@@ -724,6 +724,17 @@ async def test_on_a_phone_neither_another_pane_nor_the_keyboard_loses_the_end(
     await phone.close()
 
 
+async def test_an_image_that_loads_does_not_lose_the_end(browser: Browser, served: Served) -> None:
+    page = await browser.new_page(viewport={"width": 1200, "height": 480})
+    await page.goto(served.url)
+    await ask(page, "assistant", "Plan a Saturday.")
+    card = page.get_by_role("region", name="Run book_table?")
+    await expect(card.get_by_role("button", name="Approve")).to_be_in_viewport()
+    await expect(page.get_by_role("button", name="New events below")).to_be_hidden()
+    await expect(call(page, "paint").locator("img")).to_have_js_property("complete", True)
+    await page.close()
+
+
 async def test_under_a_prefix_the_page_asks_for_the_key(browser: Browser, tmp_path: Path) -> None:
     @tool
     async def paint() -> Any:

@@ -2,6 +2,7 @@
 
 import { el, setText } from "./dom.js";
 import { hasKey, openable } from "./key.js";
+import { keepEnd } from "./layout.js";
 import { link } from "./markdown.js";
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/;
@@ -21,16 +22,26 @@ export function blockPart(node, block) {
       else if (now.type === "image") {
         const url = now.image_url?.url ?? "";
         if (IMAGE.test(url) || sameOrigin(url)) {
-          image ??= body.appendChild(el("img", { alt: "Image from a tool" }));
+          image ??= emptyImage(body);
           if (image.dataset.url !== url) {
             image.dataset.url = url;
             if (url.startsWith("data:")) image.src = url;
-            else openable(url).then((address) => (image.src = address), () => (image.alt = "The image could not be loaded"));
+            else openable(url).then((address) => (image.src = address), () => {
+              image.alt = "The image could not be loaded";
+              body.append(image);
+            });
           }
         } else if (url !== "") body.replaceChildren("Image: ", link(url, url) ?? "not shown");
       } else setText(body, JSON.stringify(now, null, 2));
     },
   };
+}
+
+/** An image that is put into `body` when it has loaded: its height is known then. */
+function emptyImage(body) {
+  const image = el("img", { alt: "Image from a tool" });
+  for (const end of ["load", "error"]) image.addEventListener(end, () => keepEnd(() => body.append(image)), { once: true });
+  return image;
 }
 
 /** A link to a file; undefined for an address that a page must not open. */

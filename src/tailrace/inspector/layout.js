@@ -37,6 +37,13 @@ export function scrollToEnd(soon = false) {
   if (soon) setTimeout(() => (box.scrollTop = box.scrollHeight), 150);
 }
 
+/** Change the height of the conversation; a reader at the end stays there. */
+export function keepEnd(change) {
+  const atEnd = isAtEnd();
+  change();
+  if (atEnd) scrollToEnd();
+}
+
 function scrolled() {
   if (box.clientHeight !== height) return; // the box has just shrunk or grown: `resized` comes next
   follows = isAtEnd();
