@@ -79,7 +79,7 @@ async def opened(browser: Browser, pages: Pages, server: Served, name: str) -> P
     return page
 
 
-async def test_use_chat_on_another_port_joins_its_answer_after_a_reload(
+async def test_use_chat_on_another_port_has_its_conversation_after_a_reload(
     browser: Browser, pages: Pages, server: Served, gate: Path
 ) -> None:
     page = await opened(browser, pages, server, "use-chat")
@@ -93,6 +93,16 @@ async def test_use_chat_on_another_port_joins_its_answer_after_a_reload(
     (gate / "chat").touch()
     await expect(answer.locator("p").last).to_have_text(DONE)
     await expect(page.get_by_role("status")).to_have_text("ready")
+    shown = page.locator("section")
+    await expect(shown.first).to_have_text("chat")  # the question is there after the reload, too
+    await page.get_by_label("Question").fill("chat")
+    await page.get_by_role("button", name="Ask").click()
+    await expect(shown).to_have_count(4)
+    await expect(shown.last.locator("p").last).to_have_text(DONE)
+    await expect(page.get_by_role("status")).to_have_text("ready")
+    conversation = await shown.all_text_contents()
+    await page.reload()
+    await expect(shown).to_have_text(conversation)
 
 
 async def test_use_run_survives_a_cut_and_a_reload_and_answers_an_approval(

@@ -1,7 +1,7 @@
 /** A page on the Vercel AI SDK: `useChat` against a Tailrace server on another port. */
 
 import { useChat } from "@ai-sdk/react";
-import { DefaultChatTransport, isToolUIPart, getToolName } from "ai";
+import { DefaultChatTransport, isToolUIPart, getToolName, type UIMessage } from "ai";
 import { createRoot } from "react-dom/client";
 
 // The server lists this page in `Tailrace(origins=[…])`.
@@ -10,10 +10,14 @@ const transport = new DefaultChatTransport({ api: `${server}/api/chat`, body: { 
 
 // The chat's id is the thread. It stays in the address, so a reload joins the answer that streams.
 location.hash ||= crypto.randomUUID();
+const id = location.hash.slice(1);
+
+// The conversation before the reload. A thread without a run is 404.
+const found = await fetch(`${server}/threads/${id}?format=vercel-ui`);
+const before: UIMessage[] = found.ok ? await found.json() : [];
 
 function Page() {
-  const id = location.hash.slice(1);
-  const { messages, sendMessage, status, error } = useChat({ id, transport, resume: true });
+  const { messages, sendMessage, status, error } = useChat({ id, messages: before, transport, resume: true });
   return (
     <main>
       <form action={(form) => void sendMessage({ text: String(form.get("question")) })}>
