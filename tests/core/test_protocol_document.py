@@ -15,6 +15,7 @@ from tailrace.core.events import KNOWN, TIMED, Unknown
 from tailrace.core.parts import DELTAS
 from tailrace.server.server import APIS
 from tailrace.server.sse_response import Connections
+from tailrace.wire.formats import FORMATS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -63,6 +64,12 @@ def test_the_rules_in_the_code_are_those_of_the_table() -> None:
     )
     source = Path(rules.__file__).read_text(encoding="utf-8")
     assert table == set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source))
+
+
+def test_the_formats_without_a_cursor_are_named() -> None:
+    named = TEXT.split(" have no cursor")[0].rpartition("\n")[2]
+    without = {name for name, wire in FORMATS.items() if not wire.resumable}
+    assert set(re.findall(r"`([a-z-]+)`", named)) == without
 
 
 def test_every_route_of_the_server_is_described() -> None:
