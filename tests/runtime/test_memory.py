@@ -21,7 +21,6 @@ from tailrace.ports import Request
 from tailrace.runtime.model_call import Patience
 from tailrace.runtime.run import Result
 from tailrace.testing.simulator import Simulator
-from tests.effort import SOAK
 
 HASTY = Patience(first_wait=0.001, retries=0)
 
@@ -173,12 +172,9 @@ async def get_weather(city: str) -> str:
     return f"{city}: sunny"
 
 
-TURNS = 10 if SOAK else 6
-
-
 @pytest.mark.parametrize("mode", ["drop", "encrypted", "stored"])
 @pytest.mark.parametrize("api", ["openai", "openai-chat", "anthropic"])
-async def test_turns_with_restarts_and_compaction_are_accepted_by_the_provider(
+async def test_ten_turns_with_restarts_and_compaction_are_accepted_by_the_provider(
     tmp_path: Path, api: str, mode: Any
 ) -> None:
     turns: list[int] = []
@@ -195,7 +191,7 @@ async def test_turns_with_restarts_and_compaction_are_accepted_by_the_provider(
     summaries = 0
     memory = Memory(max_tokens=120, keep_turns=2)
     async with Simulator(script) as provider:
-        for turn in range(TURNS):
+        for turn in range(10):
             base = provider.url if api == "anthropic" else provider.openai_url
             model = open_model(f"{api}:model-1", base_url=base, api_key="any")
             agent = Agent("a", model=model, tools=[get_weather], history=mode, memory=memory)
@@ -205,8 +201,8 @@ async def test_turns_with_restarts_and_compaction_are_accepted_by_the_provider(
             assert (result.status, result.text) == ("completed", f"Answer {2 * turn + 1}.")
             summaries += "compacted" in result.object
         assert provider.refusals == []
-    assert summaries > TURNS // 4
-    assert len(provider.requests) == 2 * TURNS + summaries
+    assert summaries > 2
+    assert len(provider.requests) == 20 + summaries
     assert "Question 0?" not in str(provider.requests[-1])
     if mode != "stored" or api != "openai":
         assert "They spoke of the weather." in str(provider.requests[-1])

@@ -133,7 +133,7 @@ async def cut_after_its_end(
     http: httpx.AsyncClient, url: str, name: str, run_id: str, frames: list[bytes]
 ) -> None:
     """Resume after each frame; after the last there is nothing, which an EventSource must hear."""
-    for count, frame in sample(list(enumerate(frames, 1)), 2 * CUTS):
+    for count, frame in enumerate(frames, 1):
         if cursor := cursor_of(frame):
             rest = await http.get(way_back(url, name, run_id, cursor))
             assert rest.status_code == (200 if count < len(frames) else 204), (name, count)
