@@ -406,6 +406,10 @@ def test_the_document_names_the_agents(document: dict[str, Any]) -> None:
 NUL, LARGE = "a\0b", 2**60
 FUNCTION = {"type": "function", "name": "f"}
 UI = {"role": "user", "parts": []}
+PARTS: list[dict[str, Any]] = [
+    *({"type": "text", "text": value} for value in ("?", NUL, 5, None)),
+    *({"type": value} for value in ("text", "step-start", 5)),
+]
 
 
 def of(*values: Any) -> list[Any]:
@@ -435,6 +439,7 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             *({"input": value} for value in of("", NUL, 5, None, [], USER, [{}], [5])),
             *({"input": [{"role": value, "content": ""}]} for value in of("developer", "tool")),
             *({"input": [{"role": "user", "content": value}]} for value in of([], [5], 5, None)),
+            *({"input": [{"role": "user", "content": [part]}]} for part in PARTS),
             *({"input": [{"type": value}]} for value in of("message", "reasoning", 5)),
             *({"max_output_tokens": value} for value in of(1, 0, -1, LARGE, "1", 1.5)),
             *(
@@ -463,6 +468,7 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             *({"messages": value} for value in of([], None, [{}], "?", [{"role": "user"}])),
             *({"messages": [{"role": value, "content": ""}]} for value in of("developer", "owner")),
             {"messages": [{"role": "assistant"}]},
+            *({"messages": [{"role": "user", "content": [part]}]} for part in PARTS),
             *({"n": value} for value in of(1, 2, 0, True)),
             *({"max_tokens": value} for value in of(1, 0, "1")),
             *({"max_tokens": value, "max_completion_tokens": 9} for value in of(1, 0, LARGE)),
@@ -488,6 +494,7 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
                 {"messages": [{"role": value, "content": ""}]}
                 for value in of("system", "developer")
             ),
+            *({"messages": [{"role": "user", "content": [part]}]} for part in PARTS),
             *({"system": value} for value in of("", [{}], [5], 5, None)),
             *({"max_tokens": value} for value in of(1, 0, "1")),
             *({"metadata": value} for value in of({"user_id": "a"}, {"user_id": 5}, "a")),
@@ -507,6 +514,7 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             *({"agent": value} for value in of("hello", None, 5)),
             *({"messages": value} for value in of([], [{}], [{"role": "user"}], USER)),
             *({"messages": [{**UI, "parts": value}]} for value in of([{}], [5], "a", None)),
+            *({"messages": [{**UI, "parts": [part]}]} for part in PARTS),
             {"messages": [{**UI, "role": "tool"}]},
             *({"messages": None, "message": value} for value in of(UI, {}, 5, None)),
             {"messages": [], "message": UI},

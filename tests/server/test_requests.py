@@ -102,6 +102,19 @@ ASKED = {"model": "assistant", "input": "?"}
             "input[0].content",
         ),
         ("/v1/responses", {**ASKED, "input": [{"role": "robot", "content": "?"}]}, "input[0].role"),
+        *(
+            (path, {"model": "assistant", name: [{"role": "user", "content": [part]}]}, param)
+            for path, name in (
+                ("/v1/responses", "input"),
+                ("/v1/chat/completions", "messages"),
+            )
+            for part, param in (
+                ({}, f"{name}[0].content[0].type"),
+                ({"type": 5}, f"{name}[0].content[0].type"),
+                ({"type": "text"}, f"{name}[0].content[0].text"),
+                ({"type": "input_text", "text": 5}, f"{name}[0].content[0].text"),
+            )
+        ),
         ("/v1/responses", {**ASKED, "previous_response_id": "a\0b"}, "previous_response_id"),
         ("/runs", {"agent": "assistant", "thread_id": "a\0b"}, "thread_id"),
         ("/runs", {"agent": "assistant", "imput": "?"}, "imput"),
@@ -136,6 +149,8 @@ def test_a_field_of_the_wrong_type_is_refused_by_its_name(
         [{"role": "user", "parts": 5}],
         [{"role": "user", "parts": [5]}],
         [{"role": "tool", "parts": []}],
+        [{"role": "user", "parts": [{}]}],
+        [{"role": "user", "parts": [{"type": "text"}]}],
     ],
 )
 def test_use_chat_gets_a_sentence_and_no_json(served: Served, messages: Any) -> None:

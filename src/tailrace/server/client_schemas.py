@@ -11,6 +11,7 @@ from typing import get_args
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
 from tailrace.ports import Effort, Summary
+from tailrace.server.request_fields import TEXT_PARTS
 from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 
 
@@ -52,7 +53,15 @@ def _words(*words: str) -> Json:
 _STRING: Json = {"type": "string", "pattern": NO_NUL}
 _TEXT = _or_null(_STRING)
 _FLAG: Json = {"type": ["boolean", "null"]}
-_PARTS = _list(OBJECT)
+_PART_OF_TEXT: Json = {"enum": [*TEXT_PARTS]}
+_PARTS = _list(
+    {
+        "anyOf": [
+            _object({"type": _PART_OF_TEXT, "text": _STRING}),
+            _object({"type": {**_STRING, "not": _PART_OF_TEXT}}),
+        ]
+    }
+)
 _CONTENT: Json = {**_STRING, **_PARTS, "type": ["string", "array"]}
 _EFFORT = _words(*get_args(Effort))
 
@@ -189,7 +198,7 @@ COMPLETION_REQUEST = _object(
         )
     ),
 )
-_SYSTEM: Json = {**_CONTENT, "type": ["string", "array", "null"]}
+_SYSTEM: Json = {**_STRING, **_list(OBJECT), "type": ["string", "array", "null"]}
 _ANTHROPIC_MESSAGES = _list(
     {
         "anyOf": [

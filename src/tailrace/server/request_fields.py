@@ -32,6 +32,9 @@ _ROLES = ("user", "assistant", "system", "developer")
 _CHAT_ROLES = ("user", "assistant", "system")
 _AG_UI_ROLES = (*_ROLES, "tool", "reasoning", "activity")
 
+TEXT_PARTS = ("text", "input_text", "output_text")
+"""The types of parts that have a `text`, of all APIs."""
+
 _ELSEWHERE = {
     "conversation": "send `previous_response_id` of the last response",
     "prompt": "send its text in `instructions` or `input`",
@@ -288,7 +291,19 @@ def _check_content(message: Body, param: str, advice: str) -> None:
 
 def _check_parts(message: Body, name: str, param: str) -> None:
     value = message.get(name)
+    field = f"{param}.{name}"
     is_list = isinstance(value, list) and all(isinstance(part, dict) for part in value)
     if value is not None and not is_list:
-        field = f"{param}.{name}"
         raise CallerError(f"`{field}` must be a list of parts, each an object.", param=field)
+    for index, part in enumerate(value or []):
+        place = f"{field}[{index}]"
+        kind = _string(part, "type", place)
+        if kind in TEXT_PARTS:
+            _string(part, "text", place)
+
+
+def _string(part: Body, name: str, place: str) -> str:
+    value = part.get(name)
+    if not isinstance(value, str):
+        raise CallerError(f"`{place}.{name}` must be a string.", param=f"{place}.{name}")
+    return value
