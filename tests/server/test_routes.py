@@ -113,9 +113,12 @@ def test_after_the_last_event_there_is_nothing_and_an_eventsource_stops(
 def test_an_invalid_cursor_is_refused_and_never_a_replay(
     served: Served, run_id: str, cursor: str
 ) -> None:
-    answer = httpx.get(f"{served.url}/runs/{run_id}/events", params={"after": cursor})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "invalid_cursor"
+    for name in ("task", "run"):
+        asked = {"after": cursor, "format": name}
+        answer = httpx.get(f"{served.url}/runs/{run_id}/events", params=asked)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "invalid_cursor"
+        assert answer.json()["error"]["message"].startswith(f"{cursor[:40]!r} is not a cursor;")
 
 
 @pytest.mark.parametrize(("cursor", "reason"), [(f"1-{2**53 - 1}", "beyond_end"), ("9-3", "epoch")])

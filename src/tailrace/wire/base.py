@@ -263,26 +263,25 @@ def frames_lines(wire: Format) -> TypeGuard[FramesLines]:
     return hasattr(wire, "frames")
 
 
-def whole_number(text: str) -> int:
-    """Read a cursor's number: ASCII digits, no sign, no leading zero, below 2^53.
+def whole_number(text: str, cursor: str = "") -> int:
+    """Read a number of a cursor: ASCII digits, no sign, no leading zero, below 2^53.
 
-    `int()` alone accepts `+1`, `1_0`, spaces and Arabic digits.
+    `int()` alone accepts `+1`, `1_0`, spaces and Arabic digits. The error names the whole `cursor`.
     """
     if text.isascii() and text.isdigit() and len(text) <= 16 and (text == "0" or text[0] != "0"):
         number = int(text)
         if number <= MAX_CURSOR:
             return number
-    raise invalid_cursor(text)
+    raise invalid_cursor(cursor or text)
 
 
-def event_cursor(text: str) -> Cursor:
-    """Read `epoch-seq`, the place after an event, or `0`, the start."""
+def event_cursor(text: str, cursor: str = "") -> Cursor:
+    """Read `epoch-seq`, the place after an event, or `0`, the start; of the whole `cursor`."""
     if text == "0":
         return START
-    epoch, dash, seq = text.partition("-")
-    if not dash:
-        raise invalid_cursor(text)
-    return Cursor(whole_number(seq), epoch=whole_number(epoch))
+    epoch, _, seq = text.partition("-")  # without a dash `seq` is empty, which is no number
+    cursor = cursor or text
+    return Cursor(whole_number(seq, cursor), epoch=whole_number(epoch, cursor))
 
 
 def invalid_cursor(text: str) -> InvalidCursor:

@@ -120,11 +120,11 @@ class FrameCursorFormat(DefaultFormat, ABC, Generic[E]):
     def cursor(self, text: str) -> Cursor:
         """`epoch-seq`, `epoch-seq.k` or `epoch-seq.ok`; `0` is the start."""
         event, dot, inside = text.partition(".")
-        cursor = event_cursor(event)
+        cursor = event_cursor(event, text)
         if not dot:
             return cursor
         offset = OPENING if inside.startswith("o") else 0
-        sub = whole_number(inside.removeprefix("o"))
+        sub = whole_number(inside.removeprefix("o"), text)
         if not 0 < sub < OPENING or cursor.seq == 0:
             raise invalid_cursor(text)
         return cursor._replace(sub=sub + offset)
