@@ -57,6 +57,7 @@ from tailrace.wire.openai_responses import (
     without_approvals,
 )
 from tailrace.wire.openai_responses.cursors import offset
+from tests.effort import CUTS, sample
 from tests.wire import openai_scripts as scripts
 from tests.wire.frames import events_of
 from tests.wire.openai_checker import Reader, check_response
@@ -186,7 +187,7 @@ def test_a_cursor_inside_an_event_goes_on_with_the_very_next_frame(script: Scrip
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_cursor_of_a_joined_stream_goes_on_with_the_very_next_frame(script: Script) -> None:
     recorded = as_recorded(script.events)
-    for place in range(1, len(recorded) + 1):
+    for place in sample(range(1, len(recorded) + 1), CUTS):
         encoder, frames = FORMAT.open(folded(script.events[:place]))
         whole = frames + flat([encoder.encode(one) for one in recorded[place:]])
         for index in {0, len(frames) - 1, len(frames), len(whole) - 2} & set(range(len(whole))):

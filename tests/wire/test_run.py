@@ -31,6 +31,7 @@ from tailrace.wire.base import Cursor, Frame, InsideEvents, ThreadFormat
 from tailrace.wire.frame_cursors import OPENING
 from tailrace.wire.run import FORMAT, RunFormat
 from tailrace.wire.run.outputs import SUMMARY_CHARACTERS
+from tests.effort import CUTS, sample
 from tests.traces import LOGS, Trace
 
 
@@ -199,8 +200,9 @@ def test_a_client_that_is_cut_between_any_two_frames_goes_on_there(trace: Trace)
 def check_cuts(wire: RunFormat, events: list[AnyEvent], ids: str = "") -> None:
     log = as_recorded(events)
     frames = [frame for each in encoded(wire, events) for frame in each]
-    for cut, found in enumerate(SseParser().feed(b"".join(frames)), 1):
-        assert found.id.startswith(ids)
+    sent = list(enumerate(SseParser().feed(b"".join(frames)), 1))
+    assert all(found.id.startswith(ids) for _, found in sent)
+    for cut, found in sample(sent, CUTS):
         assert go_on(wire, log, found.id.removeprefix(ids)) == frames[cut:]
     # The same inside the frames that bring a late joiner to a state.
     state = State()
