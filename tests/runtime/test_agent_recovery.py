@@ -7,7 +7,9 @@ worker, with a model that may answer differently, goes on from the log.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from tailrace import Agent, Limits, Tailrace, tool
+from tailrace import Agent, Context, Limits, Tailrace, tool
 from tailrace.core import events as ev
+from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
 from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, say, silence, think
@@ -157,6 +160,40 @@ async def test_a_finished_tool_does_not_run_again_and_a_running_one_is_interrupt
     assert result.items[4]["error"]["code"] == "interrupted"
     assert "interrupted" in str(result.to_input_list())
     assert result.text == "Half of it."
+
+
+async def test_a_run_that_another_worker_takes_from_two_running_tools_leaves_no_error_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # pytest keeps the errors of log lines, and asyncio reports an error when it is collected.
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+    taken, failed = asyncio.Event(), list[str]()
+
+    @tool
+    async def work(name: str, ctx: Context) -> None:
+        """Finds that its run is lost."""
+        ctx.task.notice(name)
+        await taken.wait()
+        ctx.task.notice("done")
+        try:
+            await ctx.task.drain()
+        except StorageError:
+            failed.append(name)
+            raise
+
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    model = Scripted([call("work", name="first"), call("work", name="second")])
+    async with running(tmp_path, Agent("a", model=model, tools=[work])) as app:
+        run = await app.start("a", "?")
+        async for event in run.events():
+            if isinstance(event, ev.Notice) and event.message == "second":
+                break
+        assert await app.runs.store.take_over(run.id, "another", 60.0) is not None
+        taken.set()
+        await until(lambda: len(failed) == 2)
+    gc.collect()
+    assert reported == []
 
 
 async def test_a_running_idempotent_tool_runs_again(tmp_path: Path) -> None:

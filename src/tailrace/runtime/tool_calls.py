@@ -151,6 +151,8 @@ async def _in_parallel(works: Iterable[Any]) -> None:
     tasks = [running.create_task(work) for work in works]
     if not tasks:
         return
+    for task in tasks:  # of several errors, one is raised
+        task.add_done_callback(retrieve_error)
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
@@ -158,8 +160,6 @@ async def _in_parallel(works: Iterable[Any]) -> None:
             task.cancel()
         # Not longer: a tool may ignore the cancel, and the run has to end.
         await asyncio.wait(tasks, timeout=CLEAN_UP_SECONDS)
-        for task in tasks:
-            task.add_done_callback(retrieve_error)
         raise
     for task in tasks:
         if not task.cancelled():
