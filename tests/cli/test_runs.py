@@ -287,10 +287,15 @@ def test_the_doctor_says_that_a_server_does_not_answer() -> None:
 def test_an_unknown_run_is_named(folder: Path) -> None:
     with served(folder, "weather:app") as (_, url):
         assert "Nothing yet." in tailrace("threads", "--url", url, cwd=folder).stderr
-        for command in (["tail", "run_x"], ["export", "run_x"], ["fork", "run_x", "?"]):
+        for command in (
+            ["tail", "run_x"],
+            ["tail", "trip"],
+            ["export", "run_x"],
+            ["fork", "run_x", "?"],
+        ):
             done = tailrace(*command, "--url", url, cwd=folder)
             assert done.returncode == 2
-            assert done.stderr.startswith("tailrace: There is no run run_x")
+            assert done.stderr.startswith(f"tailrace: There is no run {command[1]}")
             assert "/events" not in done.stderr
 
 

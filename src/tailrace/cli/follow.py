@@ -48,8 +48,9 @@ def tail(
     Example: tailrace tail run_5f0c9a1d3b7e2468 --url http://127.0.0.1:8000
     """
     url, run_id = address(run, url)
-    code = _follow(ServerClient(url, key), run_id, as_json=as_json)
-    raise typer.Exit(code)
+    server = ServerClient(url, key)
+    server.check_run(run_id)
+    raise typer.Exit(_follow(server, run_id, as_json=as_json))
 
 
 def _follow(server: ServerClient, run_id: str, *, as_json: bool) -> int:

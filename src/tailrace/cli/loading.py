@@ -46,9 +46,9 @@ def find_app(name: str) -> Any:
     if found is None:
         raise CallerError(f"Module {module} has no {attribute!r}; {_instead(loaded, Tailrace)}.")
     if not isinstance(found, Tailrace):
-        kind = type(found).__name__
         raise CallerError(
-            f"{name} is a {kind}, not a Tailrace application; {_instead(loaded, Tailrace)}."
+            f"{name} ({type(found).__name__}) is not a Tailrace application; "
+            f"{_instead(loaded, Tailrace)}."
         )
     return found
 

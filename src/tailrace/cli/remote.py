@@ -143,9 +143,6 @@ class ServerClient:
                         return
                 why = "the stream ended early"
             except MalformedEvent as error:
-                # The stream of a thread has another format.
-                if self.request(f"/threads/{run_id}")[0] == 200:
-                    fail(f"{run_id} is a thread. `tailrace runs {run_id}` lists its runs.")
                 fail(f"The stream of {run_id} has a line that cannot be read: {error}")
             except ServerAway as away:
                 why = str(away)
@@ -155,6 +152,14 @@ class ServerClient:
                 note(f"The server is away ({why}). Trying again; Ctrl-C stops.")
             wait = min(max(wait * 2, FIRST_WAIT), LONGEST_WAIT)
             time.sleep(wait)
+
+    def check_run(self, run_id: str) -> None:
+        """Refuse the id of a thread, and an unknown id: a stream would wait for its first run."""
+        if run_id.startswith("run_"):
+            return
+        if self.request(f"/threads/{run_id}")[0] == 200:
+            fail(f"{run_id} is a thread. `tailrace runs {run_id}` lists its runs.")
+        self.ask(f"/runs/{run_id}")
 
     def so_far(self, run_id: str) -> list[AnyEvent]:
         """The events of a run until now: all of them if it has ended."""
