@@ -415,9 +415,9 @@ async def test_an_error_of_the_store_that_stays_is_logged_once_and_not_at_every_
     worker.start()
     async with asyncio.timeout(120):
         await until(lambda: len(store.calls) >= 20)
-        assert [text.partition(":")[0] for text in caplog.messages] == [
-            "worker w cannot look for runs"
-        ]
+        # With so short a lease, a busy machine also looks like an agent that blocks the event loop.
+        lines = [text for text in caplog.messages if text.startswith("worker w")]
+        assert [text.partition(":")[0] for text in lines] == ["worker w cannot look for runs"]
         other.execute("alter table gone rename to runs")
         await worker.stop()
     other.close()
