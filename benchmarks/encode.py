@@ -28,6 +28,7 @@ from tailrace.core.codec import encode_event
 from tailrace.core.fold import State
 from tailrace.wire import anthropic_messages, openai_chat, openai_responses, task, vercel_ui
 from tailrace.wire.base import Format
+from tailrace.wire.openai_responses.cursors import offset
 
 SIZES = (1_000, 10_000, 100_000)
 HEAD = 4
@@ -167,8 +168,9 @@ class ResponsesDelta(msgspec.Struct, tag="response.output_text.delta", tag_field
 
 
 def _responses_structs(count: int) -> list[ResponsesDelta]:
+    first = offset(traffic.RUN)
     return [
-        ResponsesDelta(ITEM, 0, 0, [], event.delta, event.sequence_number << 12)
+        ResponsesDelta(ITEM, 0, 0, [], event.delta, first + event.sequence_number << 12)
         for event in deltas(count)
     ]
 
