@@ -17,7 +17,7 @@ from tailrace.models import openai_chat as chat_model
 from tailrace.models import openai_responses as openai_model
 from tailrace.models.scripted import Scripted
 from tailrace.models.transport import MissingKey, MissingSdk
-from tailrace.ports import Effort, OutputSchema, Request, ToolSpec
+from tailrace.ports.model import Effort, OutputSchema, Request, ToolSpec
 from tailrace.runtime.model_call import call_model
 from tailrace.runtime.model_request import InvalidRequest, check_request
 from tailrace.runtime.scripts import call, cut, fail, say, think

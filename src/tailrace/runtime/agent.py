@@ -17,7 +17,7 @@ from typing import Any
 
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
-from tailrace.ports import Effort, Model, Request, Summary
+from tailrace.ports.model import Effort, Model, Request, Summary
 from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.client_options import CLIENT_OPTIONS, allowed_options
 from tailrace.runtime.function_tools import check_tools, tool

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from tailrace.core.values import Json, dicts_of, text_of
-from tailrace.ports import Effort, OutputSchema, Summary, ToolSpec
+from tailrace.ports.model import Effort, OutputSchema, Summary, ToolSpec
 from tailrace.runtime.output_types import OutputType
 
 if TYPE_CHECKING:

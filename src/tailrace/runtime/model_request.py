@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from tailrace.core.errors import CallerError
 from tailrace.history import Mode
-from tailrace.ports import Effort, OutputSchema, Request, Summary, ToolSpec
+from tailrace.ports.model import Effort, OutputSchema, Request, Summary, ToolSpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 CHOICES = ("auto", "none", "required")

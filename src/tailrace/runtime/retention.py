@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from tailrace.core.errors import StorageBusy, StorageError, TailraceError
 from tailrace.core.snapshot import packed, save
-from tailrace.ports import FORGET_SECONDS, Store, Trimmed
+from tailrace.ports.store import FORGET_SECONDS, Store, Trimmed
 from tailrace.runtime.recovery import read_whole
 
 FOREVER = math.inf

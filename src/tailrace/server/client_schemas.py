@@ -10,7 +10,7 @@ from typing import get_args
 
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
-from tailrace.ports import Effort, Summary
+from tailrace.ports.model import Effort, Summary
 from tailrace.server.request_fields import TEXT_PARTS
 from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 

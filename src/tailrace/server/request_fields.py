@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 from tailrace.core.errors import CallerError
 from tailrace.core.ids import check_id
 from tailrace.history.inputs import ClientOutput, InputCall, read_input
-from tailrace.ports import Effort, Summary
+from tailrace.ports.model import Effort, Summary
 from tailrace.runtime.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
 from tailrace.wire import openai_responses
 

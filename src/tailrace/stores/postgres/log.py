@@ -19,7 +19,8 @@ from tailrace.core.codec import decode_lines
 from tailrace.core.errors import NotFound, SeqConflict, StorageError
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import LogLines
-from tailrace.ports import FORGET_SECONDS, Batch, Head, NewRun, RunInfo, Snapshot, StateSource
+from tailrace.ports import Batch, Head, NewRun, RunInfo, Snapshot, StateSource
+from tailrace.ports.store import FORGET_SECONDS
 from tailrace.stores.postgres import sql
 from tailrace.stores.postgres.pool import PostgresPool
 from tailrace.stores.postgres.replica import Replica

@@ -25,7 +25,6 @@ from tailrace.core.errors import CallerError, NotFound, StorageBusy, StorageErro
 from tailrace.core.events import Recorded
 from tailrace.core.log_lines import LogLines
 from tailrace.ports import (
-    FORGET_SECONDS,
     Batch,
     Claim,
     Head,
@@ -35,6 +34,7 @@ from tailrace.ports import (
     Snapshot,
     StateSource,
 )
+from tailrace.ports.store import FORGET_SECONDS
 from tailrace.stores.rows import EVENTS_AT_ONCE
 from tailrace.stores.sqlite import batches as batches_of
 from tailrace.stores.sqlite import blobs as blobs_of

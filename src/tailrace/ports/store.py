@@ -1,59 +1,19 @@
-"""The ports: what the runtime needs from a store, a bus and a model. Adapters keep these promises.
+"""What the runtime needs from a store: the log, the queue of runs, letters, blobs, tokens.
 
-The log is the truth and the bus is a hint: a reader that gets nothing from the bus reads the log.
 What a store has answered is durable.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
 import msgspec
 
 from tailrace.core.codec import PROTOCOL
 from tailrace.core.errors import TailraceError
 from tailrace.core.events import Recorded
-from tailrace.core.fold import State
-from tailrace.core.items import Usage
 from tailrace.core.log_lines import LogLines
-from tailrace.history import Api, Load, Mode, reachable
-from tailrace.wire.base import Cursor, Encoder, Format, Frame, whole_number
-
-__all__ = [
-    "MAX_ATTEMPTS",
-    "Batch",
-    "Blobs",
-    "Bus",
-    "Claim",
-    "Cursor",
-    "Encoder",
-    "EventLog",
-    "Format",
-    "Frame",
-    "Head",
-    "Inbox",
-    "InboxLetter",
-    "LogLines",
-    "Mirror",
-    "Model",
-    "NewRun",
-    "OutputSchema",
-    "Queue",
-    "Recorded",
-    "Request",
-    "RunInfo",
-    "Snapshot",
-    "State",
-    "StateSource",
-    "Store",
-    "Subscription",
-    "Tokens",
-    "ToolSpec",
-    "Trimmed",
-    "host_of",
-    "whole_number",
-]
 
 MAX_ATTEMPTS = 5
 """Claims of a run after lost leases, until the run is ended as failed."""
@@ -396,153 +356,3 @@ class Tokens(Protocol):
 
 class Store(EventLog, Queue, Inbox, Blobs, Tokens, Protocol):
     """All that must survive a restart."""
-
-
-class Subscription(Protocol):
-    """A reader's subscription to a run. It may miss events: the log has them."""
-
-    async def get(self, wait: float) -> list[Recorded]:
-        """Events since the last call; empty after `wait` seconds, or if events were dropped."""
-
-    def listen(self, heard: Callable[[list[Recorded]], None]) -> None:
-        """Call `heard` with each published list, instead of `get`; empty if events were dropped.
-
-        `heard` must not raise and must not block: the run's writer waits for it.
-        """
-
-    def close(self) -> None:
-        """Unsubscribe."""
-
-
-class Bus(Protocol):
-    """Passes durable events on to readers. It may lose, repeat and reorder them."""
-
-    def publish(self, run_id: str, events: list[Recorded]) -> None:
-        """Send events of a run to its readers; never waits, never raises."""
-
-    def subscribe(self, run_id: str) -> Subscription:
-        """Subscribe to a run from now on."""
-
-    async def check(self) -> None:
-        """Raise a `TailraceError` within seconds if other processes cannot be reached."""
-
-    async def close(self) -> None:
-        """Close all connections and subscriptions."""
-
-
-class Mirror(Protocol):
-    """Copies the runs that this process writes to another system, in another format."""
-
-    def begin(self, run_id: str, state: State) -> None:
-        """A writer of this process continues a run after this durable state."""
-
-    def show(self, run_id: str, events: list[Recorded]) -> None:
-        """Copy the next durable events; never waits, never raises."""
-
-
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that the model may call; `parameters` is the JSON Schema of its arguments."""
-
-    name: str
-    description: str = ""
-    parameters: dict[str, Any] = msgspec.field(
-        default_factory=lambda: {"type": "object", "properties": {}}
-    )
-    strict: bool = False
-    """Whether the provider must enforce the schema."""
-    allowed_callers: tuple[str, ...] = ()
-    """For Anthropic: `direct`, and the code execution tools whose code may call it; () for none."""
-
-
-class OutputSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON Schema that the model's answer must follow."""
-
-    schema: dict[str, Any]
-    name: str = "answer"
-    strict: bool = True
-
-
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much a model should think. Few models know all values."""
-
-Summary = Literal["auto", "concise", "detailed"]
-"""How OpenAI summarizes reasoning. For Anthropic each value asks for visible thinking."""
-
-
-def _ignore(_note: str) -> None:
-    """Drop a note."""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A model call, independent of the provider.
-
-    The conversation is a `chain` of runs, oldest first (with `task_id`: that sub-agent of the last
-    run), or an `input` in the format of the model's API.
-    """
-
-    chain: Sequence[State] = ()
-    task_id: str | None = None
-    input: list[dict[str, Any]] | None = None
-    instructions: str | None = None
-    tools: Sequence[ToolSpec | dict[str, Any]] = ()
-    """Functions, or a provider's own tools as JSON."""
-    tool_choice: str | None = None
-    """`auto`, `none`, `required` (any tool), or the name of the tool to call."""
-    parallel_calls: bool | None = None
-    output: OutputSchema | None = None
-    effort: Effort | None = None
-    """How much to think; None leaves it to the provider."""
-    summary: Summary | None = None
-    """How reasoning is summarized; None leaves it to the provider."""
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    history: Mode = "drop"
-    store: bool | None = None
-    """Whether the provider stores the response; None: unless `history` is `encrypted`."""
-    load: Load = reachable
-    options: dict[str, Any] = {}
-    """The provider's own request fields; None removes a field."""
-    attempt: int = 1
-    """The number of this try of the call, from 1."""
-    note: Callable[[str], None] = _ignore
-    """Called with each thing that the history left out, and why."""
-
-
-class Model(Protocol):
-    """Turns a request into the raw events of a provider's API.
-
-    It makes one try. Timeouts between events and retries are the caller's (`runtime.model_call`).
-    A model may have a `host` (`host_of`): ids and sealed reasoning are valid at that host only.
-    """
-
-    @property
-    def name(self) -> str:
-        """The model's name at its provider."""
-        ...
-
-    @property
-    def api(self) -> Api:
-        """The API whose events it returns."""
-        ...
-
-    def stream(self, request: Request) -> AsyncIterator[list[str]]:
-        """The answer's events as they arrive, not decoded; an empty list is a heartbeat.
-
-        Raises `ProviderError` with a message that holds no secret.
-        """
-        ...
-
-    def cost(self, usage: Usage) -> float | None:
-        """The cost of a call in US dollars; None if the price is unknown."""
-        ...
-
-    async def close(self) -> None:
-        """Close its connections."""
-        ...
-
-
-def host_of(model: Model) -> str | None:
-    """The host that a model calls, such as `api.openai.com`; None if unknown."""
-    host = getattr(model, "host", None)
-    return host if isinstance(host, str) and host else None
