@@ -17,25 +17,19 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.codec import check_value, encode_event
+from tailrace.core.codec import encode_event
 from tailrace.core.errors import CallerError, NotFound, RunEnded, SeqConflict, Stopping
-from tailrace.core.events import (
-    Recorded,
-    TaskCancelled,
-    TaskCreated,
-    TaskInputReceived,
-    recorded,
-)
+from tailrace.core.events import Recorded, TaskCancelled, TaskCreated, recorded
 from tailrace.core.fold import State
 from tailrace.core.ids import check_id, is_id
 from tailrace.ports import MAX_ATTEMPTS, Bus, Mirror, NewRun, RunInfo, Store
 from tailrace.runtime import crash_points, recovery, wakeups
 from tailrace.runtime.agent_functions import AgentFunction
-from tailrace.runtime.answers import check_answer
 from tailrace.runtime.busy_thread import BusyThread, next_place
 from tailrace.runtime.claimed_run import CANCELLED
 from tailrace.runtime.fanout import Streams
 from tailrace.runtime.follow import Reader, RunState, look_at
+from tailrace.runtime.input_checks import check_input, was_answered
 from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import Outage, watched
@@ -56,9 +50,6 @@ logger = logging.getLogger("tailrace")
 
 RUN_PREFIX = "run_"
 """The prefix of the ids that are made here."""
-
-
-_ASKED = msgspec.json.encode("task.input_required")
 
 
 def first_epoch(run_id: str) -> int:
@@ -365,62 +356,11 @@ class Runs:
     async def send(self, run_id: str, value: Any) -> None:
         """Send a value to a running agent. `{"request_id": …}` answers a request of the run."""
         await self.check(run_id)
-        check_value(value)
-        if isinstance(value, dict) and "request_id" in value:
-            try:
-                msgspec.convert({**value, "task_id": run_id}, TaskInputReceived)
-            except msgspec.ValidationError as error:
-                raise CallerError(f"The answer has a wrong field: {error}.") from error
-            await self._check_asked(run_id, value)
-        elif isinstance(value, dict) and "approved" in value:
-            await self._check_addressed(run_id)
+        await check_input(self.reader, self.agents, run_id, value)
         if await self._post(run_id, "input", value) is None:
-            if await self._was_answered(run_id, value):
+            if await was_answered(self.reader, run_id, value):
                 return
             raise RunEnded(f"Run {run_id} has ended and takes no input; start a new run.")
-
-    async def _check_addressed(self, run_id: str) -> None:
-        """Raise `CallerError` for an approval without its request, while requests are open."""
-        tasks = (await self.reader.look(run_id)).state.tasks.values()
-        pending = [request.id for task in tasks for request in task.requests]
-        if pending:
-            raise CallerError(
-                "The answer names no request. Send the `request_id` that it answers: "
-                f"{', '.join(pending[:10])}.",
-                param="request_id",
-            )
-
-    async def _check_asked(self, run_id: str, answer: dict[str, Any]) -> None:
-        """Raise `NotFound` for a request that the run never made, `CallerError` for a wrong value.
-
-        An answer to a request that was answered before is accepted: a client may send it again.
-        """
-        request_id = answer["request_id"]
-        look = await self.reader.look(run_id)
-        tasks = look.state.tasks.values()
-        pending = {request.id: (task, request) for task in tasks for request in task.requests}
-        if request_id in pending:
-            check_answer(self.agents.get(look.info.agent), *pending[request_id], answer)
-            return
-        if look.info.ended_at is not None:
-            return
-        name, seen = msgspec.json.encode(request_id), 0
-        while found := await self.reader.read_lines(run_id, seen):
-            seen = found[-1].last_seq
-            # Only to refuse a mistake: another event with both texts lets the answer pass.
-            if any(name in lines.raw and _ASKED in lines.raw for lines in found):
-                return
-        shown = ", ".join(list(pending)[:10]) or "none"
-        raise NotFound(
-            f"Run {run_id} has no request {request_id[:80]!r}. Its open requests: {shown}.",
-            param="request_id",
-        )
-
-    async def _was_answered(self, run_id: str, value: Any) -> bool:
-        """Whether this answers a request of an ended run again; `NotFound` if the run is gone."""
-        look = await self.reader.look(run_id)
-        request_id = value.get("request_id") if isinstance(value, dict) else None
-        return any(request_id in task.answers for task in look.state.tasks.values())
 
     async def cancel(self, run_id: str, reason: str = CANCELLED) -> None:
         """Cancel a run, and return when it has ended. A second cancel changes nothing.

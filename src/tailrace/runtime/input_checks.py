@@ -1,4 +1,4 @@
-"""Checks the answer of a person to a request, before it is stored: the request stays open.
+"""Checks the input of a run before it is stored. After a refused answer its request stays open.
 
 The arguments of an approval are checked by the tool itself, as this process declares it. The call
 may be a sub-agent's, at any depth, and another agent may speak by now. A tool that is known only at
@@ -7,19 +7,88 @@ run time (of an MCP server, for example) checks them when it runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tailrace.core.errors import CallerError
+import msgspec
+
+from tailrace.core.codec import check_value
+from tailrace.core.errors import CallerError, NotFound
+from tailrace.core.events import TaskInputReceived
 from tailrace.core.items import InputRequest, ToolCall
 from tailrace.core.state import TaskNode
 from tailrace.runtime.agent import Agent
+from tailrace.runtime.follow import Reader
 from tailrace.runtime.handoff import handed_to
 from tailrace.runtime.json_schema import Checker
 from tailrace.runtime.sub_agents import AgentTool
 from tailrace.runtime.tools import InvalidArguments, Tool
 
+_ASKED = msgspec.json.encode("task.input_required")
 
-def check_answer(root: Any, task: TaskNode, request: InputRequest, answer: dict[str, Any]) -> None:
+
+async def check_input(reader: Reader, agents: Mapping[str, Any], run_id: str, value: Any) -> None:
+    """Refuse an answer that fits no request of the run. Other values are for the agent to judge."""
+    check_value(value)
+    if isinstance(value, dict) and "request_id" in value:
+        try:
+            msgspec.convert({**value, "task_id": run_id}, TaskInputReceived)
+        except msgspec.ValidationError as error:
+            raise CallerError(f"The answer has a wrong field: {error}.") from error
+        await _check_asked(reader, agents, run_id, value)
+    elif isinstance(value, dict) and "approved" in value:
+        await _check_addressed(reader, run_id)
+
+
+async def was_answered(reader: Reader, run_id: str, value: Any) -> bool:
+    """Whether this answers a request of an ended run again; `NotFound` if the run is gone."""
+    look = await reader.look(run_id)
+    request_id = value.get("request_id") if isinstance(value, dict) else None
+    return any(request_id in task.answers for task in look.state.tasks.values())
+
+
+async def _check_addressed(reader: Reader, run_id: str) -> None:
+    """Raise `CallerError` for an approval without its request, while requests are open."""
+    tasks = (await reader.look(run_id)).state.tasks.values()
+    pending = [request.id for task in tasks for request in task.requests]
+    if pending:
+        raise CallerError(
+            "The answer names no request. Send the `request_id` that it answers: "
+            f"{', '.join(pending[:10])}.",
+            param="request_id",
+        )
+
+
+async def _check_asked(
+    reader: Reader, agents: Mapping[str, Any], run_id: str, answer: dict[str, Any]
+) -> None:
+    """Raise `NotFound` for a request that the run never made, `CallerError` for a wrong value.
+
+    An answer to a request that was answered before is accepted: a client may send it again.
+    """
+    request_id = answer["request_id"]
+    look = await reader.look(run_id)
+    tasks = look.state.tasks.values()
+    pending = {request.id: (task, request) for task in tasks for request in task.requests}
+    if request_id in pending:
+        _check_answer(agents.get(look.info.agent), *pending[request_id], answer)
+        return
+    if look.info.ended_at is not None:
+        return
+    name, seen = msgspec.json.encode(request_id), 0
+    while found := await reader.read_lines(run_id, seen):
+        seen = found[-1].last_seq
+        # Only to refuse a mistake: another event with both texts lets the answer pass.
+        if any(name in lines.raw and _ASKED in lines.raw for lines in found):
+            return
+    shown = ", ".join(list(pending)[:10]) or "none"
+    raise NotFound(
+        f"Run {run_id} has no request {request_id[:80]!r}. Its open requests: {shown}.",
+        param="request_id",
+    )
+
+
+def _check_answer(root: Any, task: TaskNode, request: InputRequest, answer: dict[str, Any]) -> None:
     """Raise `CallerError` for an answer that does not fit its request.
 
     `root` is the agent of the run, and `task` the task that asks.
