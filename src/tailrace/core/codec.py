@@ -226,7 +226,9 @@ def _check_protocol(raw: bytes) -> None:
 
 def _check_size(raw: bytes) -> None:
     if len(raw) > MAX_EVENT_BYTES:
-        raise StreamTooLarge(f"The event has {len(raw)} bytes; the limit is {MAX_EVENT_BYTES}.")
+        raise StreamTooLarge(
+            f"The event has {len(raw)} bytes; the limit is {MAX_EVENT_BYTES}. Write smaller pieces."
+        )
 
 
 def decode_lines(stretches: Iterable[LogLines]) -> list[Recorded]:

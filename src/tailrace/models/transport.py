@@ -189,7 +189,7 @@ def _refusal(error: Any, secrets: Sequence[str]) -> ProviderError:
     status, after = int(error.status_code), retry_after(error.response.headers)
     if status == 401:
         # Providers quote the key in these messages.
-        return KeyRefused(f"The provider does not accept the key (HTTP {status}).")
+        return KeyRefused(f"The provider does not accept the key (HTTP {status}); check it.")
     codes, message = _parsed_error(error.body)
     message = _KEYS.sub(HIDDEN, hide(message, secrets))[:_LONGEST_MESSAGE]
     message = f"HTTP {status}: {message}"

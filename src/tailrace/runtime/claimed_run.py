@@ -24,7 +24,8 @@ Shorter than the time after which a canceller takes the run over.
 """
 
 STOPPED = ErrorInfo(
-    code="interrupted", message="The server stopped, and the agent is not restartable."
+    code="interrupted",
+    message="The server stopped, and the agent is not restartable. Start a new run.",
 )
 CANCELLED = "It was cancelled."
 

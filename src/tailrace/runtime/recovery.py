@@ -33,10 +33,11 @@ SHORT_BYTES = 32 * 1024
 """A log of this size is folded in less than a millisecond."""
 
 INTERRUPTED = ErrorInfo(
-    code="interrupted", message="The worker was lost, and the agent is not restartable."
+    code="interrupted",
+    message="The worker was lost, and the agent is not restartable. Start a new run.",
 )
 TOO_MANY_ATTEMPTS = ErrorInfo(
-    code="too_many_attempts", message="Too many workers of this run were lost."
+    code="too_many_attempts", message="Too many workers of this run were lost; see their logs."
 )
 
 

@@ -73,7 +73,9 @@ class AgentTool(Tool):
 
     def _check_prompt(self, arguments: dict[str, Any]) -> None:
         if not isinstance(arguments.get("prompt"), str):
-            raise InvalidArguments(f"The arguments of {self.name} are invalid: prompt is a text.")
+            raise InvalidArguments(
+                f"The arguments of {self.name} are invalid: prompt must be a text."
+            )
 
 
 class _AskForHelp(AgentTool):
