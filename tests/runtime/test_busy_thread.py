@@ -25,7 +25,7 @@ async def running(path: Path, **options: Any) -> AsyncIterator[Tailrace]:
     app = Tailrace([agent, quick], database=path / "log.db", **options)
     async with app.running(), asyncio.timeout(120):
         yield app
-        for info in await app.runs.store.runs():
+        for info in await app.runs.store.latest_runs():
             await app.runs.cancel(info.run_id)
 
 
@@ -92,7 +92,7 @@ async def queueing(path: Path, **options: Any) -> AsyncIterator[tuple[Tailrace, 
         try:
             yield app, go
         finally:
-            for info in await app.runs.store.runs():
+            for info in await app.runs.store.latest_runs():
                 await app.runs.cancel(info.run_id)
 
 

@@ -129,7 +129,7 @@ class FindsALaterSnapshot(SqliteLog):
 class LosesAllWhenClosed(SqliteLog):
     async def close(self) -> None:
         with suppress(StorageError):  # it is closed already
-            for info in await self.runs():
+            for info in await self._infos("true", []):
                 await self.delete(info.run_id)
         await super().close()
 
@@ -138,9 +138,9 @@ class LosesAllWhenClosed(SqliteLog):
 
 
 class ShowsARunTwice(SqliteLog):
-    async def runs(self, **given: Any) -> list[RunInfo]:
-        found = await super().runs(**given)
-        return [*found, *found[-1:]] if given.get("after") is None else found
+    async def latest_runs(self, **given: Any) -> list[RunInfo]:
+        found = await super().latest_runs(**given)
+        return [*found, *found[-1:]] if given.get("before") is None else found
 
 
 class KeepsTrimmedEvents(SqliteLog):

@@ -368,7 +368,7 @@ async def test_a_server_that_crashes_during_appends_loses_and_repeats_nothing(
         assert log == [event(run_id, seq) for seq in range(1, acknowledged[run_id] + 1)]
         assert shown[run_id] == log[: len(shown[run_id])]
     assert [letter.body for letter in (await store.letters(["r0"]))["r0"]] == posted
-    assert len(await store.runs(thread_id="crowd", limit=10**6)) == count
+    assert len(await store.thread_runs("crowd", limit=10**6)) == count
 
 
 COMMITTED = b"Z\0\0\0\5I"

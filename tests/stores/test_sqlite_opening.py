@@ -129,7 +129,7 @@ def version_1(path: Path) -> None:
 
 
 async def check_migrated(store: SqliteLog) -> None:
-    runs = await store.runs()
+    runs = (await store.latest_runs())[::-1]
     assert [(one.run_id, one.ordinal, one.previous_run_id) for one in runs] == [
         ("first", 1, None),
         ("second", 2, "first"),

@@ -183,19 +183,6 @@ class EventLog(Protocol):
     async def heads(self, run_ids: list[str]) -> dict[str, Head]:
         """How far these logs go, in one query; unknown ids are left out."""
 
-    async def runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        owner: str | None = None,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> list[RunInfo]:
-        """A page of runs after run `after`: those of a thread by ordinal, others by creation.
-
-        Raises `NotFound` if `after` is not in this listing: an empty page would look like the end.
-        """
-
     async def thread_runs(
         self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
     ) -> list[RunInfo]:

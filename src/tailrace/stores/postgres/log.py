@@ -256,37 +256,11 @@ class PostgresLog(Statements):
         rows = await self._fetch(sql.HEADS, run_ids) if run_ids else []
         return {run_id: Head(last_seq, epoch, ended) for run_id, last_seq, epoch, ended in rows}
 
-    async def runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        owner: str | None = None,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> list[RunInfo]:
-        """A page of runs: of a thread, of an owner, or all."""
-        if after is not None:
-            # An empty page for a deleted run would look like the end.
-            known = await self.info(after)
-            if (
-                known is None
-                or thread_id not in (None, known.thread_id)
-                or owner not in (None, known.owner)
-            ):
-                raise NotFound(f"Run {after} is not in this listing. List from the start again.")
-        if thread_id is not None:
-            rows = await self._fetch(sql.THREAD_RUNS, thread_id, owner, after, limit)
-        elif owner is not None:
-            rows = await self._fetch(sql.OWNER_RUNS, owner, after, limit)
-        else:
-            rows = await self._fetch(sql.ALL_RUNS, after, limit)
-        return [_info(row) for row in rows]
-
     async def thread_runs(
         self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
     ) -> list[RunInfo]:
         """The runs of a thread from ordinal `first` on."""
-        rows = await self._fetch(sql.THREAD_FROM, thread_id, owner, min(first, _HUGE), limit)
+        rows = await self._fetch(sql.THREAD_RUNS, thread_id, owner, min(first, _HUGE), limit)
         return [_info(row) for row in rows]
 
     async def newest_run(self, thread_id: str, *, owner: str = "") -> RunInfo | None:

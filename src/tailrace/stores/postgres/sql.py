@@ -115,17 +115,8 @@ select run_id, last_seq, epoch, ended_at is not null as ended from @runs
 where run_id = any($1::text[])
 """
 
-# $1 thread_id, $2 owner (null: any), $3 the run before the page (null: from the start), $4 limit
-THREAD_RUNS = f"""
-select {INFO} from @runs
-where thread_id = $1 and ($2::text is null or owner = $2)
-    and ($3::text is null
-         or (ordinal, number) > (select ordinal, number from @runs where run_id = $3))
-order by ordinal, number limit $4
-"""  # noqa: S608
-
 # $1 thread_id, $2 owner, $3 the first ordinal, $4 limit
-THREAD_FROM = f"""
+THREAD_RUNS = f"""
 select {INFO} from @runs where thread_id = $1 and owner = $2 and ordinal >= $3
 order by ordinal limit $4
 """  # noqa: S608
@@ -144,21 +135,6 @@ order by number desc limit $3
 """  # noqa: S608
 
 LAST_ORDINAL = "select last_ordinal from @threads where owner = $1 and thread_id = $2"
-
-# $1 owner, $2 the run before the page (null: from the start), $3 limit
-OWNER_RUNS = f"""
-select {INFO} from @runs
-where owner = $1
-    and ($2::text is null or number > (select number from @runs where run_id = $2))
-order by number limit $3
-"""  # noqa: S608
-
-# $1 the run before the page (null: from the start), $2 limit
-ALL_RUNS = f"""
-select {INFO} from @runs
-where $1::text is null or number > (select number from @runs where run_id = $1)
-order by number limit $2
-"""  # noqa: S608
 
 # $1 run_id, $2 at most (null: the newest)
 SNAPSHOT = """

@@ -184,31 +184,6 @@ class SqliteLog:
         job = partial(runs_of.heads, run_ids=run_ids)
         return await self._read(job, job if len(run_ids) <= QUICK_RUNS else None)
 
-    async def runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        owner: str | None = None,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> list[RunInfo]:
-        """A page of runs: of a thread, of an owner, or all."""
-        scope = [("thread_id = ?", thread_id), ("owner = ?", owner)]
-        where = " and ".join(text for text, value in scope if value is not None) or "true"
-        values: list[Any] = [value for _, value in scope if value is not None]
-        order = "number" if thread_id is None else "ordinal, number"
-        if after is not None:
-            place = await self._select(
-                f"select {order} from runs where run_id = ? and {where}",  # noqa: S608
-                after,
-                *values,
-            )
-            if not place:
-                raise NotFound(f"Run {after} is not in this listing. List from the start again.")
-            where += f" and ({order}) > ({', '.join('?' * len(place[0]))})"
-            values += place[0]
-        return await self._infos(f"{where} order by {order} limit ?", [*values, limit])
-
     async def thread_runs(
         self, thread_id: str, *, owner: str = "", first: int = 1, limit: int = 100
     ) -> list[RunInfo]:

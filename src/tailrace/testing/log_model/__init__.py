@@ -208,13 +208,13 @@ class LogMachine(Writers):
     async def _compare(self) -> None:
         store = self.readers.store
         kept = [run for run in self.runs if not run.deleted]
-        found = await store.runs(owner=self.name)
+        found = await store.latest_runs(owner=self.name)
         assert [
             (
                 *(run.run_id, run.thread_id, run.agent, run.ordinal, run.metadata),
                 *(run.last_seq, run.epoch, run.attempts, run.ended_at is not None, run.trimmed_to),
             )
-            for run in found
+            for run in reversed(found)
         ] == [
             (
                 *(run.run_id, run.thread_id, run.agent, run.ordinal, run.run_id.encode()),

@@ -58,7 +58,7 @@ class AppendTests(StoreTests):
         info = await created(store, "r")
         assert await store.create(new_run("r", owner="o", thread_id="u", agent="b")) is None
         assert await store.info("r") == info
-        assert await store.runs(thread_id="u") == []
+        assert await store.thread_runs("u") == []
         assert (await created(store, "s", owner="o", thread_id="u")).ordinal == 1
 
     async def test_of_creators_racing_for_one_id_exactly_one_wins(self, store: Store) -> None:
@@ -222,7 +222,7 @@ class AppendTests(StoreTests):
         assert [recorded.public for recorded in await store.read(text, 1)] == [
             public(text, 2, text)
         ]
-        assert [run.run_id for run in await store.runs(thread_id=text, owner=text)] == [text]
+        assert [run.run_id for run in await store.thread_runs(text, owner=text)] == [text]
         assert [claim.run_id for claim in await store.claim(text, [text], 60, 9)] == [text]
         assert await store.post(text, "input", text.encode()) == 1
         assert list(await store.letters([text, "plain"])) == [text]
@@ -341,7 +341,7 @@ class ReadTests(StoreTests):
         assert await store.read("missing", 0) == []
         assert await store.read_private("missing") == {}
         assert await store.snapshot("missing") is None
-        assert await store.runs(thread_id="nowhere") == []
+        assert await store.thread_runs("nowhere") == []
         assert not await store.delete("missing")
         await store.repack("missing")
         await store.trim("missing", b"final")
