@@ -133,8 +133,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     commands: tuple[str, ...] = ("serve", "worker")
     """The commands that have it as a flag; none for secrets, which other users could list."""
-    in_code: bool = True
-    """Whether `Tailrace(…)` takes it."""
     secret: bool = False
     """Whether the value is never shown."""
 
@@ -312,14 +310,12 @@ SETTINGS = {
             kind=_choice("text", "json"),
             default="text",
             help="Lines for people, or a line of JSON for each: time, level, run, agent, thread.",
-            in_code=False,
         ),
         Setting(
             name="log_level",
             kind=_choice("debug", "info", "warning", "error"),
             default="warning",
             help="The least important lines that are logged. debug may show what agents work on.",
-            in_code=False,
         ),
         Setting(
             name="access_log",
@@ -327,7 +323,6 @@ SETTINGS = {
             default=False,
             help="Log each request at its end: method, path, status, ms, principal, bytes.",
             commands=_SERVE,
-            in_code=False,
         ),
         Setting(
             name="metrics",
@@ -335,7 +330,6 @@ SETTINGS = {
             help="Where a worker shows its numbers to Prometheus, without a key: 127.0.0.1:9464. A "
             "server has them at `GET /metrics`.",
             commands=("worker",),
-            in_code=False,
         ),
         Setting(
             name="host",
@@ -343,7 +337,6 @@ SETTINGS = {
             default="127.0.0.1",
             help="Address to listen on; beyond loopback it needs API keys.",
             commands=_SERVE,
-            in_code=False,
         ),
         Setting(
             name="port",
@@ -351,7 +344,6 @@ SETTINGS = {
             default=8000,
             help="Port to listen on; 0 picks a free port.",
             commands=_SERVE,
-            in_code=False,
         ),
         Setting(
             name="insecure",
@@ -359,7 +351,6 @@ SETTINGS = {
             default=False,
             help="Listen beyond loopback without API keys.",
             commands=_SERVE,
-            in_code=False,
         ),
     )
 }
