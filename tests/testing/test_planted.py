@@ -13,8 +13,7 @@ import pytest
 from tailrace import Agent
 from tailrace.errors import InvalidCursor
 from tailrace.models import Scripted, say
-from tailrace.testing import check_resume
-from tailrace.testing import resume as resume_module
+from tailrace.testing import check_resume, resume_kit
 from tailrace.wire.base import Cursor
 from tailrace.wire.formats import FORMATS
 
@@ -82,7 +81,7 @@ async def test_the_kit_finds_a_resume_that(
     format_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original: Any = getattr(resume_module, "run_frames")  # noqa: B009
+    original: Any = getattr(resume_kit, "run_frames")  # noqa: B009
 
     def planted(runs: Any, wire: Any, run_id: str, cursor: Cursor | None = None) -> Any:
         def resume(after: Cursor | None) -> Any:
@@ -91,7 +90,7 @@ async def test_the_kit_finds_a_resume_that(
         wrong = cursor is not None and cursor.seq == CUT
         return bug(resume, cursor) if wrong and cursor is not None else resume(cursor)
 
-    monkeypatch.setattr(resume_module, "run_frames", planted)
+    monkeypatch.setattr(resume_kit, "run_frames", planted)
     agent = Agent("speaker", model=Scripted([say("It is sunny in Paris today.")]))
     with pytest.raises(AssertionError, match=format_name):
         await check_resume(agent, "?", formats=[format_name])

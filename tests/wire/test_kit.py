@@ -23,7 +23,7 @@ from tailrace.core.items import Message, Text, UrlCitation
 from tailrace.core.snapshot import fork
 from tailrace.core.sse import SseParser
 from tailrace.core.view import client_view
-from tailrace.testing.cursors import check_cursors, cursor_of
+from tailrace.testing.cursor_kit import check_cursors, cursor_of
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tailrace.testing.wire_kit import check_wire, encoded
 from tailrace.wire import run, task

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         check_openai_chat,
         check_openai_responses,
     )
-    from tailrace.testing.resume import check_resume
+    from tailrace.testing.resume_kit import check_resume
     from tailrace.testing.simulator import RecordedAnswer, Simulator, recorded_calls
     from tailrace.testing.store_kit import EventLogKit
     from tailrace.testing.strategies import legal_runs
@@ -93,7 +93,7 @@ _HOMES = {
     "check_log": "tailrace.testing.log_model",
     "check_openai_chat": "tailrace.testing.provider_rules",
     "check_openai_responses": "tailrace.testing.provider_rules",
-    "check_resume": "tailrace.testing.resume",
+    "check_resume": "tailrace.testing.resume_kit",
     "check_wire": "tailrace.testing.wire_kit",
     "legal_runs": "tailrace.testing.strategies",
     "read_run": "tailrace.testing.agent_runs",

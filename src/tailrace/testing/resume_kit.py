@@ -22,7 +22,7 @@ from tailrace.runtime.agent_functions import AgentFunction
 from tailrace.runtime.runs import Runs
 from tailrace.server.run_stream import run_frames
 from tailrace.testing.agent_runs import RUN_SECONDS, AgentRun, Answers, application_of, finished
-from tailrace.testing.cursors import cursor_of_event
+from tailrace.testing.cursor_kit import cursor_of_event
 from tailrace.wire.base import Cursor, Format
 from tailrace.wire.formats import FORMATS
 

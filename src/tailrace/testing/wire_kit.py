@@ -21,7 +21,7 @@ from tailrace.core.log_lines import LogLines, framed
 from tailrace.core.log_lines import place as lines_place
 from tailrace.core.snapshot import fork, saved
 from tailrace.core.sse import SseParser
-from tailrace.testing.cursors import check_cursors, cursor_of
+from tailrace.testing.cursor_kit import check_cursors, cursor_of
 from tailrace.wire.base import (
     MAX_CURSOR,
     Cursor,
@@ -69,7 +69,7 @@ def check_wire(wire: Format, events: Sequence[AnyEvent]) -> list[list[Frame]]:
     Also: the state that is handed in is left alone; every frame is well formed; `open` brings a
     new client to what others were shown; `close` and `gap` can be asked for at every place;
     `cursor` reads what the frames carry as `id:`, and refuses garbage; a resume at a cursor gives
-    exactly the rest (`tailrace.testing.cursors`).
+    exactly the rest (`tailrace.testing.cursor_kit`).
     """
     whole = encoded(wire, events)
     recorded = as_recorded(events)
