@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -50,6 +51,15 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     example = (ROOT / "examples" / "weather.py").read_text()
     assert blocks[0] in example
+
+
+@pytest.mark.parametrize("name", ["core", "runtime", "server"])
+def test_the_map_of_a_large_folder_names_each_of_its_files_once(name: str) -> None:
+    folder = ROOT / "src" / "tailrace" / name
+    files = {path.stem for path in folder.iterdir() if not path.stem.startswith("__")}
+    _, _, rows = (importlib.import_module(f"tailrace.{name}").__doc__ or "").partition("\n\n")
+    named = re.findall(r"\w+", re.sub(r"^\S.*?  ", "", rows, flags=re.MULTILINE))
+    assert sorted(named) == sorted(files)
 
 
 def test_every_file_that_the_readme_names_is_there() -> None:

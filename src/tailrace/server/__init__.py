@@ -1,1 +1,10 @@
-"""HTTP: routes, checks before any route, streams. Mounts into any ASGI application."""
+"""HTTP: routes, checks before any route, streams. Mounts into any ASGI application.
+
+routes        apis, server, router, threads, inspector, responses_socket, mount
+checks        guard, origins, access, auth, tickets, limits, http_protocol
+bodies        request_body, request_fields, idempotency
+streams       run_stream, thread_stream, resume_point, sse_response, abandoned
+descriptions  openapi, schemas, client_schemas
+operation     metrics, access_log, signals
+the proxy     proxy, repair_middleware
+"""
