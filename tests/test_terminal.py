@@ -72,6 +72,7 @@ def test_the_end_counts_the_tokens_and_the_cost_of_sub_agents() -> None:
     view: dict[str, object] = {"task_id": "run_1", "status": "completed"}
     view["usage"] = {"output_tokens": 1}
     assert "completed · 1 token\n" in re.sub(r"\x1b\[[0-9;]*m", "", shown(view))
+    view["usage"] = {"input_tokens": 1000, "output_tokens": 100, "cost": 0.25}  # of both
     both = re.sub(r"\x1b\[[0-9;]*m", "", shown({**view, "tasks": [child]}))
     assert "completed · 1,100 tokens · $0.2500\n" in both
 

@@ -107,7 +107,7 @@ def notices_and_progress(trace: Trace) -> None:
 
 @story()
 def usage_summed(trace: Trace) -> None:
-    """What several model calls used, added up per task; a child's calls are its own."""
+    """What several model calls used, added up; a child's calls are also its parent's."""
     run = trace.task("run_1").created().begin()
     run.send(
         "usage",
@@ -148,9 +148,9 @@ def usage_summed(trace: Trace) -> None:
 
     view = trace.view()
     assert view["usage"] == {
-        "calls": 4,
+        "calls": 5,
         "input_tokens": 1501,
-        "output_tokens": 50,
+        "output_tokens": 57,
         "cached_input_tokens": 800,
         "reasoning_tokens": 12,
         "cost": 0.30000000000000004,  # 0.1 + 0.2 as doubles
@@ -161,6 +161,54 @@ def usage_summed(trace: Trace) -> None:
     }
     assert view["tasks"][0]["usage"] == {"calls": 1, "input_tokens": 0, "output_tokens": 7}
     assert trace.whole()["private"] == {"provider": {"response_id": "resp_1"}}
+
+
+@story()
+def usage_of_sub_agents(trace: Trace) -> None:
+    """A call counts for its task and for every task above; the model is the task's own, if any."""
+    run = trace.task("run_1").created().begin()
+    run.whole_call("fc_1", "call_1", "ask", "{}")
+    result = run.result("fco_1", "call_1")
+    child = run.child("call_1")
+    child.whole_call("fc_2", "call_2", "ask", "{}")
+    inner = child.result("fco_2", "call_2")
+    grandchild = child.child("call_2")
+    fast = {"model": "fast", "input_tokens": 1, "output_tokens": 2, "cost": 0.1}
+    fast |= {"time_to_first_token_ms": 9, "service_tier": "flex"}
+    grandchild.send("usage", usage=fast)
+    grandchild.send("usage", usage={"model": "faster", "input_tokens": 10, "reasoning_tokens": 3})
+    grandchild.completed()
+    inner.done(brief=True)
+    child.send("usage", usage={"model": "wise", "input_tokens": 100, "cost": 0.2})
+    child.completed()
+    result.done(brief=True)
+    summed = {
+        "calls": 3,
+        "input_tokens": 111,
+        "output_tokens": 2,
+        "reasoning_tokens": 3,
+        "cost": 0.30000000000000004,
+        "time_to_first_token_ms": 9,
+        "service_tier": "flex",
+    }
+    assert trace.view()["usage"] == summed | {"model": "fast"}  # the first that is below it
+    assert trace.view()["tasks"][0]["usage"] == summed | {"model": "wise"}
+    run.send("usage", usage={"model": "gpt-5", "input_tokens": 1000})
+    run.says("msg_3", "Done.")
+    run.completed()
+
+    view = trace.view()
+    assert view["usage"] == summed | {"calls": 4, "input_tokens": 1111, "model": "gpt-5"}
+    assert view["tasks"][1]["usage"] == {
+        "calls": 2,
+        "input_tokens": 11,
+        "output_tokens": 2,
+        "reasoning_tokens": 3,
+        "cost": 0.1,
+        "time_to_first_token_ms": 9,
+        "model": "faster",
+        "service_tier": "flex",
+    }
 
 
 @story()

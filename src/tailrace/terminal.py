@@ -99,17 +99,16 @@ def _input(given: Any) -> str:
 def draw_end(view: Json, took: str | None = None) -> Text:
     """The last line: the status, the tokens and cost with sub-agents, the time."""
     status = str(view.get("status", "queued"))
-    usages = [task["usage"] for task in (view, *view.get("tasks", ())) if "usage" in task]
+    usage = view.get("usage", {})
     mark, style = _MARKS.get(status, ("…" if status != "incomplete" else "◌", "yellow"))
     words = "waits for an answer" if status == "input_required" else status.replace("_", " ")
     facts = [f"{view.get('agent', 'run')} {words}"]
     if "reason" in view:
         facts.append(str(view["reason"]))
-    if usages:
-        kinds = ("input_tokens", "output_tokens")
-        count = sum(usage.get(kind) or 0 for usage in usages for kind in kinds)
+    if usage:
+        count = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
         facts.append(f"{count:,} token{'' if count == 1 else 's'}")
-    if cost := sum(usage.get("cost") or 0 for usage in usages):
+    if cost := usage.get("cost"):
         facts.append(f"${cost:.4f}")
     if took is not None:
         facts.append(took)

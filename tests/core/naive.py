@@ -514,7 +514,10 @@ class NaiveState:
         return True
 
     def usage(self, task: Dict, event: Dict) -> bool:
-        task["usages"].append(copy.deepcopy(event["usage"]))
+        at: Dict | None = task
+        while at is not None:
+            at["usages"].append((at is task, copy.deepcopy(event["usage"])))
+            at = self.tasks.get(at["created"].get("parent_task_id"))
         return True
 
     def structured_output(self, task: Dict, event: Dict) -> bool:
@@ -646,10 +649,10 @@ class NaiveState:
             self.show_private(shown, task)
         return shown
 
-    def show_usage(self, usages: list[Dict]) -> Dict:
+    def show_usage(self, usages: list[tuple[bool, Dict]]) -> Dict:
         total: Dict = {"calls": len(usages), "input_tokens": 0, "output_tokens": 0}
         optional = {"cached_input_tokens": 0, "cache_write_tokens": 0, "reasoning_tokens": 0}
-        for usage in usages:
+        for is_own, usage in usages:
             total["input_tokens"] += usage.get("input_tokens") or 0
             total["output_tokens"] += usage.get("output_tokens") or 0
             for field in optional:
@@ -660,7 +663,7 @@ class NaiveState:
             if usage.get("time_to_first_token_ms") is not None:
                 total.setdefault("time_to_first_token_ms", usage["time_to_first_token_ms"])
             for field in ("model", "service_tier"):
-                if usage.get(field) is not None:
+                if usage.get(field) is not None and (is_own or field not in total):
                     total[field] = usage[field]
         total.update({field: count for field, count in optional.items() if count != 0})
         return total

@@ -17,7 +17,7 @@ from tailrace.core.codec import decode_event, encode_event, encode_private
 from tailrace.core.errors import IllegalEvent, MalformedEvent, StreamTooLarge
 from tailrace.core.fold import State
 from tailrace.core.snapshot import fork, restore, save, saved
-from tailrace.core.state import TextNode
+from tailrace.core.state import TaskNode, TextNode
 from tailrace.core.transitions import FOLD
 from tailrace.core.view import client_view, whole_object
 from tailrace.testing.strategies import WrittenRun, legal_runs
@@ -391,6 +391,7 @@ def begun() -> list[ev.Event]:
         b"",
         b"[]",
         b"{}",
+        b'{"version":3}',
         b'{"version":2}',
         b'{"version":1}',
         b'{"version":1,"position":0,"sequence_number":0,"tasks":[{}]}',
@@ -402,6 +403,17 @@ def begun() -> list[ev.Event]:
 def test_bytes_that_are_not_a_saved_state_are_one_typed_error(raw: bytes) -> None:
     with pytest.raises(MalformedEvent):
         restore(raw)
+
+
+def test_the_counts_of_a_task_without_the_tasks_below_it_are_known() -> None:
+    (trace,) = (trace for trace in TRACES if trace.name == "usage_of_sub_agents")
+    state = State()
+    for event, private in trace.events:
+        state.absorb(event, private)
+    tasks = list(state.tasks.values())
+    assert [task.own_count("calls") for task in tasks] == [1, 1, 2]
+    assert [task.own_count("input_tokens") for task in tasks] == [1000, 100, 11]
+    assert TaskNode("r", 0, 1, None, {}).own_count("calls") == 0
 
 
 def test_a_state_without_events_has_an_empty_view() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import msgspec
 import pytest
 
+from tailrace.core import events as ev
 from tailrace.core.fold import State
 from tailrace.core.snapshot import (
     packed,
     public_part,
+    restore,
     restored,
     save,
     save_pieces,
@@ -65,10 +69,40 @@ def test_a_state_that_an_older_version_stored_is_read(trace: Trace) -> None:
         assert public_part(stored) is None
 
 
+def test_usage_in_a_state_of_version_1_gets_that_of_the_tasks_below() -> None:
+    (trace,) = (trace for trace in TRACES if trace.name == "usage_of_sub_agents")
+    state = folded(trace)
+    value = saved(state)
+    for shown in value["tasks"]:
+        own = [event.usage for event, _ in trace.events if is_usage_of(event, shown["task_id"])]
+        shown["usage"] = {
+            "calls": len(own),
+            **{name: sum(getattr(usage, name) or 0 for usage in own) for name in COUNTS},
+            "model": own[-1].model,
+        }
+    assert [task["usage"]["calls"] for task in value["tasks"]] == [1, 1, 2]
+    del value["tasks"][0]["usage"]  # a root without calls of its own
+    old = restore(msgspec.json.encode(value | {"version": 1})).tasks
+    for name in ("calls", *COUNTS):
+        used = [task.usage.fields[name] for task in old.values() if task.usage is not None]
+        root, *below = [task["usage"][name] for task in saved(state)["tasks"]]
+        assert used == pytest.approx([below[0], *below])
+        assert root >= used[0]
+    assert old["run_1"].usage is not None
+    assert old["run_1"].usage.fields["model"] == "wise"
+
+
+COUNTS = ("input_tokens", "output_tokens", "cost")
+
+
+def is_usage_of(event: ev.AnyEvent, task_id: str) -> TypeGuard[ev.TaskUsage]:
+    return isinstance(event, ev.TaskUsage) and event.task_id == task_id
+
+
 def test_a_state_of_a_newer_version_is_not_sent() -> None:
     raw = save(State(), private=True)
     assert public_part(packed(raw)) is not None
-    assert public_part(packed(raw.replace(b'"version":1', b'"version":2'))) is None
+    assert public_part(packed(raw.replace(b'"version":2', b'"version":3'))) is None
 
 
 def test_a_damaged_state_is_folded_from_the_start() -> None:

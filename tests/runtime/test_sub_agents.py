@@ -104,8 +104,25 @@ async def test_a_child_that_does_not_stream_leaves_its_answer_and_its_usage(tmp_
     texts = [block["text"] for block in result.items[1]["block_list"]]
     assert texts == ["Paris: sunny", "Sunny in Paris.[^1]"]
     assert result.items[2]["block_list"][0]["annotations"][0]["reference_id"] == 1
-    assert sum(isinstance(event, ev.TaskUsage) for event in events) == 3
+    assert sum(isinstance(event, ev.TaskUsage) for event in events) == 4  # two of each agent
     assert "get_weather" not in str(result.to_input_list())
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_the_usage_of_a_run_has_each_call_of_its_sub_agents_once(
+    tmp_path: Path, streaming: bool
+) -> None:
+    below: Agent = weather()
+    for name in ("middle", "top"):
+        model = Scripted([call(below.name, prompt="Paris?")], [say("Sunny.")])
+        below = Agent(name, model=model, tools=[below.as_tool(streaming=streaming)])
+    result, events = await played(tmp_path, below)
+    usages = [event.usage for event in events if isinstance(event, ev.TaskUsage)]
+    assert len(usages) == result.object["usage"]["calls"] == 6  # two of each agent
+    assert result.object["usage"]["input_tokens"] == sum(usage.input_tokens for usage in usages)
+    assert result.usage.output_tokens == sum(usage.output_tokens for usage in usages)
+    counts = [task["usage"]["calls"] for task in result.object.get("tasks", [])]
+    assert counts == ([4, 2] if streaming else [])
 
 
 @pytest.mark.parametrize("streaming", [True, False])

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tailrace.core import events as ev
+from tailrace.core.codec import decode_event
 from tailrace.core.fold import State
 from tailrace.core.items import Data, ErrorInfo, ToolResult, Usage
 from tailrace.core.sse import SseParser
+from tailrace.core.view import client_view
 from tailrace.testing.wire_kit import encoded
 from tailrace.wire.formats import FORMATS
 from tailrace.wire.projection import usage_of_run
@@ -32,8 +34,19 @@ def ui_usage(frames: list[Json]) -> Json:
     return last["usage"]  # type: ignore[no-any-return]
 
 
+def folded_usage(frames: list[Json]) -> Json:
+    """The usage of the root in the object that a client of `task` folds."""
+    state = State()
+    for frame in frames:
+        state.absorb(decode_event(json.dumps(frame).encode()))
+    return client_view(state)["usage"]  # type: ignore[no-any-return]
+
+
 def tokens(name: str, frames: list[Json]) -> tuple[int, int]:
     """The last input and output tokens of a stream."""
+    if name == "task":
+        usage = folded_usage(frames)
+        return usage["input_tokens"], usage["output_tokens"]
     if name == "agents":
         return tokens("openai-responses", [one["data"] for one in frames if "data" in one])
     if name == "ag-ui":
@@ -54,18 +67,19 @@ def tokens(name: str, frames: list[Json]) -> tuple[int, int]:
     return usage["input_tokens"], usage["output_tokens"]
 
 
-TELLING = [name for name in FORMATS if name != "task"]  # which sends `task.usage` as it is
-COSTED = ["run", "vercel-ui"]
+COSTED = ["run", "task", "vercel-ui"]
 """The formats with a field for the cost. The models of the other APIs have none."""
 
 
 def cost(name: str, frames: list[Json]) -> float:
+    if name == "task":
+        return float(folded_usage(frames)["cost"])
     if name == "run":
         return float(next(one["data"]["cost"] for one in reversed(frames) if "cost" in one["data"]))
     return float(ui_usage(frames)["cost"])
 
 
-@pytest.mark.parametrize("name", TELLING)
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_run_used_what_its_sub_agents_used_too(name: str) -> None:
     (trace,) = (trace for trace in TRACES if trace.name == "usage_summed")
     frames = frames_of(name, [event for event, _ in trace.events])
@@ -89,7 +103,7 @@ def silent(end: type[ev.Event], **fields: Any) -> list[ev.AnyEvent]:
     return script.add(end, **fields).events
 
 
-@pytest.mark.parametrize("name", TELLING)
+@pytest.mark.parametrize("name", FORMATS)
 def test_usage_is_sent_where_there_is_no_text(name: str) -> None:
     frames = frames_of(name, silent(ev.TaskCompleted))
     assert tokens(name, frames) == (13, 2)

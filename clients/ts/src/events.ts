@@ -113,7 +113,7 @@ export interface TaskCancelled {
   readonly reason?: string;
 }
 
-/** The usage of a model call of this task; the object shows the sum. */
+/** The usage of a model call of this task; tasks show the sum, with the tasks below them. */
 export interface TaskUsage {
   readonly type: "task.usage";
   readonly task_id: string;

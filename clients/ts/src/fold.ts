@@ -4,7 +4,7 @@ import { decode } from "./decode.ts";
 import type { UnknownEvent } from "./decode.ts";
 import type { Progress, RunEvent, TaskCreated, TaskInputReceived, TaskUsage } from "./events.ts";
 import { addItem, addPart, annotate, append, finishItem, finishPart, replaceImage } from "./parts.ts";
-import { closeItem, hasEnded, newTask, openResult } from "./state.ts";
+import { closeItem, hasEnded, newTask, openResult, parentOf } from "./state.ts";
 import type { PrivatePart, ProgressView, Run, Task, TaskInfo, TaskStatus, UsageView } from "./state.ts";
 
 const PROTOCOL = 1;
@@ -140,7 +140,9 @@ function foldInto(run: Run, task: Task, event: Exclude<RunEvent, TaskCreated>): 
       task.reason = event.reason;
       return end(run, task, "cancelled");
     case "task.usage":
-      task.usage = added(task.usage, event.usage);
+      for (let at: Task | undefined = task; at !== undefined; at = parentOf(run, at)) {
+        at.usage = added(at.usage, event.usage, at !== task);
+      }
       return true;
     case "task.structured_output.done":
       task.structuredOutput = { value: event.value, ...(event.name === undefined ? {} : { name: event.name }) };
@@ -218,10 +220,10 @@ function advance(task: Task, event: Progress): boolean {
   return true;
 }
 
-/** The sum of a task's calls with one more (section 5). */
-function added(sum: UsageView | undefined, call: TaskUsage["usage"]): UsageView {
+/** The sum of a task's calls with one more, or with `calls` more; `below`: of a task below it (section 5). */
+export function added(sum: UsageView | undefined, call: TaskUsage["usage"], below: boolean, calls = 1): UsageView {
   const out: UsageView = sum === undefined ? { calls: 0, input_tokens: 0, output_tokens: 0 } : { ...sum };
-  out.calls += 1;
+  out.calls += calls;
   out.input_tokens += call.input_tokens ?? 0;
   out.output_tokens += call.output_tokens ?? 0;
   for (const field of ["cached_input_tokens", "cache_write_tokens", "reasoning_tokens"] as const) {
@@ -234,8 +236,10 @@ function added(sum: UsageView | undefined, call: TaskUsage["usage"]): UsageView 
     if (given !== undefined) out[field] = (out[field] ?? 0) + given;
   }
   if (call.time_to_first_token_ms !== undefined) out.time_to_first_token_ms ??= call.time_to_first_token_ms;
-  if (call.model !== undefined) out.model = call.model;
-  if (call.service_tier !== undefined) out.service_tier = call.service_tier;
+  for (const field of ["model", "service_tier"] as const) {
+    const given = call[field];
+    if (given !== undefined && !(below && field in out)) out[field] = given;
+  }
   return out;
 }
 

@@ -167,7 +167,7 @@ export interface UrlCitation {
 }
 
 /**
- * The usage of a model call. The fold adds it up per task.
+ * The usage of a model call. The fold adds it to its task and to every task above.
  *
  * `input_tokens` includes cached tokens, as OpenAI counts; `output_tokens` includes reasoning.
  */

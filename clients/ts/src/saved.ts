@@ -1,8 +1,9 @@
 /** A state as JSON (PROTOCOL.md, section 6), to go on from later. */
 
 import type { UnknownEvent } from "./decode.ts";
+import { added } from "./fold.ts";
 import type { Item as ItemPayload } from "./items.ts";
-import { byIndex, closeItem, headOf, listOf, newItem, newPart, newRun, newTask, stepsOf } from "./state.ts";
+import { byIndex, closeItem, headOf, listOf, newItem, newPart, newRun, newTask, parentOf, stepsOf } from "./state.ts";
 import type { Item, ItemStatus, ListName, Part, PrivatePart, ProgressView, Run, StepView, Task, TaskInfo } from "./state.ts";
 import { fieldsOf, ownItem } from "./view.ts";
 import type { ItemView, TaskFields } from "./view.ts";
@@ -38,7 +39,7 @@ export interface SavedTask extends Omit<TaskFields, "steps"> {
 }
 
 export interface SavedState {
-  readonly version: 1;
+  readonly version: 1 | 2;
   readonly position: number;
   readonly sequence_number: number;
   readonly tasks: readonly SavedTask[];
@@ -55,7 +56,7 @@ export interface SaveOptions {
 export function save(run: Run, options: SaveOptions = {}): SavedState {
   const withPrivate = options.private ?? false;
   return {
-    version: 1,
+    version: 2,
     position: run.position,
     sequence_number: run.sequenceNumber,
     tasks: [...run.tasks.values()].map((task) => saveTask(task, withPrivate)),
@@ -104,7 +105,7 @@ function savePart(list: ListName, part: Part): SavedPart {
 // --- restoring -------------------------------------------------------------------------------------
 
 export function restore(saved: SavedState): Run {
-  if (saved?.version !== 1) throw new Error(`cannot restore a saved state of version ${String(saved?.version)}`);
+  if (saved?.version !== 1 && saved?.version !== 2) throw new Error(`cannot restore a saved state of version ${String(saved?.version)}`);
   const run = newRun();
   run.position = saved.position;
   run.sequenceNumber = saved.sequence_number;
@@ -116,7 +117,16 @@ export function restore(saved: SavedState): Run {
     const task = run.tasks.get(id);
     if (task !== undefined) restoreItem(run, task, item);
   }
+  if (saved.version === 1) addUsageBelow(run);
   return run;
+}
+
+/** In version 1, the usage of a task lacks the tasks below it. The last tasks come first. */
+function addUsageBelow(run: Run): void {
+  for (const task of [...run.tasks.values()].reverse()) {
+    const parent = parentOf(run, task);
+    if (parent !== undefined && task.usage !== undefined) parent.usage = added(parent.usage, task.usage, true, task.usage.calls);
+  }
 }
 
 function restoreTask(run: Run, saved: SavedTask): void {

@@ -227,6 +227,12 @@ export function openResult(run: Run, callId: string): Item | undefined {
   return last;
 }
 
+/** The task that a task works for; undefined for the root. */
+export function parentOf(run: Run, task: Task): Task | undefined {
+  const id = task.info.parent_task_id;
+  return id === undefined ? undefined : run.tasks.get(id);
+}
+
 /** The tasks whose items show among a result's blocks. */
 export function childrenOf(result: Item): readonly Task[] {
   const { head, task } = result;

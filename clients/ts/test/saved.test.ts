@@ -83,7 +83,7 @@ test("a saved state is the one that the protocol describes", () => {
   );
   state.apply(added(2, { type: "raw", id: "w", raw: null }), { raw: 1 });
   const expected: SavedState = {
-    version: 1,
+    version: 2,
     position: 8,
     sequence_number: 1,
     tasks: [
@@ -126,12 +126,24 @@ test("a saved state is the one that the protocol describes", () => {
 });
 
 test("an empty state can be saved", () => {
-  assert.deepEqual(new RunState().save(), { version: 1, position: 0, sequence_number: 0, tasks: [] });
+  assert.deepEqual(new RunState().save(), { version: 2, position: 0, sequence_number: 0, tasks: [] });
   assert.equal(resumed(new RunState()).view(), undefined);
 });
 
+test("usage in a state of version 1 gets that of the tasks below", () => {
+  const below = (id: string, parent: string) => ev("created", { task_id: id, parent_task_id: parent, call_id: id });
+  const state = folded(ev("created"), below("c", "r"), below("g", "c"));
+  const own = [undefined, { calls: 1, input_tokens: 10, output_tokens: 0, cost: 1 }, { calls: 2, input_tokens: 1, output_tokens: 5, model: "m" }];
+  const saved = state.save();
+  const tasks = saved.tasks.map((task, place) => ({ ...task, ...(own[place] === undefined ? {} : { usage: own[place] }) }));
+  const run = RunState.restore({ ...saved, version: 1, tasks });
+  const all = { calls: 3, input_tokens: 11, output_tokens: 5, cost: 1, model: "m" };
+  assert.deepEqual(run.view()?.usage, all);
+  assert.deepEqual(run.view()?.tasks?.map((task) => task.usage), [all, own[2]]);
+});
+
 test("another version is refused", () => {
-  for (const saved of [{ version: 2 }, {}, null, undefined]) {
+  for (const saved of [{ version: 3 }, {}, null, undefined]) {
     assert.throws(() => RunState.restore(saved as never), /version/);
   }
 });

@@ -131,7 +131,7 @@ class TaskCancelled(Timed, frozen=True, kw_only=True, tag="task.cancelled"):
 
 
 class TaskUsage(Timed, frozen=True, kw_only=True, tag="task.usage"):
-    """The usage of a model call of this task; the object shows the sum."""
+    """The usage of a model call of this task; tasks show the sum, with the tasks below them."""
 
     usage: Usage
     item_id: str | None = None

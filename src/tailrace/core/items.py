@@ -266,7 +266,7 @@ Item = Reasoning | ToolCall | ToolResult | Message | RawItem
 
 
 class Usage(Fact, frozen=True, kw_only=True):
-    """The usage of a model call. The fold adds it up per task.
+    """The usage of a model call. The fold adds it to its task and to every task above.
 
     `input_tokens` includes cached tokens, as OpenAI counts; `output_tokens` includes reasoning.
     """

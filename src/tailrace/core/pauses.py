@@ -88,7 +88,7 @@ def _begin(state: State, asked: list[tuple[str, InputRequest]]) -> None:
     if asked and not root.ended:
         gone = [index for index, node in root.items.items() if node.superseded]
         state.pauses.append(
-            Pause(state.position, asked, _unfinished(root), _used(state), superseded=gone)
+            Pause(state.position, asked, _unfinished(root), _used(root), superseded=gone)
         )
 
 
@@ -124,6 +124,6 @@ def _lost(root: TaskNode, pause: Pause) -> list[int]:
     ]
 
 
-def _used(state: State) -> dict[str, int]:
-    sums = [task.usage.fields for task in state.tasks.values() if task.usage is not None]
-    return {name: sum(fields.get(name, 0) for fields in sums) for name in TOKENS}
+def _used(root: TaskNode) -> dict[str, int]:
+    used = root.usage.fields if root.usage is not None else {}
+    return {name: used.get(name, 0) for name in TOKENS}

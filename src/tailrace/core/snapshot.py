@@ -28,6 +28,7 @@ from tailrace.core.items import (
     Text,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from tailrace.core.pauses import Pause
 from tailrace.core.state import (
@@ -48,7 +49,8 @@ from tailrace.core.state import (
 from tailrace.core.values import Json
 from tailrace.core.view import show_own, show_task
 
-VERSION = 1
+VERSION = 2
+_VERSIONS = (1, VERSION)  # in version 1, the usage of a task lacks the tasks below it
 _HEAD = b'{"version":%d,' % VERSION
 _ZSTD_LEVEL = 1
 _PACKED = b"\x28\xb5\x2f\xfd"  # every zstd frame begins like this, and no JSON does
@@ -215,8 +217,7 @@ def _fork_task(state: State, task: TaskNode) -> None:
     twin.imports, twin.open_steps = dict(task.imports), list(task.open_steps)
     twin.steps = {index: copy(step) for index, step in task.steps.items()}
     if task.usage is not None:
-        twin.usage = UsageSum()
-        twin.usage.calls, twin.usage.fields = task.usage.calls, dict(task.usage.fields)
+        twin.usage = UsageSum(dict(task.usage.fields))
     twin.numbers.update(task.imports)
     for node in task.items.values():
         twin.add_item(_fork_item(node))
@@ -249,11 +250,13 @@ def restore(raw: bytes) -> State:
     """Restore a saved state; `MalformedEvent` if the bytes are not a saved state."""
     try:
         value = _decoded(raw)
-        if value.get("version") != VERSION:
-            raise MalformedEvent(
-                f"The saved state has version {value.get('version')}, not {VERSION}."
-            )
-        return _restore(value)
+        version = value.get("version")
+        if version not in _VERSIONS:
+            raise MalformedEvent(f"The saved state has version {version}, not {VERSION}.")
+        state = _restore(value)
+        if version == 1:
+            _add_usage_below(state)
+        return state
     except (
         msgspec.DecodeError,
         msgspec.ValidationError,
@@ -371,6 +374,16 @@ def _restore(value: Json) -> State:
     return state
 
 
+def _add_usage_below(state: State) -> None:
+    """Add the usage of each task to its parent's, the last tasks first."""
+    for task in reversed(state.tasks.values()):
+        if task.parent is not None and task.usage is not None:
+            fields = dict(task.usage.fields)
+            above = task.parent.usage = task.parent.usage or UsageSum()
+            calls = fields.pop("calls")
+            above.add(msgspec.convert(fields, Usage), calls, below=True)
+
+
 def _restore_task(state: State, shown: Json) -> None:
     parent_id = shown.get("parent_task_id")
     parent = None if parent_id is None else state.tasks[parent_id]
@@ -392,9 +405,7 @@ def _restore_task(state: State, shown: Json) -> None:
     task.attempt = shown.get("attempt")
     task.structured_output = shown.get("structured_output")
     if "usage" in shown:
-        task.usage = UsageSum()
-        task.usage.fields = {k: v for k, v in shown["usage"].items() if k != "calls"}
-        task.usage.calls = shown["usage"]["calls"]
+        task.usage = UsageSum(shown["usage"])
     if "error" in shown:
         task.error = msgspec.convert(shown["error"], ErrorInfo)
     task.reason = shown.get("reason")

@@ -202,19 +202,21 @@ class Step:
 
 
 class UsageSum:
-    """The sum of the usage of a task's model calls."""
+    """The sum of the usage of the model calls of a task and of all tasks below it."""
 
-    __slots__ = ("calls", "fields")
+    __slots__ = ("fields",)
 
-    def __init__(self) -> None:
-        """A sum of no calls."""
-        self.calls = 0
-        self.fields: dict[str, Any] = {"input_tokens": 0, "output_tokens": 0}
+    def __init__(self, fields: dict[str, Any] | None = None) -> None:
+        """A sum with the fields of the object (PROTOCOL.md, section 5), or of no calls."""
+        self.fields = fields or {"calls": 0, "input_tokens": 0, "output_tokens": 0}
 
-    def add(self, usage: Usage) -> None:
-        """Add the usage of a call."""
-        self.calls += 1
+    def add(self, usage: Usage, calls: int = 1, *, below: bool = False) -> None:
+        """Add the usage of a call, or of `calls` calls; with `below`, of a task below.
+
+        `model` and `service_tier` are of the task's own last call, if it has any.
+        """
         sums = self.fields
+        sums["calls"] += calls
         for name in _COUNTS:
             count = getattr(usage, name)
             if count or name in sums:
@@ -226,7 +228,7 @@ class UsageSum:
         if usage.time_to_first_token_ms is not None:
             sums.setdefault("time_to_first_token_ms", usage.time_to_first_token_ms)
         for name in ("model", "service_tier"):
-            if getattr(usage, name) is not None:
+            if getattr(usage, name) is not None and not (below and name in sums):
                 sums[name] = getattr(usage, name)
 
 
@@ -363,6 +365,23 @@ class TaskNode:
             ):
                 return call_id
         return None
+
+    def own_count(self, name: str) -> int:
+        """A count in the usage of this task without the tasks below it: `calls`, or tokens."""
+        whole, *below = (
+            0 if task.usage is None else int(task.usage.fields.get(name, 0))
+            for task in (self, *self.children)
+        )
+        return whole - sum(below)
+
+    def add_usage(self, usage: Usage) -> None:
+        """Add the usage of a call to this task and to every task above it."""
+        task: TaskNode | None = self
+        while task is not None:
+            if task.usage is None:
+                task.usage = UsageSum()
+            task.usage.add(usage, below=task is not self)
+            task = task.parent
 
     def add_item(self, node: ItemNode) -> None:
         """Add an item, and index it by its call if it is a call or a result."""

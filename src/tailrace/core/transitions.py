@@ -22,7 +22,6 @@ from tailrace.core.state import (
     Step,
     TaskNode,
     TextNode,
-    UsageSum,
     holds_blocks,
     part_number,
     part_of,
@@ -126,9 +125,7 @@ def _end(state: State, task: TaskNode, status: str) -> bool:
 
 
 def _usage(_state: State, task: TaskNode, event: ev.TaskUsage) -> bool:
-    if task.usage is None:
-        task.usage = UsageSum()
-    task.usage.add(event.usage)
+    task.add_usage(event.usage)
     return True
 
 

@@ -71,7 +71,7 @@ def show_task(task: TaskNode) -> Json:
     if task.structured_output is not None:
         shown["structured_output"] = task.structured_output
     if task.usage is not None:
-        shown["usage"] = {"calls": task.usage.calls, **task.usage.fields}
+        shown["usage"] = dict(task.usage.fields)
     if task.error is not None:
         shown["error"] = msgspec.to_builtins(task.error)
     if task.reason is not None:

@@ -204,11 +204,10 @@ export class RunView {
 
   #foot(root) {
     const words = [];
-    const usages = this.state.taskIds.map((id) => this.state.fields(id).usage).filter((usage) => usage !== undefined);
-    if (usages.length > 0) {
-      const sum = (field) => usages.reduce((total, usage) => total + (usage[field] ?? 0), 0); // with sub-agents
-      words.push(`${(sum("input_tokens") + sum("output_tokens")).toLocaleString("en")} tokens`);
-      if (sum("cost") > 0) words.push(dollars(sum("cost")));
+    const { usage } = root;
+    if (usage !== undefined) {
+      words.push(`${(usage.input_tokens + usage.output_tokens).toLocaleString("en")} tokens`);
+      if (usage.cost > 0) words.push(dollars(usage.cost));
     }
     // An answer that is only the structured output is shown once, as that.
     const output = root.structured_output;

@@ -339,19 +339,18 @@ export class Timeline {
   }
 
   #facts(session, row) {
-    const usages = session.state.taskIds.map((id) => session.state.fields(id)?.usage).filter((usage) => usage !== undefined);
-    const sum = (field) => usages.reduce((total, usage) => total + (usage[field] ?? 0), 0);
     const root = session.root;
+    const usage = root?.usage;
     const found = [];
     const fact = (name, value, more = "") => value !== undefined && found.push([name, value, more]);
     const first = session.events.find(({ event }) => event.type.endsWith(".delta"));
     const began = root?.created_at === undefined ? undefined : root.created_at * 1000;
     if (first?.at !== undefined && began !== undefined && first.at >= began) fact("First token", seconds(first.at - began));
-    else if (root?.usage?.time_to_first_token_ms !== undefined) fact("First token of the model", seconds(root.usage.time_to_first_token_ms));
-    if (sum("latency_ms") > 0) fact("Speed", String(Math.round(sum("output_tokens") / (sum("latency_ms") / 1000))), "tok/s");
-    if (usages.length > 0) {
-      fact("Tokens", (sum("input_tokens") + sum("output_tokens")).toLocaleString("en"), `${sum("output_tokens").toLocaleString("en")} out`);
-      if (usages.some((usage) => usage.cost !== undefined)) fact("Cost", dollars(sum("cost")));
+    else if (usage?.time_to_first_token_ms !== undefined) fact("First token of the model", seconds(usage.time_to_first_token_ms));
+    if (usage?.latency_ms > 0) fact("Speed", String(Math.round(usage.output_tokens / (usage.latency_ms / 1000))), "tok/s");
+    if (usage !== undefined) {
+      fact("Tokens", (usage.input_tokens + usage.output_tokens).toLocaleString("en"), `${usage.output_tokens.toLocaleString("en")} out`);
+      if (usage.cost !== undefined) fact("Cost", dollars(usage.cost));
     }
     if (typeof row?.ended_at === "number") fact("Took", seconds((row.ended_at - row.created_at) * 1000));
     const attempts = Math.max(root?.attempt ?? 1, row?.attempts ?? 1);

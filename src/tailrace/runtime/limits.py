@@ -10,7 +10,7 @@ of its own, and stops at those of the agents above it too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -52,9 +52,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def spent(self, nodes: Sequence[TaskNode]) -> str | None:
         """The limit on tokens or cost that the tasks and their sub-agents have reached."""
-        if self.tokens is not None and sum(map(tokens_of, nodes)) >= self.tokens:
+        if self.tokens is not None and _sum(nodes, "input_tokens", "output_tokens") >= self.tokens:
             return named("tokens", self.tokens)
-        if self.cost is not None and sum(map(cost_of, nodes)) >= self.cost:
+        if self.cost is not None and _sum(nodes, "cost") >= self.cost:
             return named("cost", self.cost)
         return None
 
@@ -65,22 +65,7 @@ def named(limit: str, value: float) -> str:
     return f"max_{limit}={whole}"
 
 
-def tokens_of(node: TaskNode) -> int:
-    """The tokens that a task and its sub-agents have used."""
-    return sum(
-        task.usage.fields["input_tokens"] + task.usage.fields["output_tokens"]
-        for task in _tree(node)
-        if task.usage is not None
-    )
-
-
-def cost_of(node: TaskNode) -> float:
-    """The dollars that a task and its sub-agents have spent, as far as they are known."""
-    spent = (task.usage.fields.get("cost") for task in _tree(node) if task.usage is not None)
-    return float(sum(cost for cost in spent if cost is not None))
-
-
-def _tree(node: TaskNode) -> Iterator[TaskNode]:
-    yield node
-    for child in node.children:
-        yield from _tree(child)
+def _sum(nodes: Sequence[TaskNode], *names: str) -> float:
+    """What the tasks and their sub-agents have used, as far as it is known."""
+    used = [node.usage.fields for node in nodes if node.usage is not None]
+    return float(sum(fields.get(name, 0) for fields in used for name in names))

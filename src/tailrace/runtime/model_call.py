@@ -136,9 +136,8 @@ async def call_model(
 
 
 def _tokens(sink: TaskSink) -> tuple[int, int]:
-    """The input and output tokens of a task so far."""
-    fields = sink.node.usage.fields if sink.node.usage is not None else {}
-    return fields.get("input_tokens", 0), fields.get("output_tokens", 0)
+    """The input and output tokens of a task so far, without its sub-agents."""
+    return sink.node.own_count("input_tokens"), sink.node.own_count("output_tokens")
 
 
 async def _call(

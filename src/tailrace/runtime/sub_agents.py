@@ -12,8 +12,6 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tailrace.core import events as ev
 from tailrace.core.citations import renumber
 from tailrace.core.fold import State
@@ -228,12 +226,16 @@ class UnloggedEmitter(Emitter):
     def __init__(self, above: Emitter, call_id: str, agent: str, prompt: str) -> None:
         super().__init__(above._pipeline, call_id, above.epoch, State())  # noqa: SLF001
         self._above = above
+        self.usages: list[Usage] = []
+        """The usage of each call."""
         self.owner = above.owner
         self.emit(ev.TaskCreated(task_id=call_id, agent=agent, input=prompt))
         self.emit(ev.TaskInProgress(task_id=call_id))
 
     def emit(self, event: ev.Event, private: ev.Private | None = None) -> None:
         """Fold the event."""
+        if isinstance(event, ev.TaskUsage):
+            self.usages.append(event.usage)
         self.state.apply(ev.recorded(event, self.state.sequence_number + 1), private)
 
     async def drain(self) -> None:
@@ -253,10 +255,8 @@ class UnloggedEmitter(Emitter):
 
 def pass_usage_on(emitter: UnloggedEmitter, task: Task) -> None:
     """Count the usage of what was not logged as usage of the task."""
-    for node in emitter.state.tasks.values():
-        if node.usage is not None:
-            fields = {k: v for k, v in node.usage.fields.items() if v is not None}
-            task.usage(msgspec.convert(fields, Usage))
+    for usage in emitter.usages:
+        task.usage(usage)
 
 
 async def run_unlogged(

@@ -44,11 +44,11 @@ def begin_again(task: Task) -> None:
 def turns_of(node: TaskNode) -> int:
     """How many turns of the model a task has.
 
-    Its usage also counts the sub-agents that are not logged, and summaries of its history. Its
+    Its own usage also counts the sub-agents that are not logged, and summaries of its history. Its
     items also come from tries that were repeated, which have no usage.
     """
     made = {_turn_of(item.private) for item in node.items.values()} - {None}
-    return min(len(made), node.usage.calls) if node.usage is not None else 0
+    return min(len(made), node.own_count("calls"))
 
 
 def has_answer(node: TaskNode) -> bool:

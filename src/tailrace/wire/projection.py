@@ -92,25 +92,10 @@ _LIMITS = {
 
 
 def usage_of_run(state: State) -> Json | None:
-    """The usage of the root and its sub-agents added up, or None if no model reported any.
-
-    `model`, `service_tier` and the time to the first token are the root's where it has them.
-    """
-    used = [task.usage for task in state.tasks.values() if task.usage is not None]
-    if not used:
+    """The usage of the run, sub-agents included, or None if no model reported any."""
+    if state.root is None or state.root.usage is None:
         return None
-    total: Json = {"calls": 0}
-    for usage in used:
-        total["calls"] += usage.calls
-        for name, value in usage.fields.items():
-            if name in _NOT_ADDED:
-                total.setdefault(name, value)
-            else:
-                total[name] = total.get(name, 0) + value
-    return total
-
-
-_NOT_ADDED = ("model", "service_tier", "time_to_first_token_ms")
+    return dict(state.root.usage.fields)
 
 
 class TokenCounts(NamedTuple):

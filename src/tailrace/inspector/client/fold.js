@@ -1,6 +1,6 @@
 import { decode } from "./decode.js";
 import { addItem, addPart, annotate, append, finishItem, finishPart, replaceImage } from "./parts.js";
-import { closeItem, hasEnded, newTask, openResult } from "./state.js";
+import { closeItem, hasEnded, newTask, openResult, parentOf } from "./state.js";
 const PROTOCOL = 1;
 const PRIVATE_FIELDS = ["content", "provider", "encrypted_content", "signature", "options", "raw"];
 export function fold(run, event, hidden) {
@@ -137,7 +137,9 @@ function foldInto(run, task, event) {
             task.reason = event.reason;
             return end(run, task, "cancelled");
         case "task.usage":
-            task.usage = added(task.usage, event.usage);
+            for (let at = task; at !== undefined; at = parentOf(run, at)) {
+                at.usage = added(at.usage, event.usage, at !== task);
+            }
             return true;
         case "task.structured_output.done":
             task.structuredOutput = { value: event.value, ...(event.name === undefined ? {} : { name: event.name }) };
@@ -219,9 +221,9 @@ function advance(task, event) {
     owner.progress = progress;
     return true;
 }
-function added(sum, call) {
+export function added(sum, call, below, calls = 1) {
     const out = sum === undefined ? { calls: 0, input_tokens: 0, output_tokens: 0 } : { ...sum };
-    out.calls += 1;
+    out.calls += calls;
     out.input_tokens += call.input_tokens ?? 0;
     out.output_tokens += call.output_tokens ?? 0;
     for (const field of ["cached_input_tokens", "cache_write_tokens", "reasoning_tokens"]) {
@@ -238,10 +240,11 @@ function added(sum, call) {
     }
     if (call.time_to_first_token_ms !== undefined)
         out.time_to_first_token_ms ??= call.time_to_first_token_ms;
-    if (call.model !== undefined)
-        out.model = call.model;
-    if (call.service_tier !== undefined)
-        out.service_tier = call.service_tier;
+    for (const field of ["model", "service_tier"]) {
+        const given = call[field];
+        if (given !== undefined && !(below && field in out))
+            out[field] = given;
+    }
     return out;
 }
 function merged(before, hidden) {

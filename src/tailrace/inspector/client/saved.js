@@ -1,9 +1,10 @@
-import { byIndex, closeItem, headOf, listOf, newItem, newPart, newRun, newTask, stepsOf } from "./state.js";
+import { added } from "./fold.js";
+import { byIndex, closeItem, headOf, listOf, newItem, newPart, newRun, newTask, parentOf, stepsOf } from "./state.js";
 import { fieldsOf, ownItem } from "./view.js";
 export function save(run, options = {}) {
     const withPrivate = options.private ?? false;
     return {
-        version: 1,
+        version: 2,
         position: run.position,
         sequence_number: run.sequenceNumber,
         tasks: [...run.tasks.values()].map((task) => saveTask(task, withPrivate)),
@@ -46,7 +47,7 @@ function savePart(list, part) {
     };
 }
 export function restore(saved) {
-    if (saved?.version !== 1)
+    if (saved?.version !== 1 && saved?.version !== 2)
         throw new Error(`cannot restore a saved state of version ${String(saved?.version)}`);
     const run = newRun();
     run.position = saved.position;
@@ -62,7 +63,16 @@ export function restore(saved) {
         if (task !== undefined)
             restoreItem(run, task, item);
     }
+    if (saved.version === 1)
+        addUsageBelow(run);
     return run;
+}
+function addUsageBelow(run) {
+    for (const task of [...run.tasks.values()].reverse()) {
+        const parent = parentOf(run, task);
+        if (parent !== undefined && task.usage !== undefined)
+            parent.usage = added(parent.usage, task.usage, true, task.usage.calls);
+    }
 }
 function restoreTask(run, saved) {
     const { task_id: id, at, items: _items, private: hidden, ...fields } = saved;

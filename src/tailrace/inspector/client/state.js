@@ -63,6 +63,10 @@ export function openResult(run, callId) {
         last = item;
     return last;
 }
+export function parentOf(run, task) {
+    const id = task.info.parent_task_id;
+    return id === undefined ? undefined : run.tasks.get(id);
+}
 export function childrenOf(result) {
     const { head, task } = result;
     if (head.type !== "tool_result" || task.results.get(head.call_id) !== result)
