@@ -70,6 +70,37 @@ async def test_a_limit_on_cost_counts_the_whole_tree_with_the_users_prices(
     assert (shown["status"], shown["reason"]) == ("incomplete", "max_cost=0.75")
 
 
+@pytest.mark.parametrize(
+    ("price", "limit", "calls"),
+    [
+        (0.1, 0.3, 3),
+        (0.1, 0.8, 8),
+        (0.1, 1, 10),
+        (0.01, 0.06, 6),
+        (0.1, 0.1 + 0.2, 3),
+        (1e-7, 0, 0),
+    ],
+)
+async def test_a_limit_on_cost_is_exact_at_its_border(
+    tmp_path: Path, price: float, limit: float, calls: int
+) -> None:
+    """A sum of floats is a little less, or more, than the sum that a person calculates."""
+    async with Simulator([call("look")]) as provider:
+        model = open_model(
+            "openai:model-1",
+            base_url=provider.openai_url,
+            api_key="any",
+            prices=lambda _name, _usage: price,
+        )
+        agent = Agent("a", model=model, tools=[look], limits=Limits(cost=limit))
+        app = Tailrace([agent], tmp_path / "log.db")
+        async with app.running(), asyncio.timeout(120):
+            result = await (await app.start("a", "?")).result()
+        await model.close()
+    assert result.status == "incomplete"
+    assert len(provider.requests) == calls
+
+
 async def test_a_limit_on_cost_goes_on_counting_in_the_worker_that_takes_over(
     tmp_path: Path,
 ) -> None:

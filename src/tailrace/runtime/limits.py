@@ -54,9 +54,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """The limit on tokens or cost that the tasks and their sub-agents have reached."""
         if self.tokens is not None and _sum(nodes, "input_tokens", "output_tokens") >= self.tokens:
             return named("tokens", self.tokens)
-        if self.cost is not None and _sum(nodes, "cost") >= self.cost:
+        spent = _sum(nodes, "cost")
+        if self.cost is not None and _billionths(spent) >= _billionths(self.cost):
             return named("cost", self.cost)
         return None
+
+
+def _billionths(dollars: float) -> int:
+    """Whole billionths: a sum of floats may miss the limit (eight times 0.1 is less than 0.8)."""
+    return round(dollars * 1_000_000_000)
 
 
 def named(limit: str, value: float) -> str:
