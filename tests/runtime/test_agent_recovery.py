@@ -12,19 +12,32 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace import Agent, Context, Limits, Tailrace, tool
+from tailrace import (
+    Agent,
+    Context,
+    Limits,
+    Tailrace,
+    Task,
+    ToolError,
+    file,
+    image,
+    partial_image,
+    streaming_tool,
+    tool,
+)
 from tailrace.core import events as ev
 from tailrace.core.errors import StorageError
 from tailrace.core.fold import State
-from tailrace.models import open_model
-from tailrace.models.scripted import Scripted, call, say, silence, think
+from tailrace.core.items import Text
+from tailrace.models import Patience, open_model
+from tailrace.models.scripted import Scripted, call, fail, say, silence, think
 from tailrace.runtime import crash_points
 from tailrace.runtime.run import Result, Run
 from tailrace.testing.follow_kit.setup import until
@@ -396,3 +409,108 @@ async def test_a_process_that_ends_at_a_commit_runs_no_tool_twice(
     assert len(results) == 3
     for item in results:
         assert item.get("error", {}).get("code") in (None, "interrupted")
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize("final", [PNG + b"3", PNG + b"1"], ids=["same image", "other image"])
+async def test_an_idempotent_tool_that_has_shown_blocks_runs_again_and_shows_them_once(
+    tmp_path: Path, final: bytes
+) -> None:
+    runs, open_ = list[int](), asyncio.Event()
+
+    @streaming_tool(idempotent=True)
+    async def paint() -> AsyncIterator[Any]:
+        """Paints."""
+        runs.append(1)
+        yield Text(text="half")
+        yield partial_image(PNG + b"1")
+        yield image(PNG + b"3" if len(runs) == 1 else final)
+        yield file("a;b", "table.csv", "text/csv")
+        yield partial_image(PNG + b"2")
+        await open_.wait()
+        yield image(PNG + b"4")
+        yield "whole"
+
+    agent = Agent("a", model=Scripted([call("paint")], [say("Done.")]), tools=[paint])
+    seen = list[Any]()
+
+    def found(event: Any) -> bool:
+        seen.append(event)
+        return sum(isinstance(each, ev.ImageDelta) for each in seen) == 2
+
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "?")
+        await reach(run, found)
+    open_.set()
+    async with running(tmp_path, agent) as app:
+        result = await (await app.run(run.id)).result()
+    assert len(runs) == 2
+    blocks = result.items[1]["block_list"]
+    # From the first block that differs on, blocks are shown as well.
+    more = [] if final.endswith(b"3") else ["image", "file", "image"]
+    assert [block["type"] for block in blocks] == ["text", "image", "file", "image", *more, "text"]
+    assert [block["text"] for block in blocks if block["type"] == "text"] == ["half", "whole"]
+    assert "status" not in result.items[1]
+    assert result.text == "Done."
+
+
+async def test_agents_that_an_idempotent_tool_has_asked_are_not_asked_twice(
+    tmp_path: Path,
+) -> None:
+    runs, asked = list[int](), list[str]()
+
+    def answer(name: str, pace: float = 0) -> Any:
+        def script(turn: int) -> list[Any]:
+            asked.append(name)
+            if turn == 0:
+                return [call("source")]
+            return [say(f"{name} says so.[^1]", pace=pace if asked.count(name) < 3 else 0)]
+
+        return Scripted(script)
+
+    @tool
+    def source() -> str:
+        """A source."""
+        return "The source."
+
+    async def plain(task: Task) -> None:
+        asked.append("plain")
+        with task.message() as message:
+            message.text("Plain.")
+            await task.drain()
+            if len(runs) == 1:
+                await asyncio.Event().wait()
+
+    quick = Agent("quick", model=answer("quick"), tools=[source])
+    slow = Agent("slow", model=answer("slow", SLOW), tools=[source])
+    broken = Agent("broken", model=Scripted([fail("key_refused")]), patience=Patience(retries=0))
+
+    @tool(idempotent=True)
+    async def panel(ctx: Context) -> str:
+        """Asks agents."""
+        runs.append(1)
+        with suppress(ToolError):
+            await ctx.ask(broken, "?")
+        first = await ctx.ask(quick, "?")
+        return " ".join([first, *await asyncio.gather(ctx.ask(slow, "?"), ctx.ask(plain, "?"))])
+
+    agent = Agent("a", model=Scripted([call("panel")], [say("Done.[^1]")]), tools=[panel])
+
+    def speaks(event: Any) -> bool:
+        return isinstance(event, ev.TextDelta) and event.delta.startswith("slow")
+
+    result, events = await left_and_continued(
+        tmp_path, agent, agent, speaks, lambda: "plain" in asked
+    )
+    assert len(runs) == 2
+    assert asked.count("quick") == 2  # two turns, in one run
+    assert asked.count("slow") == 3  # its second turn is repeated
+    assert asked.count("plain") == 2
+    created = [str(e.agent) for e in events if isinstance(e, ev.TaskCreated) and e.call_id]
+    assert sorted(created) == ["broken", "broken", "plain", "plain", "quick", "slow"]
+    assert (result.status, result.text) == ("completed", "Done.[^1]")
+    [answer_block] = [b for b in result.items[1]["block_list"] if b["type"] == "text"]
+    assert answer_block["text"].startswith("quick says so.[^")
+    assert answer_block["text"].endswith("Plain.")

@@ -131,7 +131,7 @@ class ImageWriter:
             self.is_open = False
 
 
-class _Whole:
+class WholeBlock:
     """A block that did not stream."""
 
     is_open = False
@@ -186,7 +186,7 @@ class BlocksWriter:
             image.done(block.image_url.url)
             return
         self._sink.emit(_WHOLE[type(block)](**self._place, item=block))
-        self._blocks.append(_Whole(block))
+        self._blocks.append(WholeBlock(block))
 
     @property
     def blocks(self) -> list[Block]:

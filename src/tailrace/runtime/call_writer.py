@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, overload
 from tailrace.core import events as ev
 from tailrace.core.ids import check_id
 from tailrace.core.items import ErrorInfo, Executor, ToolCall, ToolResult
-from tailrace.core.state import ItemNode
 from tailrace.core.tool_output import tool_output
-from tailrace.core.writers import ArgumentsWriter, BlocksWriter, ResultWriter
+from tailrace.core.writers import ArgumentsWriter, ResultWriter
 from tailrace.runtime.failures import AGENT_FAILED
+from tailrace.runtime.open_result import OpenResult
 from tailrace.runtime.sub_agent_answer import announce_imports, imported_answer, no_answer
 from tailrace.runtime.telemetry import begin, execute_tool, invoke_agent
 
@@ -102,12 +102,9 @@ class _Answerable:
         gets the child's message and the references that it cited, and nothing else from inside.
         """
         parent = self._task
-        known = parent.node.call_results.get(self.call_id)
-        if known is not None:
-            # A worker was lost. The sub-agent goes on in its task.
-            result: ResultWriter = _OpenResult(parent, self.call_id, known)
-        else:
-            result = ResultWriter(parent, self.call_id)
+        result = OpenResult.of(parent, self.call_id) or ResultWriter(parent, self.call_id)
+        # If a worker was lost, the sub-agent goes on in its task.
+        if self.call_id not in parent.emitter.state.tasks:
             parent.emit(
                 ev.TaskCreated(
                     task_id=self.call_id,
@@ -142,14 +139,6 @@ class _Answerable:
         # Only what the result itself says: the child's items show up in its list by themselves.
         item = ToolResult(id=result.id, call_id=self.call_id)
         parent.done(result.index, item, private)
-
-
-class _OpenResult(ResultWriter):
-    """The result of a sub-agent that another worker opened."""
-
-    def __init__(self, task: Task, call_id: str, node: ItemNode) -> None:
-        BlocksWriter.__init__(self, task, node.id, node.output_index)
-        self.call_id = call_id
 
 
 def _cut(child: Task, result: ResultWriter, raised: BaseException) -> None:

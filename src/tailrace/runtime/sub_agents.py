@@ -17,6 +17,7 @@ from tailrace.core.citations import renumber
 from tailrace.core.fold import State
 from tailrace.core.items import ErrorInfo, Text, TextPart, Usage
 from tailrace.core.references import ADDED, unwrap
+from tailrace.core.state import TaskNode
 from tailrace.core.writers import ResultWriter
 from tailrace.runtime.agent_functions import call_agent
 from tailrace.runtime.call_writer import PendingCall
@@ -155,41 +156,60 @@ async def delegate(
 
 
 async def run_below(
-    loop: Loop, call: PendingCall, agent: Any, prompt: str
+    loop: Loop, call: PendingCall, agent: Any, prompt: str, earlier: list[TaskNode]
 ) -> tuple[str, Collection[int]]:
     """Let a sub-agent work below a call whose tool goes on; its answer, and what that cites.
 
     The first sub-agent of a call has the call's id, the others a derived id. The references that
-    the answer cites are imported, and its markers have the caller's numbers.
+    the answer cites are imported, and its markers have the caller's numbers. `earlier` are the
+    sub-agents that the tool asked before its worker was lost: they go on, or have answered.
     """
     _check_depth(loop)
     parent = loop.task
-    count = sum(child.call_id == call.call_id for child in parent.node.children)
-    task_id = call.call_id if not count else f"{call.call_id}_{count + 1}"
-    parent.emit(
-        ev.TaskCreated(
-            task_id=task_id,
-            agent=getattr(agent, "name", None) or agent.__name__,
-            parent_task_id=parent.task_id,
-            call_id=call.call_id,
-            input=prompt,
-        )
-    )
-    parent.emit(ev.TaskInProgress(task_id=task_id))
-    child = Task(parent.emitter, task_id)
-    try:
-        with invoke_agent(child):
-            await _work(agent, child, loop)
-    except BaseException as error:
-        parent.after(error, lambda: child.cancel("It was cancelled."))
-        raise
-    child.complete()
+    name = getattr(agent, "name", None) or agent.__name__
+    known = next((one for one in earlier if _can_go_on(one, agent, name, prompt)), None)
+    if known is None:
+        child = _begun_below(parent, call, name, prompt)
+    else:
+        earlier.remove(known)
+        child = parent.child(known.task_id)
+    if not child.node.ended:
+        try:
+            with invoke_agent(child):
+                await _work(agent, child, loop)
+        except BaseException as error:
+            parent.after(error, lambda: child.cancel("It was cancelled."))
+            raise
+        child.complete()
     if child.node.status != "completed":
         raise ToolError((child.node.error or no_answer(child.node)).message)
     texts = message_texts(child.node)
     imported = imported_answer(child.node, parent.pool)
     announce_imports(parent, child.task_id, imported)
     return "".join(renumber(text, imported.mapping) for text in texts), imported.mapping.values()
+
+
+def _can_go_on(child: TaskNode, agent: Any, name: str, prompt: str) -> bool:
+    """Whether a sub-agent was asked the same, and has answered or can continue."""
+    is_same = child.facts.get("agent") == name and child.facts.get("input") == prompt
+    can = child.status == "completed" if child.ended else hasattr(agent, "work")
+    return is_same and can
+
+
+def _begun_below(parent: Task, call: PendingCall, name: str, prompt: str) -> Task:
+    count = sum(child.call_id == call.call_id for child in parent.node.children)
+    task_id = call.call_id if not count else f"{call.call_id}_{count + 1}"
+    parent.emit(
+        ev.TaskCreated(
+            task_id=task_id,
+            agent=name,
+            parent_task_id=parent.task_id,
+            call_id=call.call_id,
+            input=prompt,
+        )
+    )
+    parent.emit(ev.TaskInProgress(task_id=task_id))
+    return Task(parent.emitter, task_id)
 
 
 async def _work(agent: Any, child: Task, loop: Loop) -> None:

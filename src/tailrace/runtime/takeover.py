@@ -3,8 +3,8 @@
 The log says what was done. Complete turns stay. The items of a turn that was not complete are
 superseded, finished reasoning included. The model is asked again, because no tool of that turn has
 started. Results stay, requests stay pending, and sub-agents go on in the same way. Calls without a
-result are left to the loop. A call that had not started runs, and an idempotent tool runs again.
-Any other tool that had started gets the result `interrupted`.
+finished result are left to the loop. A call that had not started runs, and an idempotent tool runs
+again. Any other tool that had started gets the result `interrupted`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def begin_again(task: Task) -> None:
     unfinished = _unfinished(node)
     with task.emitter.closing():
         for item in list(node.items.values()):
-            if item.is_open and not _holds_child(node, item):
+            if item.is_open and not _is_left_to_loop(node, item):
                 for event in closing.close_item(node, item):
                     task.emit(event)
         for event in closing.close_steps(node):
@@ -96,11 +96,10 @@ def _turn_of(private: dict[str, object]) -> object:
     return provider.get(TURN) if isinstance(provider, dict) else None
 
 
-def _holds_child(node: TaskNode, item: ItemNode) -> bool:
-    """Whether an item is the result of a sub-agent, which goes on."""
-    return isinstance(item.item, ToolResult) and any(
-        child.call_id == item.item.call_id for child in node.children
-    )
+def _is_left_to_loop(node: TaskNode, item: ItemNode) -> bool:
+    """Whether an item is the result of a sub-agent, which goes on, or of a tool of ours."""
+    call = node.calls.get(item.item.call_id) if isinstance(item.item, ToolResult) else None
+    return call is not None and getattr(call.item, "executor", None) != "provider"
 
 
 def _was_working(node: TaskNode) -> bool:

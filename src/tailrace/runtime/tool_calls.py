@@ -26,6 +26,7 @@ from tailrace.runtime.call_writer import PendingCall
 from tailrace.runtime.failures import retrieve_error, tool_failure
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
+from tailrace.runtime.open_result import OpenResult
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
 from tailrace.runtime.takeover import MCP_APPROVAL
 from tailrace.runtime.task import Answer, Task
@@ -200,7 +201,7 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
             _deny(call, answer)
             return
         if call.executor == "client":
-            await _write(task, call, answer.value, None, "")
+            await _write(task, call, answer.value, OpenResult.of(task, call.call_id), "")
             return
         if isinstance(answer.value, dict):
             text = msgspec.json.encode(answer.value).decode()
@@ -211,12 +212,11 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
                 call.fail(error.code, f"{changed} {error}")
                 return
     started = task.node.calls[call.call_id].started
-    is_open = call.call_id in task.node.call_results
     if isinstance(tool, AgentTool) and tool.shows_events:
         await _start(loop, call, started=started)
         await delegate(loop, call, tool, arguments)
         return
-    if started and (is_open or not tool.idempotent):
+    if started and not tool.idempotent:
         _withdraw(task, call)
         write_error(task, call, INTERRUPTED)
         return
@@ -283,14 +283,15 @@ async def _invoke(
     loop: Loop, call: PendingCall, tool: Tool, arguments: dict[str, Any], changed: str
 ) -> None:
     task, agent = loop.task, loop.agent
-    shown: ResultWriter | None = None
+    shown: ResultWriter | None = OpenResult.of(task, call.call_id)
+    earlier = [child for child in task.node.children if child.call_id == call.call_id]
     sharpening: ImageWriter | None = None
     cites: set[int] = set()
 
     async def ask(below: Any, prompt: str) -> str:
         nonlocal shown
         shown = shown or ResultWriter(task, call.call_id)
-        answer, cited = await run_below(loop, call, below, prompt)
+        answer, cited = await run_below(loop, call, below, prompt, earlier)
         cites.update(cited)
         return answer
 
