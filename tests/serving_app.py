@@ -13,6 +13,7 @@ from examples.research import editor
 from tailrace import Agent, tool
 from tailrace.app import Tailrace
 from tailrace.core.closing import closing
+from tailrace.core.errors import RateLimited
 from tailrace.core.events import TaskAttempt
 from tailrace.core.items import Data, Usage
 from tailrace.history import history
@@ -29,6 +30,11 @@ async def broken(task: Task) -> None:
         message.text("Half an ans")
         await task.drain()
         raise RuntimeError("the secret password is hunter2")
+
+
+async def refused(_task: Task) -> None:
+    """Fail before any output, with an error that providers have."""
+    raise RateLimited("The provider's limit is reached.")
 
 
 async def endless(task: Task) -> None:
@@ -204,6 +210,7 @@ agents: dict[str, AgentFunction] = {
     "assistant": written_agent.assistant(0.0),
     "slow": written_agent.assistant(0.02),
     "broken": broken,
+    "refused": refused,
     "endless": endless,
     "lengthy": lengthy,
     "recovered": recovered,

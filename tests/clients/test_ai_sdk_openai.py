@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tailrace.core import events as ev
@@ -132,6 +133,17 @@ def test_a_cancelled_run_keeps_its_text_is_not_an_error_and_is_not_asked_again(
     answer = ai_sdk(serving, Script().add(ev.TaskCancelled), retries=1)
     assert answer["finish"] == "length"
     assert len(serving.requests) == before + 1
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
+def test_a_run_that_fails_before_any_output_is_started_once(served: Served, chat: bool) -> None:
+    """The SDK sends a request again if its stream fails before an item, or before a text."""
+    asked = {"baseURL": f"{served.url}/v1", "model": "refused", "retries": 2, "chat": chat}
+    before = httpx.get(f"{served.url}/threads").json()["threads"]
+    answer = json.loads(run_node(["openai_ai_sdk.mjs", json.dumps(asked)]))
+    after = httpx.get(f"{served.url}/threads").json()["threads"]
+    assert len(after) == len(before) + 1
+    assert "The agent failed." in str(answer["errors"])
 
 
 def test_a_stream_that_showed_a_superseded_item_ends_in_an_error(serving: Serving) -> None:

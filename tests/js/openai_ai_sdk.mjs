@@ -1,5 +1,5 @@
 // streamText of the Vercel AI SDK on its OpenAI provider; prints what it made of the stream.
-// arguments: JSON {baseURL, model, responseId, frames?, declare?, tool?, generate?, retries?}
+// arguments: JSON {baseURL, model, responseId, frames?, declare?, tool?, generate?, retries?, chat?}
 // With `models` instead of a model, they are asked one after the other, and all answers printed.
 // With `turns`, it has a conversation, and prints what it sent and the answers.
 // With `approvals`, it answers the approvals that it is asked for, then asks something else.
@@ -68,7 +68,7 @@ async function run(cut) {
     });
   }
   const request = {
-    model: openai.responses(options.model),
+    model: options.chat ? openai.chat(options.model) : openai.responses(options.model),
     prompt: 'Is it sunny?',
     maxRetries: options.retries ?? 0,
     tools,

@@ -278,7 +278,7 @@ def test_an_end_that_contradicts_what_was_sent_is_an_error() -> None:
     for lie in lies:
         reader = strange(*begun, lie, end)
         assert reader.error is not None
-        assert reader.error["code"] == "interrupted"
+        assert reader.error["type"] == "interrupted"
     more = msgspec.structs.replace(
         message, block_list=[Text(text="Sunny day"), Text(text="!"), Text(text="?")]
     )

@@ -476,6 +476,16 @@ def test_an_error_has_a_code_of_openais_and_our_own_as_its_type(ours: str, their
     assert error == {"type": ours, "code": theirs, "message": "m", "param": None}
 
 
+def test_a_response_that_failed_before_any_output_has_an_empty_message() -> None:
+    script = Script().begin().add(ev.TaskFailed, error=ErrorInfo(code="c", message="m"))
+    [message] = output(script)
+    assert (message["status"], message["content"]) == ("incomplete", [])
+    added, done, failed = events_shown(script)[-3:]
+    assert (added["item"]["id"], done["item"]) == (message["id"], message)
+    assert failed["type"] == "response.failed"
+    assert output(scripts.failed())[0]["content"] != []
+
+
 REASONS = ("max_output_tokens", "content_filter")
 OUR_REASONS = (
     "cut",

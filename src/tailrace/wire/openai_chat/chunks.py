@@ -125,12 +125,16 @@ class ChatChunks:
 
 
 def failure(error: ErrorInfo) -> list[Frame]:
-    """An error, which the SDKs raise as an `APIError`, and the end."""
+    """An error, which the SDKs raise as an `APIError`, and the end.
+
+    The AI SDK sends a request again whose stream fails before any text, unless `code` is the status
+    of an error that it does not repeat. That would be another run.
+    """
     about = {
         "message": error.message or error.code,
-        "type": "server_error",
+        "type": error.code,
         "param": error.param,
-        "code": error.code,
+        "code": "424",
     }
     return [b"data: %b\n\n" % _json({"error": about}), DONE]
 

@@ -31,6 +31,7 @@ from tailrace.wire.openai_responses.object import (
     INTERRUPTED,
     TOO_LONG,
     begun_response,
+    empty_answer,
     failed_response,
     response_object,
 )
@@ -254,6 +255,10 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
     def _ended(self, root: TaskNode, _event: Any) -> ResponseEvents:
         yield from self._output.ended(root)
+        for item in empty_answer(self._state, root, self._segment):
+            begun = {**item, "status": "in_progress"}
+            yield "response.output_item.added", {"output_index": 0, "item": begun}
+            yield "response.output_item.done", {"output_index": 0, "item": item}
         response = response_object(self._state, self._segment)
         name = "completed" if response["status"] == "completed" else "incomplete"
         if response["error"] is not None:

@@ -101,7 +101,20 @@ def response_object(state: State, segment: int | None = None) -> Json:
     elif root.ended:
         shown["usage"] = usage_json(state, segment)
         _end(shown, root)
+        shown["output"] += empty_answer(state, root, segment)
     return shown
+
+
+def empty_answer(state: State, root: TaskNode, segment: int | None) -> list[Json]:
+    """An empty message, if the run failed before any other output.
+
+    The AI SDK sends a request again whose stream fails before any item: that would be another run.
+    """
+    if root.error is None or entries(state, root, segment):
+        return []
+    ident = f"msg_{root.task_id}_none"
+    message = {"type": "message", "id": ident, "role": "assistant"}
+    return [{**message, "status": "incomplete", "content": []}]
 
 
 def _is_withheld(state: State, segment: int | None, node: ItemNode) -> bool:
