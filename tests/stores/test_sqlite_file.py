@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import SeqConflict, StorageBusy, StorageError
+from tailrace.stores.rows import JOINED_BYTES
 from tailrace.stores.sqlite import batches, connections, queue, schema
 from tailrace.stores.sqlite import store as log_store
 from tailrace.stores.sqlite.batches import SMALL_BYTES, gather, pack, plan, put_pack, sweep
@@ -245,6 +246,24 @@ async def test_small_rows_of_many_runs_are_swept_together(
     again = await SqliteLog.open(path)
     assert await numbers(again, "a") == [1, 2, 3, 4, 5, 6]
     await again.close()
+
+
+async def test_a_sweep_compresses_many_rows_of_a_run_in_bounded_rows(
+    store: SqliteLog, path: Path
+) -> None:
+    """A late client of a run that goes on reads frames; to make them for each client takes longer
+    than to send them."""
+    await created(store, "r")
+    for seq in range(2, 302):
+        await written(store, batch("r", seq, text="x" * 1_000, private=b"%d" % seq))
+    await store._sweep()
+    rows = execute(path, "select last_seq - first_seq, unpacked from batches order by first_seq")
+    assert len(rows) == 3
+    assert max(size or 0 for _, size in rows) <= JOINED_BYTES + 100 * (rows[1][0] + 1)
+    assert all(size is not None for _, size in rows[1:])
+    assert execute(path, "select * from fresh") == []
+    assert await numbers(store, "r") == list(range(1, 302))
+    assert await store.read_private("r", 299) == {300: b"300", 301: b"301"}
 
 
 async def test_a_sweep_moves_no_row_that_another_sweep_or_a_deletion_took(

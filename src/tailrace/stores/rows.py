@@ -167,7 +167,9 @@ def joined(rows: list[Row], *, ended: bool) -> Row:
 
 
 def gathered(rows: list[Row]) -> Row:
-    """Adjacent rows of JSON lines as one such row. Verifies them."""
+    """Adjacent rows of JSON lines as one row: of such lines if it is small, else as `joined`."""
+    if sum([len(row.public) for row in rows]) >= PACKED_BYTES:
+        return joined(rows, ended=False)
     _verify(rows)
     first = rows[0]
     public = b"\n".join([row.public for row in rows])

@@ -7,10 +7,13 @@ them by run and moves them to `batches`.
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from functools import cache, partial
+from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import apsw
@@ -19,6 +22,7 @@ from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.log_lines import LogLines
 from tailrace.ports import Batch, NewRun
 from tailrace.stores.rows import (
+    JOINED_BYTES,
     READ_BYTES,
     SNAPSHOT_EVENTS,
     Row,
@@ -192,8 +196,9 @@ def _append(db: apsw.Connection, batch: Batch, now: float) -> Exception | None:
 def _is_there(db: apsw.Connection, row: Row) -> bool:
     """Whether these events are stored already, in rows of any size."""
     publics, privates = [], []
-    for found in _rows(db, "*", row.run_id, row.first_seq - 1):
-        there = Row(*found)
+    columns = "epoch, public, private, checksum, private_checksum, unpacked"
+    for found in _rows(db, columns, row.run_id, row.first_seq - 1):
+        there = Row(row.run_id, *found)
         if there.epoch != row.epoch:
             return False
         start = max(0, row.first_seq - there.first_seq)
@@ -206,22 +211,40 @@ def _is_there(db: apsw.Connection, row: Row) -> bool:
 
 
 def _rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generator[Any]:
-    """Columns of the rows that hold events after `after`, in order."""
-    # Start at the row that holds the cursor. The index has the first event of each row. `fresh` has
-    # no index: it is not searched for a run without further events, nor for the first event.
+    """`first_seq`, `last_seq` and columns of the rows with events after `after`, in order."""
+    # Start at the row that holds the cursor. The index has the first event of each row.
     found = db.execute(
-        f"select {columns} from (select * from batches where run_id = ?1"  # noqa: S608
+        f"select first_seq, last_seq, {columns} from batches where run_id = ?1"  # noqa: S608
         " and first_seq >= coalesce((select max(first_seq) from batches"
-        " where run_id = ?1 and first_seq <= ?2 + 1), 0)"
-        " union all select fresh.* from runs cross join fresh on fresh.run_id = ?1"
-        " where runs.run_id = ?1 and runs.last_seq > max(?2, 1))"
-        " where last_seq > ?2 order by first_seq",
+        " where run_id = ?1 and first_seq <= ?2 + 1), 0) and last_seq > ?2 order by first_seq",
         (run_id, after),
     )
-    try:
+    with closing(found):  # an open cursor would keep the WAL from being reset
+        rest: Iterable[Any] = ()
+        for row in found:
+            if row[0] > after + 1:  # the events before it are in `fresh`
+                rest = chain((row,), found)
+                break
+            yield row
+            after = row[1]
+        with closing(_fresh_rows(db, columns, run_id, after)) as fresh:
+            yield from heapq.merge(rest, fresh, key=itemgetter(0))
+
+
+def _fresh_rows(db: apsw.Connection, columns: str, run_id: str, after: int) -> Generator[Any]:
+    """The same for rows in `fresh`, which has no index.
+
+    It is not searched for a run without further events. The rows of a run are stored in order.
+    """
+    found = db.execute(
+        f"select first_seq, fresh.last_seq, {columns}"  # noqa: S608
+        " from (select last_seq as newest from runs where run_id = ?1)"
+        " cross join fresh on fresh.run_id = ?1 and fresh.last_seq > ?2"
+        " where newest > ?2 order by fresh.rowid",
+        (run_id, after),
+    )
+    with closing(found):
         yield from found
-    finally:
-        found.close()  # an open cursor would keep the WAL from being reset
 
 
 def read_lines(
@@ -236,7 +259,7 @@ def read_lines(
         raise trimmed(run_id, known[0])
     found: list[LogLines] = []
     count = size = 0
-    columns = "first_seq, last_seq, epoch, public, checksum, unpacked"
+    columns = "epoch, public, checksum, unpacked"
     if most is not None:  # the size of a blob is known before it is read
         columns = columns.replace("public", f"iif(length(public) > {most}, null, public)")
     with closing(_rows(db, columns, run_id, after)) as rows:
@@ -272,8 +295,8 @@ def read_private(
     """
     hidden: dict[int, bytes] = {}
     size = 0
-    columns = "first_seq, private, private_checksum, unpacked"
-    for first_seq, private, checksum, unpacked in _rows(db, columns, run_id, after):
+    columns = "private, private_checksum, unpacked"
+    for first_seq, _, private, checksum, unpacked in _rows(db, columns, run_id, after):
         if private is not None:
             size += unpacked or len(private)
             if most is not None and size > most:
@@ -301,8 +324,9 @@ def gather(db: apsw.Connection, pause: float = 0.0) -> GatheredRows:
     newest = "select rowid, run_id, first_seq from fresh order by rowid desc limit 1"
     last: Any = db.execute(newest).fetchone()
     # Only up to the last row, which is read first: later rows stay for the next sweep.
-    query = "select * from fresh where rowid <= ? order by run_id, epoch, first_seq"
+    query = "select * from fresh where rowid <= ? order by rowid"
     found = [Row._make(values) for values in db.execute(query, last[:1])] if last else []
+    found.sort(key=itemgetter(0))  # by run; its rows are in order already
     rows: list[Row] = []
     for number, some in enumerate(_adjacent(found)):
         if number % RUNS_AT_ONCE == 0:
@@ -340,14 +364,17 @@ def sweep(db: apsw.Connection, found: GatheredRows) -> None:
 
 
 def _adjacent(rows: list[Row]) -> list[list[Row]]:
-    """Ordered rows by run and epoch, and parted where a large row is between them."""
+    """Ordered rows by run and epoch, and parted at large rows and at `JOINED_BYTES`."""
     found: list[list[Row]] = []
     before: tuple[str, int, int] | None = None
+    room = 0
     for row in rows:
-        if (row.run_id, row.epoch, row.first_seq) == before:
+        room -= len(row.public)
+        if (row.run_id, row.epoch, row.first_seq) == before and room >= 0:
             found[-1].append(row)
         else:
             found.append([row])
+            room = JOINED_BYTES - len(row.public)
         before = (row.run_id, row.epoch, row.last_seq + 1)
     return found
 
