@@ -72,6 +72,26 @@ def begin(emitter: Emitter) -> None:
     emitter.emit(TaskInProgress(task_id=RUN))
 
 
+@pytest.mark.parametrize(("events", "batches"), [(1, 12), (4, 3)], ids=["slow", "fast"])
+async def test_the_rows_of_a_fast_run_are_joined_after_fewer_batches(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch, events: int, batches: int
+) -> None:
+    monkeypatch.setattr(pipelines, "BATCHES_TO_JOIN", 12)
+    monkeypatch.setattr(pipelines, "FAST_BATCHES_TO_JOIN", 3)
+    emitter = writer(Pipeline(log, LocalBus()))
+    joined: list[int] = []
+    emitter.on_many_batches = lambda _: joined.append(emitter.state.sequence_number)
+    begin(emitter)
+    if events == 1:
+        await emitter.drain()
+    for number in range(2, 24 * events + 1):
+        emitter.emit(Notice(task_id=RUN, message="a"))
+        if number % events == 0:
+            await emitter.drain()
+    step = events * batches
+    assert joined == list(range(1 + step, 24 * events + 2, step))
+
+
 async def test_nothing_is_published_before_it_is_durable(log: SqliteLog) -> None:
     bus = Watching(log)
     emitter = writer(Pipeline(log, bus))

@@ -38,7 +38,9 @@ less is enough: all later readers use this snapshot."""
 
 
 BATCHES_TO_JOIN = 512
-"""After so many small batches a run's rows are joined while it runs: late readers read them all."""
+FAST_BATCHES_TO_JOIN = 128
+"""After so many batches a run's rows are joined while it runs: late readers read them all. The
+batches of a fast run have more events."""
 
 CLOSE_SECONDS = 5.0
 """How long a pipeline that is closed waits for a store that is away."""
@@ -105,7 +107,8 @@ class Emitter:
         self._is_closing = False
         self._tail_bytes = 0
         self._snapshot_bytes = MIN_SNAPSHOT_BYTES
-        self._batches = 0
+        self._unjoined = 0
+        self._joined_to = self._durable
         self.on_many_batches: Callable[[str], None] | None = None
         """Called when the run has many small rows, so that they can be joined."""
 
@@ -193,9 +196,12 @@ class Emitter:
         """Note that the events up to `last` are durable."""
         self._durable = last
         self._in_flight = 0
-        self._batches += 1
-        if self._batches % BATCHES_TO_JOIN == 0 and self.on_many_batches is not None:
-            self.on_many_batches(self.run_id)
+        self._unjoined += 1
+        is_fast = last - self._joined_to >= FAST_EVENTS * self._unjoined
+        if self._unjoined >= (FAST_BATCHES_TO_JOIN if is_fast else BATCHES_TO_JOIN):
+            self._unjoined, self._joined_to = 0, last
+            if self.on_many_batches is not None:
+                self.on_many_batches(self.run_id)
         while self._waiting and self._waiting[0][0] <= last:
             _, waiting = self._waiting.pop(0)
             if not waiting.done():

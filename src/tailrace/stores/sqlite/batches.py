@@ -401,15 +401,20 @@ def has_ended(db: apsw.Connection, run_id: str) -> bool:
 
 
 def untidy(db: apsw.Connection, run_id: str) -> tuple[bool, bool, bool]:
-    """Whether the run has ended, has rows in `fresh`, and has dispensable snapshots.
+    """Whether the run has ended, has rows in `fresh` to sweep, and has dispensable snapshots.
 
-    Of many runs that end together, the first sweep moves the rows of all.
+    Of many runs that end together, the first sweep moves the rows of all. The newest rows of a run
+    that goes on stay in `fresh`; those before a large row keep its neighbours from being joined.
     """
-    in_fresh = "select 1 from fresh where run_id = ? limit 1"
-    is_fresh = db.execute(in_fresh, (run_id,)).fetchone() is not None
+    ended = has_ended(db, run_id)
+    in_fresh = (
+        "select 1 from fresh where run_id = ?1 and (?2 or first_seq <"
+        " (select max(first_seq) from batches where run_id = ?1)) limit 1"
+    )
+    is_fresh = db.execute(in_fresh, (run_id, ended)).fetchone() is not None
     query = f"select 1 from snapshots as s where {_DISPENSABLE} limit 1"  # noqa: S608
     is_thick = db.execute(query, (run_id, SNAPSHOT_EVENTS)).fetchone() is not None
-    return has_ended(db, run_id), is_fresh, is_thick
+    return ended, is_fresh, is_thick
 
 
 def pack(db: apsw.Connection, run_id: str, first_seq: int, last: int, *, ended: bool) -> Row | None:

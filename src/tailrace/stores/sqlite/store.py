@@ -244,11 +244,11 @@ class SqliteLog:
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait.
 
-        The newest rows of a run that goes on stay in `fresh`, where the next sweep finds them.
+        The newest small rows of a run that goes on stay in `fresh`, where the next sweep finds them.
         """
         look = partial(batches_of.untidy, run_id=run_id)
         has_ended, is_fresh, is_thick = await self._read(look, look)
-        if has_ended and is_fresh:
+        if is_fresh:
             await self._sweep()
         if is_thick:
             await self._writer.call(partial(batches_of.thin_snapshots, run_id=run_id))
