@@ -23,6 +23,7 @@ from tailrace.core.json_pieces import SEND_BYTES
 from tailrace.core.sse import SseParser
 from tailrace.core.view import client_view
 from tailrace.runtime import follow
+from tailrace.runtime.fanout import RECENT_WHOLES
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.offload import LARGE_BYTES, build
 from tailrace.runtime.task import Task
@@ -262,3 +263,28 @@ async def test_the_stored_state_of_an_ended_run_is_sent_as_it_is(
     assert len({id(stream._opening) for _, stream in streams}) == 1
     for first, stream in streams:
         assert first + b"".join([piece async for piece in stream]) == restored
+
+
+async def brief(work: Task) -> None:
+    with work.message() as message:
+        message.text("word " * 4_000)
+
+
+async def test_the_answers_of_some_ended_runs_are_kept_for_the_next_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Tailrace({"a": brief}, tmp_path / "log.db")
+    async with app.running(), client_of(app) as client, asyncio.timeout(120):
+        runs = [await finished(app) for _ in range(RECENT_WHOLES + 1)]
+
+        async def snapshots() -> list[bytes]:
+            asked = [await client.get(f"/runs/{one}/events?snapshot=true") for one in runs]
+            return [re.sub(rb"^retry: \d+\n\n", b"", one.content) for one in asked]
+
+        first = await snapshots()
+        assert len(app.runs.streams.wholes._values) == RECENT_WHOLES
+        del runs[0]
+        monkeypatch.delattr(follow, "public_part")  # which unpacks a stored state
+        assert await snapshots() == first[1:]
+        await app.runs.delete(runs[0])
+        assert (await client.get(f"/runs/{runs[0]}/events?snapshot=true")).status_code == 404

@@ -30,6 +30,11 @@ from tailrace.wire.base import Encoder, Format, FramesLines, frames_lines, is_ov
 WriteNow = Callable[[bytes], bool]
 """Sends frames at once; False if it would have to wait, and then it has sent nothing."""
 
+RECENT_WHOLES = 8
+RECENT_BYTES = 512 * 1024
+"""The last answers of ended runs, up to this size, stay in memory: clients come back when a run has
+ended, and a finished conversation is opened again."""
+
 HISTORY_EVENTS = 1024
 """How many events of history are encoded before other tasks get a turn."""
 
@@ -123,11 +128,17 @@ class Streams:
         self.answers = BuildCache[SharedBytes](asks_store=False)
         self.openings = BuildCache[RunOpening](asks_store=False)
         self.wholes = BuildCache[SharedBytes | None]()
+        self._recent: deque[SharedBytes] = deque(maxlen=RECENT_WHOLES)
         self._turn = asyncio.Lock()
         self._shared: dict[tuple[str, str], FrameRing] = {}
 
     def __len__(self) -> int:
         return len(self._shared)
+
+    def keep(self, whole: SharedBytes) -> None:
+        """Keep the answer of an ended run for the next clients, if it is small."""
+        if whole.size <= RECENT_BYTES:
+            self._recent.append(whole)
 
     async def take_turn(self) -> None:
         """Let other tasks work before a large piece.

@@ -215,7 +215,11 @@ class RunStream:
         if info.ended_at is None or not opens_saved(self.wire):
             return None
         key = (info.run_id, self.wire.name, info.last_seq, info.epoch)
-        return await self._runs.streams.wholes.get(key, partial(self._stored, self.wire, info))
+        streams = self._runs.streams
+        whole = await streams.wholes.get(key, partial(self._stored, self.wire, info))
+        if whole is not None:
+            streams.keep(whole)
+        return whole
 
     async def _stored(self, wire: OpensSaved, info: RunInfo) -> SharedBytes | None:
         run_id, last = info.run_id, info.last_seq
