@@ -244,7 +244,7 @@ class SqliteLog:
     async def repack(self, run_id: str) -> None:
         """Join a run's rows in several jobs, so that writers need not wait.
 
-        The newest small rows of a run that goes on stay in `fresh`, where the next sweep finds them.
+        The newest small rows of a run that goes on stay in `fresh` until the next sweep.
         """
         look = partial(batches_of.untidy, run_id=run_id)
         has_ended, is_fresh, is_thick = await self._read(look, look)
