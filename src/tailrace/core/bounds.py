@@ -14,13 +14,13 @@ import msgspec
 from tailrace.core import codec
 from tailrace.core.errors import StreamTooLarge
 
-_WIDEST = 6
+WIDEST = 6
 """Most bytes of a code point in JSON."""
 
 
 def code_points() -> int:
     """Number of code points that always fit into an event."""
-    return codec.MAX_OPEN_BYTES // _WIDEST
+    return codec.MAX_OPEN_BYTES // WIDEST
 
 
 def json_bytes(value: Any) -> int:
@@ -43,7 +43,7 @@ class PartBound:
         """Raise `StreamTooLarge` if `length` code points and `beside` bytes of annotations are
         too much for an event.
         """
-        worst = length * _WIDEST + beside
+        worst = length * WIDEST + beside
         if worst > codec.MAX_OPEN_BYTES and worst > self._sure:
             room = codec.MAX_OPEN_BYTES - beside - len(msgspec.json.encode(text()))
             if room < 0:

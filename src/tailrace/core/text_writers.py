@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from tailrace.core import codec
 from tailrace.core import events as ev
-from tailrace.core.bounds import PartBound, json_bytes
+from tailrace.core.bounds import WIDEST, PartBound, json_bytes
 from tailrace.core.citations import CitationScanner
 from tailrace.core.errors import InvalidValue
 from tailrace.core.items import (
@@ -48,6 +50,10 @@ class GrowingText:
                 f"The text is of type {type(piece).__name__}. Pass a string; for JSON use"
                 " json.dumps(value)."
             )
+        if (self._length + len(piece)) * WIDEST + self._beside > codec.MAX_OPEN_BYTES:
+            self._check_room(piece)
+
+    def _check_room(self, piece: str) -> None:
         self._room.check(self._length + len(piece), self._beside, lambda: self.text + piece)
 
     def _take(self, piece: str) -> None:
@@ -90,8 +96,9 @@ class PartWriter(StreamedText):
         super().__init__()
         self._sink = sink
         self._place = place
-        self._added, self._delta, self._done = kind
-        self._sink.emit(self._added(**place, item=self._whole("")))
+        added, delta, self._done = kind
+        self._delta = delta(**place, delta="")
+        self._sink.emit(added(**place, item=self._whole("")))
 
     def _whole(self, text: str) -> Any:
         return Refusal(refusal=text) if self._done is ev.RefusalDone else Text(text=text)
@@ -100,7 +107,7 @@ class PartWriter(StreamedText):
         """Append a piece."""
         if piece:
             self._check(piece)
-            self._sink.emit(self._delta(**self._place, delta=piece))
+            self._sink.emit(replace(self._delta, delta=piece))
             self._take(piece)
 
     def done(self, text: str | None = None) -> None:
@@ -121,6 +128,8 @@ class TextWriter(StreamedText):
         self._place = place
         self._scanner = CitationScanner(sink.knows)
         self._annotations: list[Annotation] = []
+        # To copy a delta takes a third of the time of making one from the dict of its place.
+        self._delta = ev.TextDelta(**place, delta="")
         sink.emit(ev.TextAdded(**place, item=Text(text="")))
 
     @property
@@ -137,7 +146,7 @@ class TextWriter(StreamedText):
         scanned = self._scanner.feed(piece)
         try:
             if scanned.text:
-                self._sink.emit(ev.TextDelta(**self._place, delta=scanned.text))
+                self._sink.emit(replace(self._delta, delta=scanned.text))
         except BaseException:
             self._scanner.place = before
             raise
@@ -148,7 +157,7 @@ class TextWriter(StreamedText):
     def _show_all(self) -> None:
         """Emit an unfinished marker that was held back."""
         if self._scanner.pending:
-            self._sink.emit(ev.TextDelta(**self._place, delta=self._scanner.pending))
+            self._sink.emit(replace(self._delta, delta=self._scanner.pending))
             self._scanner.finish()
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core import events as ev
 from tailrace.core.codec import MAX_ID_LENGTH
@@ -339,6 +340,7 @@ class ArgumentsWriter(GrowingText):
             "server_label": server_label,
         }
         self.index = sink.add(ToolCall(**self._facts, arguments=""), private)
+        self._delta = ev.ArgumentsDelta(**self.place, delta="")
         self._whole = False
         self.is_open = True
 
@@ -357,7 +359,7 @@ class ArgumentsWriter(GrowingText):
         """Append to the arguments' JSON."""
         if piece:
             self._check(piece)
-            self._sink.emit(ev.ArgumentsDelta(**self.place, delta=piece))
+            self._sink.emit(replace(self._delta, delta=piece))
             self._take(piece)
 
     def arguments_done(self, text: str | None = None) -> bool:
