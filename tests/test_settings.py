@@ -113,6 +113,7 @@ def test_each_setting_works_in_the_file_and_as_a_variable() -> None:
         "hosts": "a.example, b.example",
         "origins": "http://localhost:3000",
         "inspector": "off",
+        "inspector_images": "https://images.example.com",
         "cancel_abandoned": "none",
         "keys": "keys.json",
         "secret": "s",

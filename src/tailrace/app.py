@@ -93,6 +93,7 @@ class Tailrace:
         hosts: Iterable[str] | UnsetType = UNSET,
         origins: Iterable[str] | UnsetType = UNSET,
         inspector: bool | UnsetType = UNSET,
+        inspector_images: Iterable[str] | UnsetType = UNSET,
         cancel_abandoned: timedelta | UnsetType | None = UNSET,
         auth: Authenticate | None = None,
         keys: str | Path | None = None,
@@ -119,6 +120,7 @@ class Tailrace:
             "hosts": hosts,
             "origins": origins,
             "inspector": inspector,
+            "inspector_images": inspector_images,
             "cancel_abandoned": cancel_abandoned,
             "busy_thread": busy_thread,
             "database_connections": database_connections,
@@ -169,6 +171,8 @@ class Tailrace:
         self.hosts = checked_hosts(settings["hosts"])
         self.origins = checked_origins(settings["origins"])
         self.inspector: bool = settings["inspector"]
+        images = settings["inspector_images"]
+        self.inspector_images = checked_origins(images, "inspector_images")
         self.busy_thread: BusyThread = settings["busy_thread"]
         self.cancel_abandoned: timedelta | None = settings["cancel_abandoned"]
         self.auth = self._auth
@@ -311,6 +315,7 @@ class Tailrace:
             self.hosts,
             self.origins,
             inspector=self.inspector,
+            inspector_images=self.inspector_images,
             abandoned_seconds=_seconds(self.cancel_abandoned),
             auth=self.auth,
             limits=self.limits,

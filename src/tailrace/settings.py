@@ -255,6 +255,14 @@ SETTINGS = {
             commands=_SERVE,
         ),
         Setting(
+            name="inspector_images",
+            kind=NAMES,
+            default=[],
+            help="Origins whose images the inspector loads, such as https://images.example.com. "
+            "Images of other origins are links.",
+            commands=_SERVE,
+        ),
+        Setting(
             name="cancel_abandoned",
             kind=MAYBE,
             default=timedelta(seconds=60),

@@ -12,8 +12,12 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, async_playwright, expect
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
 
-from tailrace import Agent, Principal, Tailrace, demo, image, tool
+from tailrace import Agent, Principal, Tailrace, Task, demo, image, tool
+from tailrace.errors import CallerError
 from tailrace.models import Scripted, say
 from tailrace.models import call as calls
 from tests.browser import BROWSERS
@@ -774,6 +778,65 @@ async def test_under_a_prefix_the_page_asks_for_the_key(browser: Browser, tmp_pa
         key = '-H "Authorization: Bearer $TAILRACE_KEY"'
         assert (await page.evaluate("copied")).startswith(f"curl -N {key} '{url}/ai/runs/run_")
         await page.close()
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_images_of_another_origin_are_links_unless_a_setting_lists_it(
+    browser: Browser, tmp_path: Path, shown: bool
+) -> None:
+    asked: list[str] = []
+
+    async def picture(request: Request) -> Response:
+        asked.append(str(request.url))
+        return Response(demo._sun(90), media_type="image/png")
+
+    async def painter(task: Task) -> None:
+        with task.call("paint") as call:
+            call.arguments("{}")
+        call.start()
+        block = {"type": "image", "image_url": {"url": f"{pictures}/tool.png"}}
+        call.result({"message_content": [{"type": "text", "text": "x"}], "block_list": [block]})
+        with task.message() as message:
+            message.text(f"Look: ![the sun]({pictures}/said.png) ")
+            await task.drain()
+            message.text("and ![other](http://127.0.0.1:9/elsewhere.png).")
+
+    with serving(Starlette(routes=[HttpRoute("/{name}", picture)])) as pictures:
+        listed = [pictures.upper()] if shown else ["https://images.example.com"]
+        app = Tailrace([painter], tmp_path / "log.db", inspector_images=listed)
+        with serving(app) as url:
+            page = await browser.new_page()
+            violations: list[str] = []
+            page.on("console", lambda line: violations.append(line.text))
+            await page.goto(url)
+            await ask(page, "painter")
+            await expect(page.locator("#stream-text")).to_have_text(DONE)
+            images = page.locator(".run img")
+            await expect(images).to_have_count(2 if shown else 0)
+            for image in await images.all():
+                await expect(image).to_be_visible()
+                assert await image.evaluate("(node) => node.naturalHeight") == 90
+            links = page.locator(".message a")
+            await expect(links).to_have_text(["other"] if shown else ["the sun", "other"])
+            assert violations == []
+            await page.close()
+    assert {each.rpartition("/")[2] for each in asked} == (
+        {"tool.png", "said.png"} if shown else set()
+    )
+
+
+def test_the_policy_has_the_listed_origins_and_no_other_words(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match="`inspector_images` has"):
+        Tailrace({}, tmp_path / "log.db", inspector_images=["https://x.example; script-src *"])
+    tags = set()
+    for listed in ([], ["https://b.example", "https://a.example"]):
+        with serving(Tailrace({}, tmp_path / "log.db", inspector_images=listed)) as url:
+            page = httpx.get(url, headers={"accept": "text/html"})
+        policy = page.headers["content-security-policy"]
+        names = "".join(f" {origin}" for origin in sorted(listed))
+        assert policy.endswith(f"; img-src 'self' data: blob:{names}")
+        tags.add(page.headers["etag"])
+    assert len(tags) == 2  # a browser that has the page reads a new list
 
 
 async def test_each_status_has_a_shape_and_not_only_a_colour(page: Page) -> None:

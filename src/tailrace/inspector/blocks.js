@@ -3,7 +3,7 @@
 import { el, setText } from "./dom.js";
 import { hasKey, openable } from "./key.js";
 import { keepEnd } from "./layout.js";
-import { link } from "./markdown.js";
+import { link, remoteImage } from "./markdown.js";
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/;
 
@@ -31,7 +31,12 @@ export function blockPart(node, block) {
               body.append(image);
             });
           }
-        } else if (url !== "") body.replaceChildren("Image: ", link(url, url) ?? "not shown");
+        } else if (url !== "" && body.dataset.url !== url) {
+          body.dataset.url = url;
+          const remote = remoteImage(url, "Image from a tool");
+          if (remote !== undefined) body.replaceChildren(remote);
+          else body.replaceChildren("Image: ", link(url, url) ?? "not shown");
+        }
       } else setText(body, JSON.stringify(now, null, 2));
     },
   };

@@ -7,6 +7,7 @@
 
 import { copyText, el } from "./dom.js";
 import { icon } from "./icons.js";
+import { keepEnd } from "./layout.js";
 
 const FENCE = /^ *(`{3,}|~{3,})\s*([\w+-]*)/; // at any depth: a fence in a list is indented
 
@@ -177,7 +178,7 @@ export function inline(text, cite, depth = 0) {
     const inner = (words) => inline(words, cite, depth + 1);
     if (code !== undefined) out.push(el("code", {}, code.trim()));
     else if (reference !== undefined) attach(out, cite?.(Number(reference)) ?? whole);
-    else if (target !== undefined) out.push(link(target, label === "" ? target : label) ?? whole);
+    else if (target !== undefined) out.push((whole.startsWith("!") && remoteImage(target, label)) || (link(target, label === "" ? target : label) ?? whole));
     else if (bold !== undefined || bold2 !== undefined) out.push(el("strong", {}, ...inner(bold ?? bold2)));
     else if (italic !== undefined || italic2 !== undefined) out.push(el("em", {}, ...inner(italic ?? italic2)));
     else if (gone !== undefined) out.push(el("s", {}, ...inner(gone)));
@@ -199,6 +200,18 @@ function attach(out, mark) {
     if (word !== "") out[out.length - 1] = before.slice(0, -word.length);
     out.push(el("span", { class: "cited" }, word, mark));
   }
+}
+
+const IMAGES = document.querySelector("meta[name=images]").content.split(" ");
+
+/** An image of an origin that the setting `inspector_images` lists; undefined for any other address. */
+export function remoteImage(address, label) {
+  if (!URL.canParse(address) || !IMAGES.includes(new URL(address).origin)) return undefined;
+  const image = el("img", { src: address, alt: label, referrerpolicy: "no-referrer" });
+  image.hidden = !image.complete; // its height is known when it has loaded
+  image.addEventListener("load", () => keepEnd(() => (image.hidden = false)));
+  image.addEventListener("error", () => image.replaceWith(link(address, label || address)));
+  return image;
 }
 
 /** A link that opens elsewhere; undefined for an address that is not a web or mail address. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -12,9 +13,12 @@ from starlette.responses import PlainTextResponse, Response
 from tailrace.core.errors import NotFound
 
 CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; img-src 'self' data: blob:"
 )
+"""The policy of the page; the origins of `inspector_images` follow."""
+_IMAGES = b'<meta name="images" content="'
+"""Where the page reads these origins."""
 _TYPES = {
     "css": "text/css",
     "html": "text/html",
@@ -34,18 +38,26 @@ def _read(path: str) -> tuple[bytes, str, str] | None:
     if not found.is_file():
         return None
     body = found.read_bytes()
-    return body, f"{kind}; charset=utf-8", f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+    return body, f"{kind}; charset=utf-8", _tag(body)
 
 
-def page_file(request: Request, path: str) -> Response:
-    """A file of the page; 304 where the browser has it."""
+def _tag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+
+
+def page_file(request: Request, path: str, images: Sequence[str] = ()) -> Response:
+    """A file of the page, which loads images of these origins; 304 where the browser has it."""
     found = _read(path)
     if found is None:
         raise NotFound(f"The inspector has no file {path[:80]!r}. Open it at /.")
     body, kind, tag = found
+    if images and path == "index.html":
+        names = " ".join(images).encode()
+        body = body.replace(_IMAGES, _IMAGES + names)
+        tag = _tag(body)
     headers = {
         "cache-control": "no-cache",
-        "content-security-policy": CSP,
+        "content-security-policy": " ".join((CSP, *images)),
         "etag": tag,
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",

@@ -49,15 +49,15 @@ def checked_hosts(hosts: Iterable[str]) -> frozenset[str]:
     return found
 
 
-def checked_origins(origins: Iterable[str]) -> frozenset[str]:
-    """The origins that an application lists, each as a browser sends it."""
+def checked_origins(origins: Iterable[str], setting: str = "origins") -> frozenset[str]:
+    """The origins that a setting lists, each as a browser writes it."""
     if isinstance(origins, str):
-        raise CallerError("`origins` is a list: write origins=['http://localhost:3000'].")
+        raise CallerError(f"`{setting}` is a list: write {setting}=['http://localhost:3000'].")
     found = frozenset(origin.lower() for origin in origins)
     for origin in found:
         if not _ORIGIN.fullmatch(origin):
             raise CallerError(
-                f"`origins` has {origin!r}: write scheme://host:port, without a path. "
+                f"`{setting}` has {origin!r}: write scheme://host:port, without a path. "
                 "There is no wildcard; list each origin."
             )
     return found

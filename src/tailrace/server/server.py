@@ -44,6 +44,7 @@ class Server:
         origins: frozenset[str] = frozenset(),
         *,
         inspector: bool = True,
+        inspector_images: frozenset[str] = frozenset(),
         abandoned_seconds: float = ABANDONED_SECONDS,
         auth: Authenticate | None = None,
         limits: ServerLimits | None = None,
@@ -57,6 +58,7 @@ class Server:
             api.abandoned = self._abandoned
             if isinstance(api, NativeApi):
                 api.inspector = inspector
+                api.inspector_images = sorted(inspector_images)
                 api.tickets = tickets
         self.routes = [route for api in apis for route in api.routes()]
         for api in apis:

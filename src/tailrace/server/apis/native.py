@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -78,6 +79,7 @@ class NativeApi(HttpApi):
     """Runs and threads in any wire format, and the inspector."""
 
     inspector = True
+    inspector_images: Sequence[str] = ()
     tickets: Tickets
     has_keys = False
     all_routes: list[Route]
@@ -116,7 +118,7 @@ class NativeApi(HttpApi):
     async def index(self, request: Request) -> Response:
         """The inspector in a browser; the list of routes elsewhere."""
         if self.inspector and wants_page(request):
-            return page_file(request, "index.html")
+            return page_file(request, "index.html", self.inspector_images)
         lines = [
             "Tailrace is running.",
             "",
@@ -145,7 +147,7 @@ class NativeApi(HttpApi):
         """A file of the inspector."""
         if not self.inspector:
             raise NotFound("The inspector is disabled. Set `inspector` to true to see it.")
-        return page_file(request, folder + request.path_params["file"])
+        return page_file(request, folder + request.path_params["file"], self.inspector_images)
 
     @operation(answers={200: schemas.Alive})
     async def health(self, _request: Request) -> Response:
