@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,6 +113,26 @@ def test_without_a_terminal_an_approval_needs_a_flag(folder: Path) -> None:
     paid = tailrace("run", "mine:pays", "Pay.", "--approve", cwd=folder)
     assert paid.returncode == 0
     assert "5 euros were paid." in paid.stdout
+
+
+def test_a_followed_run_that_waits_says_how_to_answer_it(folder: Path) -> None:
+    with served(folder, "mine:pays") as (_server, url):
+        run_id = started(url, "cashier")
+        for name in ("tail", "fork"):
+            more = ("Again.", "--at", "1") if name == "fork" else ()
+            key = ("--key", "any") if name == "fork" else ()
+            with running(name, run_id, *more, "--url", url, *key, cwd=folder) as following:
+                assert following.stderr is not None
+                assert following.stdout is not None
+                said = [following.stderr.readline() for _ in range(3 if name == "fork" else 2)]
+                assert f"The run waits for an answer. Give it at {url}/#thread_" in said[-2]
+                command = said[-1].replace("true", "false")
+                assert ("$TAILRACE_KEY" in command) == (name == "fork")
+                subprocess.run(["bash", "-c", command], check=True, capture_output=True)
+                assert following.wait() == 0
+                assert "denied" in following.stdout.read()
+        again = tailrace("tail", run_id, "--url", url, cwd=folder)
+        assert (again.returncode, again.stderr) == (0, "")
 
 
 def test_in_a_terminal_an_approval_is_asked_for(folder: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -18,6 +20,7 @@ from tailrace.cli.remote import (
     Db,
     KeyOption,
     RunName,
+    ServerAway,
     ServerClient,
     Url,
     address,
@@ -54,13 +57,48 @@ def tail(
 
 
 def _follow(server: ServerClient, run_id: str, *, as_json: bool) -> int:
+    noted: set[str] = set()
     with open_screen(as_json=as_json) as screen:
         try:
             for events in server.follow(run_id, note=screen.note):
                 screen.show(events)
+                new = _open_requests(screen.state) - noted
+                noted |= new
+                if new:
+                    _say_how_to_answer(server, run_id, new, screen.note)
         except KeyboardInterrupt:
             return INTERRUPTED
         return screen.code
+
+
+def _open_requests(state: State) -> set[str]:
+    return {request.id for task in state.tasks.values() for request in task.requests}
+
+
+def _say_how_to_answer(
+    server: ServerClient, run_id: str, requests: set[str], note: Callable[[str], None]
+) -> None:
+    from tailrace.terminal import asked, printable
+
+    try:
+        status, raw = server.request(f"/runs/{run_id}")
+    except ServerAway:
+        return  # `follow` waits for the server
+    view = msgspec.json.decode(raw) if status == 200 else {}
+    # Only what is still open: the answers of a run that is over may be on their way.
+    for request in asked(view):
+        if request["id"] not in requests:
+            continue
+        answer: dict[str, Any] = {"request_id": request["id"]}
+        answer |= {"approved": True} if request["kind"] == "approval" else {"value": "…"}
+        key = ' -H "Authorization: Bearer $TAILRACE_KEY"' if server.has_key else ""
+        note(
+            printable(
+                f"The run waits for an answer. Give it at {server.url}/#{view['thread_id']}, or:\n"
+                f"  curl {server.url}/runs/{run_id}/input{key} -H 'content-type: application/json' "
+                f"-d {shlex.quote(msgspec.json.encode(answer).decode())}"
+            )
+        )
 
 
 def replay(

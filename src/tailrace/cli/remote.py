@@ -62,6 +62,7 @@ class ServerClient:
         self.url = url.rstrip("/")
         self._http = httpcore2.ConnectionPool(retries=0)
         self._headers = [("accept", "*/*"), ("user-agent", "tailrace")]
+        self.has_key = bool(key)
         if key:
             self._headers.append(("authorization", f"Bearer {key}"))
 
