@@ -124,9 +124,9 @@ def test_a_followed_run_that_waits_says_how_to_answer_it(folder: Path) -> None:
             with running(name, run_id, *more, "--url", url, *key, cwd=folder) as following:
                 assert following.stderr is not None
                 assert following.stdout is not None
-                said = [following.stderr.readline() for _ in range(3 if name == "fork" else 2)]
-                assert f"The run waits for an answer. Give it at {url}/#thread_" in said[-2]
-                command = said[-1].replace("true", "false")
+                printed = [following.stderr.readline() for _ in range(3 if name == "fork" else 2)]
+                assert f"The run waits for an answer. Give it at {url}/#thread_" in printed[-2]
+                command = printed[-1].replace("true", "false")
                 assert ("$TAILRACE_KEY" in command) == (name == "fork")
                 subprocess.run(["bash", "-c", command], check=True, capture_output=True)
                 assert following.wait() == 0

@@ -106,5 +106,5 @@ def test_a_log_without_times_shows_none(
 def test_durations_are_never_negative_and_read_well() -> None:
     screen = LineScreen()
     screen.show(timed_run(100.0, 100.5, 100.4, 99.0))
-    assert screen._took == {"fc_1": "0 ms", "run_1": "0 ms"}
+    assert screen._took == {"fc_1": "<1 ms", "run_1": "<1 ms"}
     assert [seconds(time) for time in (0.2014, 1.25, 48.4)] == ["201 ms", "1.2 s", "48 s"]

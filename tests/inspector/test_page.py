@@ -212,6 +212,18 @@ async def test_the_demo_is_shown_from_the_question_to_the_cited_answer(
     await expect(call(page, "search").locator("> summary.flash")).to_be_visible()
 
 
+async def test_a_call_that_took_no_time_has_a_duration_like_its_neighbours(page: Page) -> None:
+    async def at_once(route: Route) -> None:
+        response = await route.fetch()
+        body = re.sub(r'"at":[0-9.]+', '"at":1000000000.5', await response.text())
+        await route.fulfill(response=response, body=body)
+
+    await page.route(re.compile("/events"), at_once)
+    await ask(page, "hostile")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await expect(page.locator("details.call .side")).to_have_text("<1 ms")
+
+
 async def test_the_events_can_be_filtered_and_shown_in_any_format(page: Page) -> None:
     await ask(page, "hostile")
     await expect(page.locator("#stream-text")).to_have_text(DONE)
@@ -797,7 +809,7 @@ async def test_images_of_another_origin_are_links_unless_a_setting_lists_it(
         block = {"type": "image", "image_url": {"url": f"{pictures}/tool.png"}}
         call.result({"message_content": [{"type": "text", "text": "x"}], "block_list": [block]})
         with task.message() as message:
-            message.text(f"Look: ![the sun]({pictures}/said.png) ")
+            message.text(f"Look: ![the sun]({pictures}/answer.png) ")
             await task.drain()
             message.text("and ![other](http://127.0.0.1:9/elsewhere.png).")
 
@@ -821,7 +833,7 @@ async def test_images_of_another_origin_are_links_unless_a_setting_lists_it(
             assert violations == []
             await page.close()
     assert {each.rpartition("/")[2] for each in asked} == (
-        {"tool.png", "said.png"} if shown else set()
+        {"tool.png", "answer.png"} if shown else set()
     )
 
 

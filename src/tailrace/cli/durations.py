@@ -41,7 +41,9 @@ class Durations:
 
 
 def seconds(time: float) -> str:
-    """A duration for people: `201 ms`, `1.2 s`, `48 s`."""
+    """A duration for people: `<1 ms`, `201 ms`, `1.2 s`, `48 s`."""
+    if time < 0.001:
+        return "<1 ms"
     if time < 1:
         return f"{time * 1000:.0f} ms"
     return f"{time:.1f} s" if time < 10 else f"{time:.0f} s"

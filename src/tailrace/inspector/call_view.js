@@ -98,7 +98,8 @@ export class CallView {
             ? "not run"
             : el("span", { class: "busy", role: "img", "aria-label": "running" });
     // How long a call has run is known only now, not at an earlier event.
-    const took = length < 1 || (!done && (!this.item?.started || this.now === undefined)) ? "" : seconds(length);
+    const isKnown = this.time !== undefined && (done || (this.item?.started && this.now !== undefined));
+    const took = !isKnown ? "" : length < 1 ? "<1 ms" : seconds(length);
     const numbers = this.numbers.length > 0 ? `[${[...new Set(this.numbers)].join(", ")}]` : "";
     const key = `${took} ${failed} ${done} ${this.asks} ${this.ended} ${numbers}`;
     if (key === this.drawn) return;
