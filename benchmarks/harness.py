@@ -12,10 +12,11 @@ import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeVar
 
+Amount = TypeVar("Amount")
 Times = dict[int, dict[str, list[float]]]
 """Seconds by size, contender and round; a slow contender sits out the later rounds."""
 
@@ -48,21 +49,29 @@ class Contender:
 class Pace:
     """How long to measure."""
 
-    rounds: int = 300
-    seconds: float = 0.8
+    name: Literal["full", "quick", "once"]
+    rounds: int
+    seconds: float
     """What one contender may take at one size; a contender takes part in one round at least."""
-    largest: int = 1_000_000
+    largest: int
 
-    def sizes(self, wanted: Iterable[int]) -> list[int]:
-        """The sizes that this pace has time for."""
-        return [size for size in wanted if size <= self.largest]
+    def sizes(self, wanted: Sequence[int]) -> list[int]:
+        """The sizes that this pace has time for: the smallest at least."""
+        return [size for size in wanted if size <= self.largest] or [min(wanted)]
+
+    def amount(self, *, full: Amount, quick: Amount, once: Amount) -> Amount:
+        """How much of something this pace has time for."""
+        return {"full": full, "quick": quick, "once": once}[self.name]
 
 
-FULL = Pace()
+FULL = Pace("full", rounds=300, seconds=0.8, largest=1_000_000)
+QUICK = Pace("quick", rounds=10, seconds=0.3, largest=10_000)
+ONCE = Pace("once", rounds=1, seconds=0.0, largest=0)
+"""Shows that everything works, and measures nothing: one round of the smallest size."""
+
 _SHORTEST = 0.005
 """A run that takes less is repeated within each round, and each round counts the average."""
 _MOST_REPEATS = 50
-QUICK = Pace(rounds=10, seconds=0.3, largest=10_000)
 
 
 @dataclass
@@ -191,7 +200,7 @@ def flat(what: str, table: Table) -> Target:
 
 
 def measure(
-    title: str, contenders: Sequence[Contender], sizes: Iterable[int], pace: Pace, **shown: Any
+    title: str, contenders: Sequence[Contender], sizes: Sequence[int], pace: Pace, **shown: Any
 ) -> Table:
     """Run the contenders at each size; the first one is the limit, the second one is us."""
     limit, ours = contenders[0].name, contenders[1].name
@@ -220,7 +229,7 @@ def _at_size(
             for one in racing if turn % 2 == 0 else reversed(racing):
                 progress(f"{title}: {short(size)}, round {turn + 1}, {one.name}")
                 taken, answer = _timed(one, inputs[one.name], repeats.get(one.name, 1))
-                if turn == 0 and taken < _SHORTEST:
+                if turn == 0 and taken < _SHORTEST and pace is not ONCE:
                     # Too short to be distinguished from noise, and the caches were cold.
                     repeats[one.name] = min(int(_SHORTEST / taken) + 1, _MOST_REPEATS)
                     taken, _ = _timed(one, inputs[one.name], repeats[one.name])

@@ -7,30 +7,62 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from benchmarks import live_paced, live_peers
 from benchmarks.client import Server, read_all, server
 from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress, short
 
-EVENTS = 20_000
-PEOPLE, SHOWN = 1_000, 2_000
 ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much of everything."""
+
+    rounds: int = ROUNDS
+    events: int = 20_000
+    """Of one unpaced run."""
+    paced_rounds: int = 3
+    paced_seconds: float = 6.0
+    paced_runs: int = live_paced.RUNS
+    lone_seconds: float = 2.0
+    joined: tuple[int, ...] = (1_000, 20_000, 1_000_000)
+    """Events of runs that are joined late; the second is the size that the target names."""
+    people: int = 1_000
+    shown: int = 2_000
+    """Events that everybody reads."""
+
+
+FULL = Amounts()
+QUICK = Amounts(rounds=3, paced_rounds=1, paced_seconds=3.0, joined=FULL.joined[:2])
+ONCE = Amounts(
+    rounds=1,
+    events=200,
+    paced_rounds=1,
+    paced_seconds=1.0,
+    paced_runs=2,
+    lone_seconds=1.0,
+    joined=(100, 200),
+    people=20,
+    shown=100,
+)
 
 Contenders = dict[str, Callable[[], float]]
 
 
 def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """All tables, and the targets they speak of."""
-    quick = pace.largest < 100_000
-    rounds = 3 if quick else ROUNDS
+    sizes = pace.amount(full=FULL, quick=QUICK, once=ONCE)
+    rounds = sizes.rounds
     with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
         limits = started.enter_context(server("limits", folder))
         ours = started.enter_context(_sqlite(folder))
         both, by_hand = started.enter_context(_shared(folder))
         synced = started.enter_context(_sqlite(folder, "synchronous=full"))
         with live_peers.frameworks(folder) as peers:
-            first, wanted = _end_to_end(limits, ours, both, peers, rounds)
+            first, wanted = _end_to_end(limits, ours, both, peers, sizes)
             contenders = {
                 live_paced.LIMIT: limits,
                 live_paced.OURS: ours,
@@ -40,16 +72,16 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
                 **peers,
             }
             paced, paced_wanted = live_paced.run(
-                contenders, 1 if quick else 3, 3.0 if quick else 6.0
+                contenders, sizes.paced_rounds, sizes.paced_seconds, sizes.paced_runs
             )
         alone = {name: contenders[name] for name in (live_paced.LIMIT, *live_paced.DURABLE)}
         parts = [
-            live_paced.lone(alone, 1 if quick else 3, 2.0),
-            _late_join(limits, ours, (1_000, 20_000) if quick else (1_000, 20_000, 1_000_000)),
-            _snapshot_join(limits, ours, rounds),
-            _fan_out(limits, ours, rounds),
+            live_paced.lone(alone, sizes.paced_rounds, sizes.lone_seconds),
+            _late_join(limits, ours, sizes.joined),
+            _snapshot_join(limits, ours, sizes.joined[:2], rounds),
+            _fan_out(limits, ours, sizes),
+            _idle(folder, sizes.people),
         ]
-        parts.append(_idle(folder))
     tables = [first, *paced, *(table for table, _ in parts)]
     targets = [*wanted, *paced_wanted, *(target for _, found in parts for target in found)]
     return tables, targets
@@ -114,26 +146,27 @@ def _followed(one: Server, count: int, rate: float = 0) -> None:
 
 
 def _end_to_end(
-    limits: Server, ours: Server, both: Server, peers: Mapping[str, Server], rounds: int
+    limits: Server, ours: Server, both: Server, peers: Mapping[str, Server], sizes: Amounts
 ) -> tuple[Table, list[Target]]:
     title = "live: one run, one reader, unpaced"
-    query = f"count={EVENTS}&rate=0"
+    count = sizes.events
+    query = f"count={count}&rate=0"
     times = _raced(
         title,
-        EVENTS,
-        rounds,
+        count,
+        sizes.rounds,
         {
             "hand-written": _timed(lambda: limits.read(f"/durable?{query}")),
-            "tailrace": _timed(lambda: _followed(ours, EVENTS)),
-            "tailrace, Postgres + Redis": _timed(lambda: _followed(both, EVENTS)),
+            "tailrace": _timed(lambda: _followed(ours, count)),
+            "tailrace, Postgres + Redis": _timed(lambda: _followed(both, count)),
             "hand-written, rests 4 ms": _timed(lambda: limits.read(f"/durable?{query}&rest=0.004")),
             "bare uvicorn, nothing kept": _timed(lambda: limits.read(f"/stream?{query}")),
-            **{name: _timed(work) for name, work in live_peers.unpaced(peers, EVENTS).items()},
+            **{name: _timed(work) for name, work in live_peers.unpaced(peers, count).items()},
         },
     )
     table = Table(
         title,
-        {EVENTS: times},
+        {count: times},
         "tailrace",
         "hand-written",
         remark=(
@@ -150,7 +183,7 @@ def _end_to_end(
         at_least(
             f"{title}, Postgres + Redis of the SQLite figure",
             0.4,
-            1 / (table.ratio("tailrace, Postgres + Redis", "tailrace", EVENTS) or 1e9),
+            1 / (table.ratio("tailrace, Postgres + Redis", "tailrace", count) or 1e9),
         ),
         *live_peers.targets(table),
     ]
@@ -196,10 +229,10 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
         ),
         skipped={"tailrace, a paced run that goes on": "a million events would take minutes"},
     )
-    wanted = "live: late join to 20k events by replay, to the joined bytes"
-    paced = table.ratio("tailrace, a paced run that goes on", table.limit, 20_000)
+    wanted = f"live: late join to {short(sizes[1])} events by replay, to the joined bytes"
+    paced = table.ratio("tailrace, a paced run that goes on", table.limit, sizes[1])
     return table, [
-        at_most(wanted, 2.0, table.ratio("tailrace", table.limit, 20_000) or 1e9),
+        at_most(wanted, 2.0, table.ratio("tailrace", table.limit, sizes[1]) or 1e9),
         at_most(f"{wanted}, a paced run", 2.0, paced or 1e9),
     ]
 
@@ -216,10 +249,12 @@ def _last_id(one: Server, run_id: str, count: int) -> bytes:
     return last[last.rindex(b"id: ") :].partition(b"\n")[0] + b"\n"
 
 
-def _snapshot_join(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Target]]:
+def _snapshot_join(
+    limits: Server, ours: Server, sizes: tuple[int, ...], rounds: int
+) -> tuple[Table, list[Target]]:
     title = "live: late join by snapshot"
     times: dict[int, dict[str, list[float]]] = {}
-    for count in (1_000, 20_000):
+    for count in sizes:
         run_id = ours.start(count=count, rate=0)
         ours.read(f"/runs/{run_id}/events")
         path = f"/runs/{run_id}/events?snapshot=true"
@@ -243,37 +278,38 @@ def _snapshot_join(limits: Server, ours: Server, rounds: int) -> tuple[Table, li
 # --- many readers --------------------------------------------------------------------------------
 
 
-def _fan_out(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Target]]:
-    title = f"live: one run for {PEOPLE:,} readers"
+def _fan_out(limits: Server, ours: Server, sizes: Amounts) -> tuple[Table, list[Target]]:
+    people, shown = sizes.people, sizes.shown
+    title = f"live: one run for {people:,} readers"
 
     def limit() -> float:
-        path = f"/crowd?count={SHOWN}&people={PEOPLE}"
-        streams = [limits.open(path) for _ in range(PEOPLE - 1)]
+        path = f"/crowd?count={shown}&people={people}"
+        streams = [limits.open(path) for _ in range(people - 1)]
         limits.settle()
         start = time.perf_counter()
         streams.append(limits.open(path))
-        return _all_read(streams) - start
+        return _all_read(streams, shown) - start
 
     def product() -> float:
-        run_id = ours.start(count=SHOWN, rate=0, wait=True)
-        streams = [ours.open(f"/runs/{run_id}/events") for _ in range(PEOPLE)]
+        run_id = ours.start(count=shown, rate=0, wait=True)
+        streams = [ours.open(f"/runs/{run_id}/events") for _ in range(people)]
         ours.settle()  # everybody is in
         start = time.perf_counter()
         ours.post(f"/runs/{run_id}/input", {"go": True})
-        return _all_read(streams) - start
+        return _all_read(streams, shown) - start
 
     ours.settle()
     contenders = {"limit: a shared log": limit, "tailrace": product}
-    times = _raced(title, SHOWN, rounds, contenders)
+    times = _raced(title, shown, sizes.rounds, contenders)
     table = Table(
         title,
-        {SHOWN: times},
+        {shown: times},
         "tailrace",
         "limit: a shared log",
         unit="delivery",
-        per=lambda count: float(count * PEOPLE),
+        per=lambda count: float(count * people),
         remark=(
-            f"{SHOWN:,} events, unpaced, to {PEOPLE:,} connections of one process, until the last "
+            f"{shown:,} events, unpaced, to {people:,} connections of one process, until the last "
             "one has the last byte. The limit keeps nothing: one list of frames, a place for each "
             "reader, one tick of 5 ms for all."
         ),
@@ -281,47 +317,47 @@ def _fan_out(limits: Server, ours: Server, rounds: int) -> tuple[Table, list[Tar
     return table, [at_least(f"{title}, of the shared log", 0.5, _share(table, "tailrace"))]
 
 
-def _all_read(streams: list[socket.socket]) -> float:
+def _all_read(streams: list[socket.socket], shown: int) -> float:
     sizes, ended = read_all(streams)
     for stream in streams:
         stream.close()
     # They may have come in other chunks; but a delta alone weighs more than a hundred bytes.
-    if min(sizes) < 100 * SHOWN or max(sizes) - min(sizes) > max(sizes) / 100:
+    if min(sizes) < 100 * shown or max(sizes) - min(sizes) > max(sizes) / 100:
         raise AssertionError(f"readers got from {min(sizes)} to {max(sizes)} bytes")
     return ended
 
 
-def _idle(folder: str) -> tuple[Table, list[Target]]:
+def _idle(folder: str, people: int) -> tuple[Table, list[Target]]:
     """In new processes: one that had a crowd before has room for the next."""
     title = "live: memory of an idle connection"
     progress(title)
     with server("limits", folder) as limits:
-        bare = _weight(limits, "/idle")
+        bare = _weight(limits, "/idle", people)
     with server("tailrace", folder, "--database", f"{folder}/idle.db") as ours:
         run_id = ours.start(count=1, rate=0, wait=True)
-        weight = _weight(ours, f"/runs/{run_id}/events")
+        weight = _weight(ours, f"/runs/{run_id}/events", people)
     table = Table(
         title,
-        {PEOPLE: {"bare uvicorn": [bare], "tailrace": [weight]}},
+        {people: {"bare uvicorn": [bare], "tailrace": [weight]}},
         "tailrace",
         "bare uvicorn",
         unit="connection",
         scale=1.0,
         per=lambda _: 1.0,
-        remark=f"What the process grows by with {PEOPLE:,} readers of one silent run.",
+        remark=f"What the process grows by with {people:,} readers of one silent run.",
     )
     return table, [at_most(title, 12, weight / 1024, "KiB")]
 
 
-def _weight(one: Server, path: str) -> float:
+def _weight(one: Server, path: str, people: int) -> float:
     """What a connection adds to a server that has served some before."""
     streams = [one.open(path) for _ in range(50)]
     time.sleep(0.5)
     before = one.memory()
-    streams += [one.open(path) for _ in range(PEOPLE)]
+    streams += [one.open(path) for _ in range(people)]
     known = -1
     while known != (known := one.memory()):  # until everybody is in
         time.sleep(1.0)
     for stream in streams:
         stream.close()
-    return (known - before) / PEOPLE
+    return (known - before) / people

@@ -19,10 +19,10 @@ JOINED_AFTER = 2.5
 
 
 def run(
-    contenders: dict[str, Server], rounds: int, seconds: float
+    contenders: dict[str, Server], rounds: int, seconds: float, runs: int = RUNS
 ) -> tuple[list[Table], list[Target]]:
     """Two tables of the same rounds: milliseconds to the client, and CPU."""
-    title = f"live: {RUNS} runs at {RATE} events/s"
+    title = f"live: {runs} runs at {RATE} events/s"
     count = int(seconds * RATE)
     waits: dict[int, dict[str, list[float]]] = {part: {} for part in PARTS}
     worked: dict[str, list[float]] = {}
@@ -31,7 +31,7 @@ def run(
             progress(f"{title}: round {turn + 1}, {name}")
             one = contenders[name]
             before = one.cpu()
-            found = _followed(one, name, count)
+            found = _followed(one, name, count, runs)
             if name in DURABLE:
                 time.sleep(JOINED_AFTER)
             one.settle()  # what it does after the end of the runs is part of their cost
@@ -58,7 +58,7 @@ def run(
     )
     cpu = Table(
         f"{title}, CPU",
-        {RUNS * count: {name: worked[name] for name in contenders}},
+        {runs * count: {name: worked[name] for name in contenders}},
         OURS,
         LIMIT,
         remark=(
@@ -79,7 +79,7 @@ def run(
         at_most(
             f"{title}, CPU for each delivered event",
             65.0,
-            statistics.median(worked[OURS]) / (RUNS * count) * 1e6,
+            statistics.median(worked[OURS]) / (runs * count) * 1e6,
             "µs",
         ),
     ]
@@ -93,7 +93,7 @@ def lone(contenders: dict[str, Server], rounds: int, seconds: float) -> tuple[Ta
         for name in contenders if turn % 2 == 0 else reversed(contenders):
             progress(f"{title}: round {turn + 1}, {name}")
             count = int(seconds * RATE)
-            found = _followed(contenders[name], name, count, runs=1)
+            found = _followed(contenders[name], name, count, 1)
             for part in PARTS:
                 waits[part].setdefault(name, []).append(found[len(found) * part // 100])
     table = Table(
@@ -109,7 +109,7 @@ def lone(contenders: dict[str, Server], rounds: int, seconds: float) -> tuple[Ta
     return table, [at_most(f"{title}, p50", 1.0, statistics.median(waits[50][OURS]) * 1e3, "ms")]
 
 
-def _followed(one: Server, name: str, count: int, runs: int = RUNS) -> list[float]:
+def _followed(one: Server, name: str, count: int, runs: int) -> list[float]:
     """How long the deltas of all runs took to their clients, ascending; seconds."""
     if name in DURABLE:
         ids = [one.start(count=count, rate=RATE) for _ in range(runs)]

@@ -36,9 +36,10 @@ Times = dict[str, list[float]]
 
 def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """Both tables, and how far ahead of each framework we are."""
-    rounds = 3 if pace.largest < 100_000 else ROUNDS
+    rounds = pace.amount(full=ROUNDS, quick=3, once=1)
+    sizes = pace.amount(full=SIZES, quick=SIZES, once=SIZES[:1])
     peers = {name: make() for name, make in loop_peers.PEERS.items()}
-    tables = asyncio.run(_measured(rounds, peers))
+    tables = asyncio.run(_measured(rounds, sizes, peers))
     targets = [
         at_least(f"{table.title}, to {peer}", 1.0, table.least(peer, table.ours))
         for table in tables
@@ -47,7 +48,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     return tables, targets
 
 
-async def _measured(rounds: int, peers: dict[str, Work]) -> list[Table]:
+async def _measured(rounds: int, sizes: tuple[int, ...], peers: dict[str, Work]) -> list[Table]:
     tables: list[Table] = []
     with tempfile.TemporaryDirectory() as folder:
         async with _tailrace(Path(folder) / "loop.db") as ours:
@@ -55,7 +56,7 @@ async def _measured(rounds: int, peers: dict[str, Work]) -> list[Table]:
             for shape, depth in DEPTHS.items():
                 title = f"loop: {shape}"
                 found = {
-                    size: await _raced(title, contenders, depth, size, rounds) for size in SIZES
+                    size: await _raced(title, contenders, depth, size, rounds) for size in sizes
                 }
                 for number, (clock, remark) in enumerate(CLOCKS.items()):
                     times = {size: both[number] for size, both in found.items()}

@@ -15,12 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from benchmarks.client import Server, server
-from benchmarks.harness import FULL, Pace, Table, Target, at_most, progress
+from benchmarks.harness import Pace, Table, Target, at_most, progress
 from tailrace.app import Tailrace
 from tailrace.runtime.task import Task
 
 RUN_BYTES = 100_000_000
 QUICK_BYTES = 20_000_000
+LEAST_BYTES = 1_000_000
 DELTA = "All work and no play makes Jack a dull boy. " * 90
 MESSAGE_BYTES = 1_000_000
 SETTLED_SECONDS = 2.0
@@ -125,17 +126,19 @@ def _healthy(one: Server) -> float:
 
 def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """Each crowd meets a server of its own: memory that was used once is kept by the process."""
-    size = RUN_BYTES if pace is FULL else QUICK_BYTES
+    size = pace.amount(full=RUN_BYTES, quick=QUICK_BYTES, once=LEAST_BYTES)
+    settled = pace.amount(full=SETTLED_SECONDS, quick=SETTLED_SECONDS, once=0.1)
+    crowds = pace.amount(full=CROWDS, quick=CROWDS, once=CROWDS[:1])
     targets: list[Target] = []
     with tempfile.TemporaryDirectory() as folder:
         database = f"{folder}/memory.db"
         progress("memory: writing the run")
         run_id = write_run(database, size)
-        for crowd in CROWDS:
+        for crowd in crowds:
             title = f"memory: {crowd.readers} {crowd.title}"
             progress(title)
             with server("tailrace", folder, "--database", database) as ours:
-                found = measure(ours, run_id, crowd)
+                found = measure(ours, run_id, crowd, settled)
             targets.append(at_most(title, 2, found.grown / size, "× the run's bytes"))
             targets.append(at_most(f"{title}: /health", 100, found.slowest * 1e3, "ms"))
     return [], targets

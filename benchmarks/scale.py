@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import FULL, Pace, Table, Target, at_least, at_most, progress
+from benchmarks.harness import Pace, Table, Target, at_least, at_most, progress
 from tailrace.app import Tailrace
 from tailrace.runtime.task import Task
 
@@ -83,7 +83,9 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """The model and what was measured, by the number of worker processes."""
     from tests.services import Postgres, Redis
 
-    seconds = 20.0 if pace is FULL else 5.0
+    seconds = pace.amount(full=20.0, quick=5.0, once=1.0)
+    counts = pace.amount(full=PROCESSES, quick=PROCESSES, once=PROCESSES[:2])
+    busy = pace.amount(full=UNPACED_RUNS, quick=UNPACED_RUNS, once=2)
     title = "scale: the model of docs/scale.md, fitted with one worker"
     paced: dict[int, Load] = {}
     unpaced: dict[int, Load] = {}
@@ -97,10 +99,10 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
             return _measured(workers, places, pids, agent, runs * workers, seconds)
 
         idle = measured(1, "paced", 0)
-        for count in PROCESSES:
+        for count in counts:
             paced[count] = measured(count, "paced", PACED_RUNS)
-        for count in PROCESSES:
-            unpaced[count] = measured(count, "unpaced", UNPACED_RUNS)
+        for count in counts:
+            unpaced[count] = measured(count, "unpaced", busy)
     finally:
         redis.close()
         postgres.close()
@@ -118,7 +120,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     cost, throughput = {}, {}
-    for count in PROCESSES:
+    for count in counts:
         predicted = count * paced[1].events
         cpu = count * idle.cpu + predicted * of_event
         lines.append(_line(count, "paced", paced[count], predicted, cpu))
@@ -127,7 +129,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         lines.append(_line(count, "unpaced", unpaced[count], predicted, predicted * each))
         throughput[count] = _both(1 / unpaced[count].events, 1 / predicted)
     remark = (
-        f"{PACED_RUNS} runs of {RATE:g} events a second for each worker, or {UNPACED_RUNS} that "
+        f"{PACED_RUNS} runs of {RATE:g} events a second for each worker, or {busy} that "
         f"write as fast as they can, for {seconds:g} s; without readers.\n\n" + "\n".join(lines)
     )
     tables = [
@@ -192,7 +194,7 @@ def _measured(
     finally:
         for one in workers:
             one.kill()
-            one.wait()
+            one.communicate()
 
 
 async def _window(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks.harness import FULL, Pace, Table, Target, at_most, progress, short
+from benchmarks.harness import Pace, Table, Target, at_most, progress, short
 from tailrace.app import Tailrace
 from tailrace.runtime.task import Task
 
@@ -60,10 +60,10 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """Short and long runs."""
     title = "stored: bytes of an ended run"
     sizes: dict[int, dict[str, list[float]]] = {}
-    for count in SIZES if pace is FULL else SIZES[:2]:
+    for count in SIZES[: pace.amount(full=3, quick=2, once=1)]:
         progress(f"{title}: {short(count)}, writing")
         with tempfile.TemporaryDirectory() as folder:
-            runs = max(1, EVENTS // count)
+            runs = max(1, pace.amount(full=EVENTS, quick=EVENTS, once=EVENTS // 10) // count)
             written, joined = asyncio.run(_write(f"{folder}/stored.db", count, runs))
         sizes[count] = {
             "limit: the text": [float(sum(len(one.encode()) for one in text(count)))],
