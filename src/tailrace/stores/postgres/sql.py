@@ -9,6 +9,8 @@ from datetime import date
 
 from tailrace.core.codec import PROTOCOL
 
+# --- runs and their events ----------------------------------------------------------------------
+
 INFO = """run_id, agent, thread_id, owner, ordinal, previous_run_id, metadata, last_seq, epoch,
     attempts, extract(epoch from created_at)::float8 as created_at,
     extract(epoch from ended_at)::float8 as ended_at, trimmed_to"""
@@ -108,6 +110,8 @@ select first_seq, private, private_checksum, unpacked from @batches_live
 where run_id = $1 and last_seq > $2 and private is not null order by first_seq
 """
 
+# --- listings -----------------------------------------------------------------------------------
+
 RUN = f"select {INFO} from @runs where run_id = $1"  # noqa: S608
 
 HEADS = """
@@ -136,6 +140,13 @@ order by number desc limit $3
 
 LAST_ORDINAL = "select last_ordinal from @threads where owner = $1 and thread_id = $2"
 
+# $1 owner, $2 limit
+OPEN_RUNS = """
+select count(*) from (select 1 from @runs where owner = $1 and ended_at is null limit $2) as found
+"""
+
+# --- snapshots and states -----------------------------------------------------------------------
+
 # $1 run_id, $2 at most (null: the newest)
 SNAPSHOT = """
 select seq, state from @snapshots where run_id = $1 and seq <= coalesce($2, 9223372036854775807)
@@ -147,6 +158,8 @@ EPOCH = """
 select epoch from @batches_live where run_id = $1 and first_seq <= $2 and last_seq >= $2
 order by first_seq desc limit 1
 """
+
+# --- joining rows, partitions, retention --------------------------------------------------------
 
 # Taken before a run is trimmed; appends and claims wait meanwhile.
 LOCK_RUN = """
@@ -259,6 +272,8 @@ where forget and ended_at <= statement_timestamp() - make_interval(secs => least
 order by ended_at limit $2
 """
 
+# --- claims and leases --------------------------------------------------------------------------
+
 WAITS = f"""
 ended_at is null and parked <> 1 and protocol <= {PROTOCOL} and agent = any($2::text[])
         and (lease_until is null or lease_until <= clock_timestamp()) and run_id <> all($6::text[])
@@ -348,20 +363,6 @@ select run_id, agent, epoch, attempts, last_seq, number from @runs
 where ended_at is null and agent = any($2::text[]) and worker = $1 and claim_token = $3
 """
 
-# $1 owner, $2 limit
-OPEN_RUNS = """
-select count(*) from (select 1 from @runs where owner = $1 and ended_at is null limit $2) as found
-"""
-
-# $1 name, $2 seconds, $3 token: a row for the first use, and for the same call again.
-USE_ONCE = """
-with gone as (delete from @used where until <= clock_timestamp() and name <> $1)
-insert into @used values ($1, clock_timestamp() + make_interval(secs => $2), $3)
-on conflict (name) do update set until = excluded.until, token = excluded.token
-where used.token = $3 or used.until <= clock_timestamp()
-returning 1
-"""
-
 # $1 run_id, $2 worker, $3 lease, $4 token. The same call again moves the epoch only once.
 TAKE_OVER = f"""
 update @runs
@@ -419,6 +420,8 @@ returning r.run_id
 
 WOKEN = "select run_id from @runs where ended_at is null and parked = 2 and worker = $1"
 
+# --- letters ------------------------------------------------------------------------------------
+
 # $1 run_id, $2 kind, $3 body, $4 token. A letter wakes a parked run, and its worker has the first
 # go. The counter is in the run's row, so letters become visible in the order of their numbers, and
 # none arrives after the end.
@@ -450,6 +453,8 @@ ACKNOWLEDGE = """
 update @runs set read_letter = least($2, last_letter)
 where run_id = $1 and read_letter < least($2, last_letter)
 """
+
+# --- blobs --------------------------------------------------------------------------------------
 
 # An unused blob that is stored again starts a new wait; a blob in use stays in use.
 PUT_BLOB = """
@@ -497,6 +502,17 @@ select data, mime_type from @blobs where sha256 = $1 and ($2::text is null or ex
     select from @blob_uses as u left join @runs as r using (run_id)
     where u.sha256 = $1 and coalesce(r.owner, '') = $2
 ))
+"""
+
+# --- tokens -------------------------------------------------------------------------------------
+
+# $1 name, $2 seconds, $3 token: a row for the first use, and for the same call again.
+USE_ONCE = """
+with gone as (delete from @used where until <= clock_timestamp() and name <> $1)
+insert into @used values ($1, clock_timestamp() + make_interval(secs => $2), $3)
+on conflict (name) do update set until = excluded.until, token = excluded.token
+where used.token = $3 or used.until <= clock_timestamp()
+returning 1
 """
 
 
