@@ -68,6 +68,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     trimmed_to: int
     """Retention deleted the events up to this number; 0 for none."""
 
+    def keeps(self, seq: int) -> bool:
+        """Whether the state after event `seq` can be read: of a trimmed run, only the last."""
+        return not self.trimmed_to or seq >= self.last_seq
+
 
 class Head(msgspec.Struct, frozen=True):
     """How far a run's log goes, so that a reader sees whether it missed events."""

@@ -467,7 +467,7 @@ def _check_fork(earlier: RunInfo | None, seq: int) -> None:
             f"{earlier.last_seq}.",
             param="previous_seq",
         )
-    if earlier.trimmed_to and seq < earlier.last_seq:
+    if not earlier.keeps(seq):
         raise NotFound(
             f"The events of run {earlier.run_id} are no longer kept; leave `previous_seq` out to "
             "fork it at its end.",

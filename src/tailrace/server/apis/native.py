@@ -360,7 +360,7 @@ class NativeApi(HttpApi):
             raise NotFound(
                 f"Run {run_id} has no event {seq} yet; use 1 to {info.last_seq}.", param="at"
             )
-        if info.trimmed_to and seq < info.last_seq:
+        if not info.keeps(seq):
             raise NotFound(
                 f"The events of run {run_id} are no longer kept; ask without `at`.", param="at"
             )
