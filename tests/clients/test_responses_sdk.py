@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from openai import BadRequestError, InternalServerError, NotFoundError, OpenAI
+from openai.types.beta import BetaResponseInputItemParam
+from openai.types.responses import ResponseInputItemParam
 
+from tailrace.server.request_fields import ITEM_TYPES
 from tests.serving import Served
 
 PICK: Any = {"type": "function", "name": "pick", "parameters": {"type": "object", "properties": {}}}
@@ -28,6 +32,47 @@ def read(response: Any) -> list[Any]:
     """What the model read."""
     found: list[Any] = json.loads(response.output_text)["read"]
     return found
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
+def test_the_types_of_input_items_are_those_of_openais_sdk() -> None:
+    params = (*get_args(ResponseInputItemParam), *get_args(BetaResponseInputItemParam))
+    found = {
+        word
+        for param in params
+        for word in re.findall(r"'([a-z_]+)'", str(get_type_hints(param)["type"]))
+    }
+    assert found == ITEM_TYPES
+
+
+@pytest.mark.parametrize("kind", sorted(ITEM_TYPES - {"compaction", "item_reference", "message"}))
+def test_an_item_of_every_type_is_taken(client: OpenAI, kind: str) -> None:
+    call: Any = {"type": "function_call", "call_id": "c1", "name": "pick", "arguments": "{}"}
+    named = {
+        "id": "x_1",
+        "call_id": "c1",
+        "name": "pick",
+        "arguments": "{}",
+        "output": "",
+        "input": "",
+    }
+    before = [call] if kind.endswith("_output") else []
+    if kind == "mcp_approval_response":
+        named |= {"approval_request_id": "mcpr_theirs", "approve": True}
+    given = [*before, {**named, "type": kind}, {"role": "user", "content": "?"}]
+    assert asked(client, given).status == "completed"
+
+
+def test_an_item_of_an_unknown_type_is_refused_by_its_place_and_type(client: OpenAI) -> None:
+    question = {"role": "user", "content": "?"}
+    with pytest.raises(BadRequestError) as refused:
+        asked(client, [question, {"type": "weather_card"}])
+    assert refused.value.param == "input[1].type"
+    assert "`input[1].type` is 'weather_card'; send an item of OpenAI's" in refused.value.message
+    with pytest.raises(BadRequestError, match="did you mean function_call"):
+        asked(client, [{"type": "functioncall"}, question])
 
 
 # --- state ---------------------------------------------------------------------------------------

@@ -87,6 +87,17 @@ ASKED = {"model": "assistant", "input": "?"}
         ("/v1/responses", {**ASKED, "input": ["?"]}, "input[0]"),
         ("/v1/responses", {**ASKED, "input": [{"role": 5, "content": "?"}]}, "input[0].role"),
         ("/v1/responses", {**ASKED, "input": [{"type": 5, "content": "?"}]}, "input[0].type"),
+        ("/v1/responses", {**ASKED, "input": [{"type": "weather", "id": "x"}]}, "input[0].type"),
+        (
+            "/v1/responses",
+            {**ASKED, "input": [{"type": "input_text", "text": "?"}]},
+            "input[0].type",
+        ),
+        (
+            "/v1/responses",
+            {**ASKED, "input": [{"role": "user", "content": "?"}, {"type": "functon_call"}]},
+            "input[1].type",
+        ),
         ("/v1/responses", {**ASKED, "input": [{"role": "user", "content": 5}]}, "input[0].content"),
         (
             "/v1/responses",
@@ -215,6 +226,21 @@ def test_a_mistyped_run_id_is_not_found(served: Served) -> None:
         answer = httpx.get(f"{served.url}/runs/{name}/events")
         assert answer.status_code == 404
         assert f"/threads/{name}/events" in answer.json()["error"]["message"]
+
+
+def test_a_run_id_with_one_mistake_anywhere_is_not_found(served: Served) -> None:
+    run_id = begin(served)
+    wrong = {run_id[:at] + "x" + run_id[at:] for at in range(len(run_id) + 1)}
+    wrong |= {run_id[:at] + run_id[at + 1 :] for at in range(len(run_id))}
+    wrong |= {run_id[:at] + "z" + run_id[at + 1 :] for at in range(len(run_id))}
+    wrong |= {run_id[:at] + run_id[at : at + 2][::-1] + run_id[at + 2 :] for at in range(4)}
+    wrong |= {run_id.upper(), run_id.capitalize(), f"{run_id} ", f" {run_id}", f"{run_id}~1"}
+    with httpx.Client(base_url=served.url, timeout=20) as client:
+        for name in sorted(wrong - {run_id}):
+            for path in ("", "/events"):
+                with client.stream("GET", f"/runs/{name}{path}") as answer:
+                    assert answer.status_code == 404, name
+        client.post(f"/runs/{run_id}/cancel")
 
 
 def test_a_stream_that_waits_for_a_thread_s_first_run_says_so(served: Served) -> None:

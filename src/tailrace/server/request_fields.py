@@ -32,6 +32,21 @@ _ROLES = ("user", "assistant", "system", "developer")
 _CHAT_ROLES = ("user", "assistant", "system")
 _AG_UI_ROLES = (*_ROLES, "tool", "reasoning", "activity")
 
+ITEM_TYPES = frozenset(
+    (
+        *("message", "item_reference", "reasoning", "compaction", "compaction_trigger"),
+        *("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
+        *("mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
+        *("shell_call", "shell_call_output", "local_shell_call", "local_shell_call_output"),
+        *("apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output"),
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+        *("tool_search_call", "tool_search_output", "program", "program_output"),
+        *("additional_tools", "configuration_update"),
+        *("agent_message", "multi_agent_call", "multi_agent_call_output"),
+    )
+)
+"""The types of items that OpenAI's API takes as `input`. The last three are of its beta."""
+
 TEXT_PARTS = ("text", "input_text", "output_text")
 """The types of parts that have a `text`, of all APIs."""
 
@@ -260,6 +275,10 @@ def _check_item(item: Any, param: str) -> None:
     """Check a message, an item or a reference (a bare `id`) of a Responses request."""
     _check_object(item, param)
     kind = optional(item, "type", str, param)
+    if kind not in (None, *ITEM_TYPES):
+        near = get_close_matches(kind, ITEM_TYPES, 1)
+        advice = f"did you mean {near[0]}?" if near else "send an item of OpenAI's Responses API."
+        raise CallerError(f"`{param}.type` is {ascii(kind)[:80]}; {advice}", param=f"{param}.type")
     if kind not in (None, "message"):
         return
     if kind is None and "role" not in item and isinstance(item.get("id"), str):

@@ -26,6 +26,7 @@ from tailrace.ports import RunInfo
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.descriptions import agent_info
 from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
+from tailrace.runtime.runs import RUN_PREFIX
 from tailrace.runtime.tail import run_not_found
 from tailrace.server import metrics, request_fields, schemas
 from tailrace.server.access import admitted
@@ -53,8 +54,16 @@ ANSWER_FIELDS = ("request_id", "approved", "value", "reason")
 THREAD_FORMAT = "run"
 """The format of a thread's stream if the client names none: an EventSource with named events."""
 
-_RUN_LIKE = re.compile(r"(resp_)?run[_-]", re.IGNORECASE)
-"""Ids that are meant as a run's. Any other unknown id may be a thread's before its first run."""
+_MISTYPED = "|".join(
+    [RUN_PREFIX[:at] + ".?" + RUN_PREFIX[at + 1 :] for at in range(len(RUN_PREFIX))]
+    + [RUN_PREFIX[:at] + "." + RUN_PREFIX[at:] for at in range(len(RUN_PREFIX))]
+    + ["urn_", "rnu_", "ru_n"]
+)
+_RUN_LIKE = re.compile(rf"(resp_)?(run[_-]|({_MISTYPED})[0-9a-f]{{15}})", re.IGNORECASE)
+"""Ids that are meant as a run's: the prefix, or with one mistake, before the random part.
+
+Any other unknown id may be a thread's before its first run.
+"""
 
 
 STREAM_QUERY = {
