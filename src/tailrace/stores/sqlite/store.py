@@ -452,9 +452,7 @@ def _is_quick(batches: list[Batch]) -> bool:
         return False
     size = 0
     for batch in batches:
-        size += len(batch.snapshot or b"")
-        for public in batch.publics:
-            size += len(public)
+        size += len(batch.snapshot or b"") + sum(map(len, batch.publics))
     return size <= QUICK_BYTES
 
 
