@@ -212,7 +212,7 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
         if count <= 20_000:
             # Still alive, so its rows are as the paced model wrote them.
             alive = ours.start(count=count, rate=4_000, linger=True)
-            last = _last_id(ours, alive, count)
+            last = last_id(ours, alive, count)
             contenders["tailrace, a paced run that goes on"] = _timed(
                 partial(ours.read_until, f"/runs/{alive}/events", last)
             )
@@ -237,7 +237,7 @@ def _late_join(limits: Server, ours: Server, sizes: tuple[int, ...]) -> tuple[Ta
     ]
 
 
-def _last_id(one: Server, run_id: str, count: int) -> bytes:
+def last_id(one: Server, run_id: str, count: int) -> bytes:
     """Follow a run that does not end until all its deltas have come; the last one's `id` line."""
     with one.open(f"/runs/{run_id}/events") as connection:
         last, found, word = b"", 0, b"task.text.delta"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from benchmarks.client import Server, server
 from benchmarks.harness import Pace, Table, Target, at_most, progress
+from benchmarks.live import last_id
 from tailrace.app import Tailrace
 from tailrace.runtime.task import Task
 
@@ -44,6 +45,9 @@ CROWDS = (
     Crowd("stalled GET /runs", "/runs/{}", 20),
     Crowd("stalled GET /v1/responses", "/v1/responses/resp_{}", 20),
 )
+JOINING = Crowd("clients join a running run", "/runs/{}/events?snapshot=true", 50)
+TALKER_EVENT_BYTES = 180
+"""About so many bytes of JSON has an event of the server's own agent."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +134,25 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     settled = pace.amount(full=SETTLED_SECONDS, quick=SETTLED_SECONDS, once=0.1)
     crowds = pace.amount(full=CROWDS, quick=CROWDS, once=CROWDS[:1])
     targets: list[Target] = []
+
+    def check(crowd: Crowd, found: Found) -> None:
+        title = f"memory: {crowd.readers} {crowd.title}"
+        targets.append(at_most(title, 2, found.grown / size, "× the run's bytes"))
+        targets.append(at_most(f"{title}: /health", 100, found.slowest * 1e3, "ms"))
+
     with tempfile.TemporaryDirectory() as folder:
         database = f"{folder}/memory.db"
         progress("memory: writing the run")
         run_id = write_run(database, size)
         for crowd in crowds:
-            title = f"memory: {crowd.readers} {crowd.title}"
-            progress(title)
+            progress(f"memory: {crowd.title}")
             with server("tailrace", folder, "--database", database) as ours:
-                found = measure(ours, run_id, crowd, settled)
-            targets.append(at_most(title, 2, found.grown / size, "× the run's bytes"))
-            targets.append(at_most(f"{title}: /health", 100, found.slowest * 1e3, "ms"))
+                check(crowd, measure(ours, run_id, crowd, settled))
+        progress(f"memory: {JOINING.title}")
+        with server("tailrace", folder, "--database", database) as ours:
+            count = size // TALKER_EVENT_BYTES
+            alive = ours.start(count=count, rate=0, linger=True)
+            last_id(ours, alive, count)
+            ours.settle()
+            check(JOINING, measure(ours, alive, JOINING, settled))
     return [], targets
