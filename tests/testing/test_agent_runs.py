@@ -65,6 +65,12 @@ async def test_the_calls_and_citations_of_sub_agents_count(demo_run: AgentRun) -
     assert demo_run.result.output is not None
 
 
+async def test_a_source_that_two_calls_returned_is_cited_once() -> None:
+    twice = Scripted([call("get_weather", city="Paris")] * 2, [say("It is 15C.[^1]")])
+    run = await run_agent(weather, "Is it sunny?", model=twice)
+    assert [cited.text.count("15C") for cited in run.citations] == [1]
+
+
 async def test_an_assertion_says_what_happened_instead() -> None:
     run = await run_agent(weather, "Is it sunny?")
     assert run.assert_called("get_weather", city="Paris") == run.calls[0]

@@ -192,7 +192,8 @@ class AgentRun:
             for _, part in sorted(node.parts.items())
             if (block := show_block(part)).get("id") == number
         ]
-        return "\n".join(text for text in texts if text)
+        # Results with the same content have the same number.
+        return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
 def _called(task: TaskNode, node: ItemNode, item: ToolCall) -> CalledTool:
