@@ -521,6 +521,12 @@ def _union() -> Any:
     return f
 
 
+def _mixed() -> Any:
+    def f(city: Place | Order) -> None: ...
+
+    return f
+
+
 def _dicts() -> Any:
     def f(city: list[Filter | Other]) -> None: ...
 
@@ -549,6 +555,7 @@ def _field() -> Any:
         (_type, "no JSON Schema"),
         (_described_type, "no JSON Schema"),
         (_union, "with a tag, as `class Car(msgspec.Struct, tag=True)`"),
+        (_mixed, "only dataclasses and pydantic models, or only structs with tags"),
         pytest.param(
             _dicts,
             "import `TypedDict` from `typing_extensions`",

@@ -224,6 +224,8 @@ def _remedy(why: str) -> str:
         return "declare each of them with a tag, as `class Car(msgspec.Struct, tag=True)`"
     if "dict-like" in why:
         return "leave the dict out, or use dataclasses or pydantic models"
+    if "unions containing a custom type" in why:  # a pydantic model beside a msgspec struct
+        return "of a union, use only dataclasses and pydantic models, or only structs with tags"
     return "use a type of JSON, a dataclass or a pydantic model"
 
 
