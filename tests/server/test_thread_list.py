@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tailrace import Tailrace, Task
 from tailrace.server import threads as server_threads
+from tailrace.server.threads import ThreadList
 from tests.serving import client_of
 
 
@@ -90,6 +92,31 @@ async def test_a_search_reads_the_whole_question_and_a_title_its_beginning(
     assert (await listed(client, search="Sunday"))["threads"] == []
     await started(client, "exact", "x" * 80)
     assert (await listed(client))["threads"][0]["title"] == "x" * 80
+
+
+async def test_a_run_that_ends_while_it_is_listed_is_listed_as_ended(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(task: Task) -> None:
+        await go_on.wait()
+
+    app = Tailrace([slow], tmp_path / "list.db")
+    async with app.running():
+        run = await app.start("slow", "Go.")
+        async for batch in app.runs.follow(run.id):
+            if batch[-1].event.type == "task.in_progress":
+                break
+        before = await app.runs.find(run.id)
+        assert before is not None
+        go_on.set()
+        await run.result()
+        lists = ThreadList()
+        assert (await lists._look(app.runs, before)).status == "in_progress"
+        for _ in range(2):
+            (thread,) = (await lists.threads(app.runs))["threads"]
+            assert thread["status"] == "completed"
+            # A slower request that began before the end.
+            assert (await lists._look(app.runs, before)).status == "completed"
 
 
 async def test_a_page_after_an_unknown_run_is_refused(client: httpx.AsyncClient) -> None:

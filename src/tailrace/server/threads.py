@@ -32,6 +32,7 @@ class _Listed(msgspec.Struct):
     question: str = ""
     previous_seq: int | None = None
     seen: int = 0
+    ended: bool = False
     asked: set[str] = msgspec.field(default_factory=set)
 
     @property
@@ -56,7 +57,7 @@ class ThreadList:
     """The newest threads, each with its title and the status of its last run."""
 
     def __init__(self) -> None:
-        self._listed: OrderedDict[str, _Listed] = OrderedDict()
+        self._listed: OrderedDict[tuple[str, float], _Listed] = OrderedDict()
 
     async def threads(
         self, runs: Runs, before: str | None = None, search: str = ""
@@ -157,11 +158,13 @@ class ThreadList:
 
     async def _look(self, runs: Runs, info: RunInfo) -> _Listed:
         """A run's status and question, from its new events. They are searched, not folded."""
-        listed = self._listed.setdefault(info.run_id, _Listed())
-        self._listed.move_to_end(info.run_id)
+        key = (info.run_id, info.created_at)  # a deleted run's id can be used again
+        listed = self._listed.setdefault(key, _Listed())
+        self._listed.move_to_end(key)
         while len(self._listed) > _CACHED:
             self._listed.popitem(last=False)
-        if listed.seen == info.last_seq:
+        # The run may be ahead of `info`: its last event may have been read while it ran.
+        if listed.ended or (listed.seen == info.last_seq and info.ended_at is None):
             return listed
         if info.ended_at is not None:
             await self._look_at_end(runs, info, listed)
@@ -175,8 +178,9 @@ class ThreadList:
                     for line in lines.publics():
                         _read(listed, line)
                 listed.seen = lines.last_seq
-        working = "in_progress" if info.attempts else "queued"
-        listed.status = "input_required" if listed.asked else working
+        if not listed.ended:
+            working = "in_progress" if info.attempts else "queued"
+            listed.status = "input_required" if listed.asked else working
         return listed
 
     async def _look_at_end(self, runs: Runs, info: RunInfo, listed: _Listed) -> None:
@@ -190,7 +194,7 @@ class ThreadList:
         listed.status = str((root.status if root is not None else None) or "completed")
         listed.question = _question(facts.get("input"))
         listed.previous_seq = facts.get("previous_seq")
-        listed.seen = info.last_seq
+        listed.ended = True
 
 
 def _read(listed: _Listed, line: bytes) -> None:
