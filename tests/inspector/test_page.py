@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -418,6 +420,67 @@ async def test_stop_ends_the_run_and_keeps_what_it_had(page: Page, go: Go) -> No
     await page.get_by_role("button", name="Stop").click()
     await expect(page.locator("#stream-text")).to_contain_text("cancelled")
     await expect(page.locator(".message")).to_contain_text("w20 ")
+
+
+async def test_a_call_that_was_stopped_has_not_failed(browser: Browser, tmp_path: Path) -> None:
+    @tool
+    async def wait() -> str:
+        """Waits for ever."""
+        await asyncio.Event().wait()
+        return "never"
+
+    waiter = Agent("waiter", model=Scripted([calls("wait")]), tools=[wait])
+    with serving(Tailrace([waiter], tmp_path / "log.db")) as url:
+        page = await browser.new_page()
+        await page.goto(url)
+        await ask(page, "waiter")
+        await expect(page.locator("details.call .busy")).to_be_visible()
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.locator("#stream-text")).to_contain_text("cancelled")
+        await expect(page.locator("details.call .side")).to_have_text(re.compile("stopped$"))
+        lane = page.locator(".lane", has_text="wait")
+        await expect(lane).to_have_attribute("data-status", "completed")
+        assert await page.locator(".failure").count() == 0
+        await page.close()
+
+
+async def test_the_labels_of_the_axis_do_not_touch(page: Page) -> None:
+    async def two_milliseconds(route: Route) -> None:
+        response = await route.fetch()
+        body = re.sub(r'"at":[0-9.]+', '"at":1000000000.0024', await response.text())
+        body = re.sub(r'"created_at":[0-9.]+', '"created_at":1000000000.0', body)
+        await route.fulfill(response=response, body=body)
+
+    await ask(page, "hostile")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    await page.route(re.compile("/events"), two_milliseconds)
+    await page.reload()
+    await expect(page.locator(".axis span").last).to_have_text("2 ms")
+    boxes = [await each.bounding_box() for each in await page.locator(".axis span").all()]
+    edges = [(box["x"], box["x"] + box["width"]) for box in boxes if box is not None]
+    assert all(end + 4 < start for (_, end), (start, _) in pairwise(edges)), edges
+
+
+async def test_a_late_answer_does_not_bring_back_an_older_list(page: Page) -> None:
+    held: list[Route] = []
+
+    async def hold_the_first(route: Route) -> None:
+        if held:
+            await route.continue_()
+        else:
+            held.append(route)
+
+    await page.route(re.compile("/threads$"), hold_the_first)
+    await ask(page, "hostile", "Late?")
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    newest = page.locator("#threads > li").first
+    await expect(newest.locator("[data-status=completed]")).to_be_visible()
+    old = {"threads": [thread(1)], "next": None}
+    await page.route(re.compile("/threads$"), lambda route: route.abort())  # no newer answer
+    async with page.expect_response(re.compile("/threads$")):
+        await held[0].fulfill(json=old)
+    await page.wait_for_timeout(200)  # the page has read it
+    assert "Late?" in await newest.inner_text()
 
 
 async def test_the_next_message_continues_and_an_edit_replaces_it(page: Page) -> None:

@@ -4,7 +4,7 @@ import { blockPart, compact } from "./blocks.js";
 import { el, seconds, setText } from "./dom.js";
 import { fold } from "./folded_views.js";
 import { icon } from "./icons.js";
-import { isDenied } from "./timeline.js";
+import { endedByPerson } from "./timeline.js";
 
 const short = (text) => (text.length > 120 ? `${text.slice(0, 120)}…` : text);
 
@@ -86,10 +86,11 @@ export class CallView {
   status() {
     const done = this.result !== undefined && this.result.status !== "in_progress";
     const failed = this.result?.status === "failed" || this.result?.error !== undefined || this.item?.status === "failed" || this.item?.status === "incomplete";
+    const byPerson = endedByPerson(this.result);
     const to = this.isRunning && this.item?.started && this.now !== undefined ? this.now : this.time?.to;
     const length = this.time === undefined ? 0 : to - this.time.from;
     const mark = failed
-      ? el("span", { class: isDenied(this.result) ? "denied" : "bad" }, isDenied(this.result) ? "denied" : this.result?.error?.code === "interrupted" ? "interrupted" : "failed")
+      ? el("span", { class: byPerson === undefined ? "bad" : "denied" }, byPerson ?? (this.result?.error?.code === "interrupted" ? "interrupted" : "failed"))
       : done
         ? el("span", { class: "good", role: "img", "aria-label": "completed" }, icon("check"))
         : this.asks
@@ -139,7 +140,7 @@ export class ResultView {
       this.parts[n].update(block);
     });
     if (item.error !== undefined && this.error === undefined) {
-      this.error = isDenied(item) ? el("p", { class: "note" }, item.error.message) : el("p", { class: "failure" }, `${item.error.message} (${item.error.code})`);
+      this.error = endedByPerson(item) !== undefined ? el("p", { class: "note" }, item.error.message) : el("p", { class: "failure" }, `${item.error.message} (${item.error.code})`);
       this.body.append(this.error);
     }
     if (this.call !== undefined) {

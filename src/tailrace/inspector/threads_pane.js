@@ -26,6 +26,8 @@ export class ThreadsPane {
     this.next = undefined; // where the page after these begins
     this.matches = { words: "", threads: [] }; // what the server finds
     this.searching = undefined;
+    this.loads = 0; // how often the newest page was asked for
+    this.loaded = 0; // which of these requests is shown
     this.drawn = "";
     byId("search").addEventListener("input", () => this.#search());
   }
@@ -36,8 +38,10 @@ export class ThreadsPane {
 
   /** Ask for the newest threads again. */
   async load() {
+    const turn = (this.loads += 1);
     const found = await this.client.request("GET", "threads").catch(() => undefined);
-    if (found === undefined) return;
+    if (found === undefined || turn < this.loaded) return; // a later request was answered before
+    this.loaded = turn;
     if (this.older.length === 0) this.next = found.next;
     // A thread that newer threads pushed out of the page stays in the list.
     else this.older = [...without(this.newest, found.threads), ...this.older];

@@ -3,7 +3,8 @@
 import { dollars, el, seconds, setText } from "./dom.js";
 
 /** Whether a person denied the call: nothing has failed. */
-export const isDenied = (result) => result?.error?.code === "denied";
+/** What a person did to a call without a result; undefined if the call failed by itself. */
+export const endedByPerson = (result) => ({ denied: "denied", cancelled: "stopped" })[result?.error?.code];
 
 const ENDS = new Set(["task.completed", "task.failed", "task.cancelled", "task.incomplete"]);
 const LANES = 400;
@@ -75,7 +76,7 @@ class Spans {
       case "task.output_item.done":
         if (event.item.type === "tool_result" && item !== undefined) {
           item.open = false;
-          item.status = (event.item.status === "failed" || event.item.error) && !isDenied(event.item) ? "failed" : "completed";
+          item.status = (event.item.status === "failed" || event.item.error) && endedByPerson(event.item) === undefined ? "failed" : "completed";
           task.ready = at;
         } else if (event.item.type === "reasoning" && task.turn?.thinking !== undefined) task.turn.thinking.to = at;
         break;
@@ -347,7 +348,7 @@ export class Timeline {
     const began = root?.created_at === undefined ? undefined : root.created_at * 1000;
     if (first?.at !== undefined && began !== undefined && first.at >= began) fact("First token", seconds(first.at - began));
     else if (usage?.time_to_first_token_ms !== undefined) fact("First token of the model", seconds(usage.time_to_first_token_ms));
-    if (usage?.latency_ms > 0) fact("Speed", String(Math.round(usage.output_tokens / (usage.latency_ms / 1000))), "tok/s");
+    if (usage?.latency_ms > 0) fact("Speed", Math.round(usage.output_tokens / (usage.latency_ms / 1000)).toLocaleString("en"), "tok/s");
     if (usage !== undefined) {
       fact("Tokens", (usage.input_tokens + usage.output_tokens).toLocaleString("en"), `${usage.output_tokens.toLocaleString("en")} out`);
       if (usage.cost !== undefined) fact("Cost", dollars(usage.cost));
@@ -364,10 +365,10 @@ export class Timeline {
   }
 }
 
-/** Round steps for two to five marks. */
+/** Round steps for two to four marks: their labels need room. */
 function steps(width, byTime) {
   const size = 10 ** Math.floor(Math.log10(Math.max(width, 1)));
-  let step = [0.2, 0.5, 1, 2].map((part) => part * size).find((each) => width / each < 5) ?? size;
+  let step = [0.2, 0.5, 1, 2, 5].map((part) => part * size).find((each) => width / each < 4) ?? size;
   if (!byTime) step = Math.max(1, Math.round(step));
   return [step, Math.floor(width / step) + 1];
 }
