@@ -414,6 +414,24 @@ async def test_a_question_and_an_approval_are_cards(page: Page, button: str, wor
     await expect(card).to_have_count(0)
 
 
+async def test_a_run_that_was_taken_over_between_two_steps_shows_its_attempts(page: Page) -> None:
+    async def taken_over(route: Route) -> None:
+        response = await route.fetch()
+        found = await response.json()
+        await route.fulfill(
+            json={**found, "runs": [{**run, "attempts": 2} for run in found["runs"]]}
+        )
+
+    await ask(page, "careful")
+    card = page.get_by_role("region", name="Which way?")
+    await expect(card).to_be_visible()
+    await page.route(re.compile("/threads/[^/]+$"), taken_over)
+    await card.get_by_label("Answer").fill("air")
+    await card.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_role("region", name="Send the mail?")).to_be_visible()
+    await expect(page.locator(".facts")).to_contain_text("2 attempts", timeout=5000)
+
+
 async def test_stop_ends_the_run_and_keeps_what_it_had(page: Page, go: Go) -> None:
     await ask(page, "slow", str(go.path))
     await expect(page.locator(".message")).to_contain_text("w20 ")

@@ -201,7 +201,7 @@ function changed(session, { event, reset }) {
   if (entry === undefined || entry.session !== session) return;
   if (reset) entry.view.rebuild(session.state);
   else if (event !== undefined) entry.view.touch(event, session.events.at(-1).at);
-  if (["task.in_progress", "task.input_required", "task.input_received"].includes(event?.type) && event.sequence_number > session.known) threadsPane.load();
+  if (["task.in_progress", "task.input_required", "task.input_received"].includes(event?.type) && event.sequence_number > session.known) refreshRuns();
   if (session.status.kind === "ended" && !entry.listed) {
     entry.listed = true;
     refreshRuns();
@@ -210,7 +210,7 @@ function changed(session, { event, reset }) {
   schedule();
 }
 
-/** A run has ended: the lists show its status, and the timeline its length. */
+/** A run has changed its status: the lists show it, and the timeline its attempts and its length. */
 async function refreshRuns() {
   const id = threadId;
   const found = await client.request("GET", `threads/${encodeURIComponent(id)}`).catch(() => undefined);
