@@ -176,4 +176,5 @@ def test_the_cost_of_a_chunk_does_not_grow_with_what_came_before(
 
     # Ten times the chunks; quadratic would be a hundred times the time.
     small = min(seconds(150) for _ in range(3))
-    assert seconds(1_500) < small * 10 * 4
+    # A machine that is busy with other things may be slow once, not always.
+    assert any(seconds(1_500) < small * 10 * 4 for _ in range(3))

@@ -121,8 +121,8 @@ async def test_while_the_store_is_away_requests_get_503_soon_and_the_log_two_lin
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.url
             if not answer.url.path.startswith("/api/chat"):  # there it is the sentence alone
                 assert answer.json()["error"]["code"] == "storage_busy"
-        # The limits are a tenth, so five seconds are enough on a busy machine.
-        assert time.monotonic() - begun < 5
+        # The limits are a tenth of those in use; without them a request would wait for ever.
+        assert time.monotonic() - begun < 30
         ready = await client.get("/ready")
         assert ready.json() == {"status": "not_ready", "store": "away", "bus": "ok"}
         assert (ready.status_code, ready.headers["retry-after"]) == (503, "1")
