@@ -63,6 +63,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left]
 
 
+def pytest_collection_finish() -> None:
+    """Keep what was imported and collected out of the garbage collector's way.
+
+    These are hundreds of thousands of objects, and each full collection would look at all of them.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Async tests run on asyncio, as the runtime does."""

@@ -24,7 +24,10 @@ def node_path() -> Path:
 def node_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment to start Node in, also with `asyncio.create_subprocess_exec`."""
     path = os.pathsep.join([str(node_path().parent), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "PATH": path, "NODE_NO_WARNINGS": "1", **(extra or {})}
+    # Each process would compile the same packages again.
+    compiled = str(TESTS_JS / "node_modules" / ".cache" / "compiled")
+    own = {"PATH": path, "NODE_NO_WARNINGS": "1", "NODE_COMPILE_CACHE": compiled}
+    return {**os.environ, **own, **(extra or {})}
 
 
 def run_node(

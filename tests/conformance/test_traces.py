@@ -57,6 +57,7 @@ def test_what_is_generated_is_up_to_date() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_files_of_a_trace_tell_the_same_story(name: str) -> None:
     folder = TRACES / name

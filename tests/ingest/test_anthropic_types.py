@@ -122,6 +122,7 @@ def accumulated(sdk: ModuleType, events: list[Json]) -> list[Json]:
     return [plain(block) for block in snapshot.content]
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("in_pieces", [False, True], ids=["at-once", "in-pieces"])
 @pytest.mark.parametrize(
     ("sdk", "union"),

@@ -39,6 +39,7 @@ def test_a_stream_becomes_the_expected_object(case: Path) -> None:
     streams.check_readable(streams.ingested(make, lines)[0])
 
 
+@pytest.mark.long(always=True)
 @each
 def test_a_stream_that_is_cut_anywhere_ends_legally(case: Path) -> None:
     make, lines = READERS[case.parent.name], streams.lines(case / "stream.jsonl")

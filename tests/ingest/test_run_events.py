@@ -345,6 +345,7 @@ STREAMS = recordings("run")
 TRACES = golden("run")
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize(
     "path", [*STREAMS, *TRACES], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )

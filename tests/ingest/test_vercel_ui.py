@@ -320,6 +320,7 @@ STREAMS = recordings("vercel-ui")
 TRACES = golden("vercel-ui")
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize(
     "path", [*STREAMS, *TRACES], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )

@@ -52,6 +52,7 @@ def test_one_thought_and_one_answer_are_sent_once(name: str) -> None:
     assert repaired(body) == body
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("name", BACKENDS)
 def test_it_does_not_matter_where_the_bytes_are_cut(name: str) -> None:
     repair = ResponsesRepair("abc", 1700000000)

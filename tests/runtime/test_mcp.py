@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
@@ -46,6 +47,7 @@ class HttpShop:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
             except OSError:
                 assert self.process.poll() is None, "the server ended"
+                time.sleep(0.02)
             else:
                 return
 

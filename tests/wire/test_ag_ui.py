@@ -50,6 +50,11 @@ def test_a_stream_that_is_closed_anywhere_leaves_nothing_open(trace: Trace) -> N
         check(read([*frames, *encoder.close("The server stops.")]), complete=bool(frames))
 
 
+def test_a_run_without_events_replays_as_nothing() -> None:
+    assert ag_ui.FORMAT.open(State())[1] == []
+
+
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("trace", TRACES, ids=IDS)
 def test_a_replay_at_any_place_goes_on_with_the_rest(trace: Trace) -> None:
     recorded = as_recorded([event for event, _ in trace.events])

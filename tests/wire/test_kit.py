@@ -20,6 +20,7 @@ from tailrace.core.errors import InvalidCursor
 from tailrace.core.events import AnyEvent, Recorded
 from tailrace.core.fold import State
 from tailrace.core.items import Message, Text, UrlCitation
+from tailrace.core.log_lines import LogLines, framed, place
 from tailrace.core.snapshot import fork
 from tailrace.core.sse import SseParser
 from tailrace.core.view import client_view
@@ -92,6 +93,7 @@ def test_a_client_that_comes_after_a_retry_is_shown_what_counts_once(name: str) 
     assert not [piece for piece in pieces if b'The answer i"' in piece or b'The ans"' in piece]
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("trace", FOREIGN, ids=lambda trace: trace.name)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_continues_in_logs_of_other_writers_too(name: str, trace: Trace) -> None:
@@ -237,6 +239,7 @@ def test_a_format_without_cursors_opens_without_an_epoch() -> None:
     assert opened(wire, state, 7)[1] == wire.open(state)[1]
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_stream_makes_a_format_fail(name: str, trace: Trace) -> None:
@@ -260,6 +263,14 @@ def test_native_frames_are_the_log_with_cursors() -> None:
     assert [frame.data.encode() for frame in frames] == lines
     assert [frame.id for frame in frames] == [f"1-{n}" for n in range(1, len(lines) + 1)]
     assert {frame.event for frame in frames} == {"message"}
+
+
+def test_native_frames_that_the_log_stores_are_sent_unchanged() -> None:
+    publics = [encode_event(event) for event in events_of(LOGS[0])]
+    raw = framed(place(1), 1, publics)
+    plain, stored = (LogLines(1, len(publics), 1, one) for one in (b"\n".join(publics), raw))
+    assert task.FORMAT.frames(stored) is raw
+    assert task.FORMAT.frames(plain) == raw
 
 
 @pytest.mark.parametrize("text", ["", "-", "1", "1-", "-1", "1--1", "01-1", "1-01", "1-1 ", "a-b"])
@@ -590,6 +601,7 @@ def test_the_kit_resumes_and_catches_a_frame_that_is_lost_or_repeated(broken: Fo
         check_wire(broken, events_of(LOGS[0]))
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize(
     ("broken", "complaint"), [(Borrowing(), "resumed at cursor"), (Standing(), "does not rise")]
 )

@@ -191,6 +191,7 @@ def test_the_order_holds_in_random_runs(run: WrittenRun) -> None:
     check_order(envelopes_of(events), ended=state.root.ended)
 
 
+@pytest.mark.long(always=True)
 @pytest.mark.parametrize("trace", LOGS, ids=lambda trace: trace.name)
 def test_a_client_that_is_cut_between_any_two_frames_goes_on_there(trace: Trace) -> None:
     check_cuts(FORMAT, events_of(trace))

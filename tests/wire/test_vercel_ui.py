@@ -578,6 +578,7 @@ def test_a_golden_trace_of_a_foreign_writer_is_encoded_alike_from_every_place(tr
     check_wire(FORMAT, [event for event, _ in trace.events])
 
 
+@pytest.mark.long(always=True)
 def test_the_ai_sdk_takes_every_stream_and_holds_the_message_that_we_mean() -> None:
     runs: list[list[ev.AnyEvent]] = [list(full_story().events)]
 
