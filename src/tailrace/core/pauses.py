@@ -47,6 +47,10 @@ class Pause(msgspec.Struct, frozen=True):
     superseded: list[int] = []
     """The items that were superseded before. Those that are superseded later were shown."""
 
+    def is_followed_by(self, node: ItemNode) -> bool:
+        """Whether an item of the root came after the pause began, or was unfinished then."""
+        return node.at > self.at or (node.output_index, ITEM) in self.open
+
 
 def note_requests(state: State) -> None:
     """Begin a pause, after an event with requests. A pause that has begun goes on as it is."""
@@ -120,7 +124,7 @@ def _lost(root: TaskNode, pause: Pause) -> list[int]:
     return [
         index
         for index, node in root.items.items()
-        if node.superseded and (node.at > pause.at or (index, ITEM) in pause.open)
+        if node.superseded and pause.is_followed_by(node)
     ]
 
 

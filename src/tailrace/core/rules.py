@@ -359,7 +359,7 @@ def _same_item(node: ItemNode, item: Item) -> bool:
         return False
     if isinstance(item, ToolCall) and isinstance(was, ToolCall):
         return all(getattr(was, name) == getattr(item, name) for name in _SAME) and (
-            item.arguments is None or item.arguments == _text_of(node.arguments)
+            item.arguments is None or item.arguments == node.arguments_text
         )
     if isinstance(item, Reasoning):
         return _same_list(item.summary, node.parts) and _same_list(item.reasoning_text, node.texts)
@@ -368,10 +368,6 @@ def _same_item(node: ItemNode, item: Item) -> bool:
     if isinstance(item, Message) and isinstance(was, Message):
         return was.role == item.role and _same_list(item.block_list, node.parts)
     return isinstance(item, RawItem)
-
-
-def _text_of(part: TextNode | None) -> str:
-    return part.text if part is not None else ""
 
 
 def _same_list(given: Any, parts: Any) -> bool:

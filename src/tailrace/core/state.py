@@ -170,6 +170,11 @@ class ItemNode:
         self.progress: dict[str, Any] | None = None
         self.private: dict[str, Any] = {}
 
+    @property
+    def arguments_text(self) -> str:
+        """The arguments of a call so far."""
+        return "" if self.arguments is None else self.arguments.text
+
     def open_parts(self) -> list[TextNode | ImageNode]:
         """The open parts."""
         found = [part for part in self.parts.values() if part.is_open]

@@ -127,7 +127,7 @@ def show_own(node: ItemNode) -> Json:
         if node.texts:
             shown["reasoning_text"] = show_parts(node.texts)
     elif isinstance(node.item, ToolCall):
-        shown["arguments"] = node.arguments.text if node.arguments is not None else ""
+        shown["arguments"] = node.arguments_text
         if node.started:
             shown["started"] = True
         if node.progress:

@@ -275,7 +275,7 @@ class Conversation:
                 **facts,
                 call_id=item.call_id,
                 name=item.name,
-                arguments=node.arguments.text if node.arguments is not None else "",
+                arguments=node.arguments_text,
                 kind=item.kind,
                 by_provider=item.executor == "provider",
             )

@@ -180,7 +180,7 @@ class PendingCall(_Answerable):
     def arguments(self) -> str:
         """The arguments: JSON, as the model wrote them."""
         node = self._task.node.items[self._index]
-        return node.arguments.text if node.arguments is not None else ""
+        return node.arguments_text
 
     @property
     def place(self) -> dict[str, Any]:

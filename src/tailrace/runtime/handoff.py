@@ -45,7 +45,7 @@ class Handoff(Tool):
 
     def reason_of(self, call: ItemNode) -> str | None:
         """Why the model called it, if it wrote that."""
-        written = self.validate(call.arguments.text if call.arguments is not None else "")
+        written = self.validate(call.arguments_text)
         reason = written.get("reason")
         return reason if isinstance(reason, str) and reason else None
 

@@ -409,7 +409,7 @@ class Task(Sink):
         if node is None or request.name is not None:
             return request
         assert isinstance(node.item, ToolCall)
-        text = node.arguments.text if node.arguments is not None else ""
+        text = node.arguments_text
         arguments = arguments_value(text, text)  # a custom tool takes any text
         return msgspec.structs.replace(request, name=node.item.name, arguments=arguments)
 

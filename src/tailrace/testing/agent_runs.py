@@ -197,7 +197,7 @@ class AgentRun:
 
 
 def _called(task: TaskNode, node: ItemNode, item: ToolCall) -> CalledTool:
-    written = node.arguments.text if node.arguments is not None else ""
+    written = node.arguments_text
     arguments = arguments_value(written, written)
     result = task.call_results.get(item.call_id)
     parts = sorted(result.parts.items()) if result is not None else []

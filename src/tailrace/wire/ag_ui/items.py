@@ -147,7 +147,7 @@ def whole_call(task: TaskNode, node: ItemNode) -> list[Frame]:
     """A complete call with its arguments."""
     item = node.item
     assert isinstance(item, ToolCall)
-    text = node.arguments.text if node.arguments is not None else ""
+    text = node.arguments_text
     call = {**tag(task), "toolCallId": item.call_id}
     return [
         event_frame("TOOL_CALL_START", **call, toolCallName=item.name),

@@ -85,8 +85,7 @@ def is_within(state: State, segment: int | None, node: ItemNode) -> bool:
     if not segment:
         return True
     pause = state.pauses[segment - 1]
-    index = node.output_index
-    return index not in pause.lost and (node.at > pause.at or (index, ITEM) in pause.open)
+    return node.output_index not in pause.lost and pause.is_followed_by(node)
 
 
 def entries(state: State, root: TaskNode, segment: int | None) -> list[EntryKey]:
