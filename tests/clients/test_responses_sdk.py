@@ -50,7 +50,7 @@ def test_the_types_of_input_items_are_those_of_openais_sdk() -> None:
 @pytest.mark.parametrize("kind", sorted(ITEM_TYPES - {"compaction", "item_reference", "message"}))
 def test_an_item_of_every_type_is_taken(client: OpenAI, kind: str) -> None:
     call: Any = {"type": "function_call", "call_id": "c1", "name": "pick", "arguments": "{}"}
-    named = {
+    named: dict[str, Any] = {
         "id": "x_1",
         "call_id": "c1",
         "name": "pick",

@@ -48,8 +48,8 @@ def mailer(mail: Mail, *tools: Any) -> Agent:
 
 
 @asynccontextmanager
-async def running(path: Path, agent: Any) -> AsyncIterator[Tailrace]:
-    app = Tailrace([agent], database=path / "log.db")
+async def running(path: Path, *agents: Any) -> AsyncIterator[Tailrace]:
+    app = Tailrace(agents, database=path / "log.db")
     async with app.running(), asyncio.timeout(120):
         yield app
 
@@ -292,6 +292,38 @@ async def test_a_pending_approval_survives_a_restart_and_is_answered_exactly_onc
     assert mail.sent == ["ada@example.org"]
     assert sum(isinstance(event, ev.TaskInputRequired) for event in events) == 1
     assert not any(isinstance(event, ev.TaskAttempt) for event in events)
+
+
+async def test_a_run_is_not_parked_while_a_sub_agent_works_between_its_turns(
+    tmp_path: Path,
+) -> None:
+    """If its worker died then, the run would wait for an answer, and clients for the sub-agent."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def instructions(_ctx: Context) -> str:
+        begun.set()
+        await go_on.wait()
+        return "Work."
+
+    works = Agent("works", model=Scripted([say("Worked.")]), instructions=instructions)
+    model = Scripted([call("mailer", prompt="?"), call("works", prompt="?")], [say("Done.")])
+    mail = Mail()
+    agent = Agent("a", model=model, tools=[mailer(mail).as_tool(), works.as_tool()])
+    quick = Agent("quick", model=Scripted([say("Hello.")]))
+    async with running(tmp_path, agent, quick) as app:
+        run = await app.start("a", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        await begun.wait()
+        worker = app.runs.worker
+        assert worker is not None
+        for _ in range(3):  # the worker looks for runs to claim and to park
+            await (await app.start("quick", "?")).result()
+        assert (worker.parked, run.id in worker.runs) == ([], True)
+        go_on.set()
+        await until(lambda: worker.parked == [run.id])
+        await run.send(Answer(request_id=request.id, approved=True))
+        result = await run.result()
+    assert (result.text, mail.sent) == ("Done.", ["ada@example.org"])
 
 
 async def test_a_client_executed_tool_gets_its_result_through_the_inbox(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ from tailrace.runtime.task import Task
 
 
 class _Work:
-    """A block of work of a run, and how many answers it waits for."""
+    """A block of work of a run: how many answers it waits for, and its blocks inside."""
 
     def __init__(self) -> None:
         self.waiting = 0
+        self.inside = 0
 
 
 _current: ContextVar[_Work | None] = ContextVar("current", default=None)
@@ -65,7 +66,7 @@ class UnreadLetters:
         Letters that no receiver takes may lie here. A letter that was taken must be acknowledged
         first: if the process dies, the next worker has to read it again.
         """
-        at_work = any(work.waiting == 0 for work in self._works)
+        at_work = any(work.waiting == work.inside == 0 for work in self._works)
         is_settled = not self._in_hand and not self._acknowledging
         return 0 < self._receivers == len(self._resting) and is_settled and not at_work
 
@@ -73,16 +74,21 @@ class UnreadLetters:
     def busy(self) -> Iterator[None]:
         """A block of work during which the run is not parked, although another task waits.
 
-        While the block itself waits for an answer, it is not at work.
+        While the block itself waits for an answer, it is not at work. While there are blocks
+        inside it, they decide.
         """
-        work = _Work()
+        work, outer = _Work(), _current.get() or _Work()
         self._works.append(work)
+        outer.inside += 1
         before = _current.set(work)
         try:
+            if self._receivers:
+                self._changed()
             yield
         finally:
             _current.reset(before)
             self._works.remove(work)
+            outer.inside -= 1
             if self._receivers:
                 self._changed()
 

@@ -291,7 +291,7 @@ async def run_unlogged(
     for above in loop.loops():
         above.unlogged.append(child.node)
     try:
-        with loop.at_work(), invoke_agent(child):
+        with invoke_agent(child):
             await _work(agent, child, loop)
         child.complete()
     finally:

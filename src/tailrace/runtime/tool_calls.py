@@ -173,7 +173,8 @@ async def _answer(loop: Loop, plan: _Plan) -> None:
     about = execute_tool(call.name, call.call_id)
     try:
         with operation("execute_tool", call.name, **about) as span:
-            await _carry_out(loop, plan)
+            with loop.at_work():
+                await _carry_out(loop, plan)
             result = loop.task.node.call_results.get(call.call_id)
             span.fail(getattr(result.item, "error", None) if result is not None else None)
     except StorageError:
@@ -224,8 +225,7 @@ async def _carry_out(loop: Loop, plan: _Plan) -> None:
     if isinstance(tool, AgentTool):
         await run_unlogged(loop, call, tool, arguments)
         return
-    with loop.at_work():
-        await _invoke(loop, call, tool, arguments, changed)
+    await _invoke(loop, call, tool, arguments, changed)
 
 
 class _ToolTask(Task):

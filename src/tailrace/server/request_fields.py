@@ -275,7 +275,7 @@ def _check_item(item: Any, param: str) -> None:
     """Check a message, an item or a reference (a bare `id`) of a Responses request."""
     _check_object(item, param)
     kind = optional(item, "type", str, param)
-    if kind not in (None, *ITEM_TYPES):
+    if kind is not None and kind not in ITEM_TYPES:
         near = get_close_matches(kind, ITEM_TYPES, 1)
         advice = f"did you mean {near[0]}?" if near else "send an item of OpenAI's Responses API."
         raise CallerError(f"`{param}.type` is {ascii(kind)[:80]}; {advice}", param=f"{param}.type")
