@@ -514,3 +514,33 @@ async def test_agents_that_an_idempotent_tool_has_asked_are_not_asked_twice(
     [answer_block] = [b for b in result.items[1]["block_list"] if b["type"] == "text"]
     assert answer_block["text"].startswith("quick says so.[^")
     assert answer_block["text"].endswith("Plain.")
+
+
+async def test_a_cancel_without_a_worker_gives_each_call_of_the_tree_a_result(
+    tmp_path: Path,
+) -> None:
+    desk = Desk()
+
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        """Needs a person."""
+        return "paid"
+
+    child = Agent("child", model=Scripted([call("pay")]), tools=[pay])
+    model = Scripted([call("pay"), call("slow"), call("child", prompt="?")], [say("Never.")])
+    agent = Agent("a", model=model, tools=[pay, *desk.tools(), child.as_tool()])
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "?")
+        await reach(run, lambda e: isinstance(e, ev.TaskInputRequired) and e.task_id != run.id)
+        await until(lambda: "slow" in desk.runs)
+    app = Tailrace([agent], tmp_path / "log.db", worker=False)
+    async with app.running(), asyncio.timeout(120):
+        await (await app.run(run.id)).cancel()
+        result = await (await app.run(run.id)).result()
+    assert result.status == "cancelled"
+    outputs = [item for item in result.items if item["type"] == "tool_result"]
+    assert len(outputs) == 3
+    assert {item["error"]["code"] for item in outputs} == {"cancelled", "interrupted"}
+    [inside] = [item["block_list"] for item in outputs if item["block_list"]]
+    assert [item["type"] for item in inside] == ["tool_call", "tool_result"]
+    assert inside[1]["error"]["code"] == "cancelled"

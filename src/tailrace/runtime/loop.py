@@ -40,10 +40,8 @@ from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
 from tailrace.runtime.model_request import InvalidRequest, check_request
 from tailrace.runtime.output_types import InvalidOutput, OutputType
-from tailrace.runtime.task import Task, supersede
+from tailrace.runtime.task import CALL_CANCELLED, Task, supersede
 from tailrace.runtime.tool_calls import (
-    CANCELLED,
-    close_calls,
     mcp_approvals,
     settle,
     settle_approvals,
@@ -108,7 +106,7 @@ class Loop:
                 raise
             self.stop(named("seconds", seconds))
         except asyncio.CancelledError as error:
-            self.task.after(error, lambda: close_calls(self.task, CANCELLED))
+            self.task.after(error, lambda: self.task.close_calls(CALL_CANCELLED))
             raise
 
     @property
@@ -373,7 +371,7 @@ class Loop:
                 self.stop(outcome.reason or "incomplete")
             return False
         if outcome.status == "cancelled":
-            task.cancel(outcome.reason or CANCELLED.message)
+            task.cancel(outcome.reason or CALL_CANCELLED.message)
             return False
         error = outcome.error
         code = error.code if error is not None else "cut"
@@ -492,7 +490,7 @@ class Loop:
         """End the task short of its answer, with a result for each call."""
         task = self.task
         with task.emitter.closing():
-            close_calls(task, CANCELLED)
+            task.close_calls(CALL_CANCELLED)
         if task.node.requests:  # rule `task-paused`: a pending request allows no `incomplete`
             task.fail(reason.partition("=")[0], f"The task was stopped: {reason}.")
         else:

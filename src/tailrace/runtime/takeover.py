@@ -14,10 +14,7 @@ from tailrace.core import events as ev
 from tailrace.core.items import ToolCall, ToolResult
 from tailrace.core.state import ItemNode, TaskNode
 from tailrace.runtime.model_try import TURN
-from tailrace.runtime.task import Task, supersede
-
-MCP_APPROVAL = "mcp_approval_request"
-"""The kind of a call that an MCP server of the provider makes only if a person approves it."""
+from tailrace.runtime.task import MCP_APPROVAL, Task, supersede
 
 
 def begin_again(task: Task) -> None:

@@ -57,6 +57,11 @@ def runs_of_item(item_id: str) -> list[str]:
     return [f"run_{run}", run] if run else []
 
 
+CALL_CANCELLED = ErrorInfo(code="cancelled", message="The call was cancelled.")
+
+MCP_APPROVAL = "mcp_approval_request"
+"""The kind of a call that an MCP server of the provider makes only if a person approves it."""
+
 ItemWriter = TypeVar("ItemWriter", ReasoningWriter, MessageWriter, CallWriter)
 
 WITHDRAWN = "The agent continued without an answer."
@@ -462,8 +467,22 @@ class Task(Sink):
         self._end(ev.TaskFailed(task_id=self.task_id, error=error))
 
     def cancel(self, reason: str) -> None:
-        """End the task because it was stopped; its output is kept."""
+        """End the task because it was stopped; its output is kept, and its calls get a result."""
+        with self.emitter.closing():
+            self.close_calls(CALL_CANCELLED)
         self._end(ev.TaskCancelled(task_id=self.task_id, reason=reason))
+
+    def close_calls(self, error: ErrorInfo) -> None:
+        """Give each call without a result this error as its result, in sub-agents too."""
+        if self.node.ended:
+            return
+        for child in self.node.children:
+            if not child.ended:
+                self.child(child.task_id).close_calls(error)
+        asked = [call for call in self.calls("provider") if call.item.kind == MCP_APPROVAL]
+        for call in [*self.calls("server"), *self.calls("client"), *asked]:
+            with suppress(TailraceError):
+                call.fail(error)
 
     def _end(self, last: ev.Event) -> None:
         if not self.node.ended:

@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -28,8 +28,7 @@ from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.open_result import OpenResult
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
-from tailrace.runtime.takeover import MCP_APPROVAL
-from tailrace.runtime.task import Answer, Task
+from tailrace.runtime.task import MCP_APPROVAL, Answer, Task
 from tailrace.runtime.telemetry import execute_tool, operation
 from tailrace.runtime.tools import (
     Context,
@@ -44,7 +43,6 @@ from tailrace.runtime.tools import (
 if TYPE_CHECKING:
     from tailrace.runtime.loop import Loop
 
-CANCELLED = ErrorInfo(code="cancelled", message="The call was cancelled.")
 INTERRUPTED = ErrorInfo(
     code="interrupted", message="The tool was interrupted. It is not known whether it has run."
 )
@@ -407,15 +405,6 @@ def write_error(task: Task, call: PendingCall, error: ErrorInfo) -> None:
                     item = msgspec.structs.replace(event.item, error=error)
                     event = msgspec.structs.replace(event, item=item)
                 task.emit(event)
-
-
-def close_calls(task: Task, error: ErrorInfo) -> None:
-    """Give each call without a result this error as its result."""
-    if task.node.ended:
-        return
-    for call in [*task.calls("server"), *task.calls("client"), *mcp_approvals(task)]:
-        with suppress(TailraceError):
-            call.fail(error)
 
 
 def _deny(call: PendingCall, answer: Answer) -> None:
