@@ -73,11 +73,13 @@ class UnknownModel(CallerError):
 
 def open_model(name: str, **options: Any) -> Model:
     """The model of this name. Options: `base_url`, `api_key`, `prices`, `connect`."""
-    provider, _, model = name.partition(":")
-    if not model:
+    provider, colon, model = name.partition(":")
+    if not colon:
         raise UnknownModel(
             f"The model name {name!r} has no provider. Write for example openai:{name}."
         )
+    if not model:
+        raise UnknownModel(f"The model name {name!r} has no model. Write it after the colon.")
     if provider == "openai":
         from tailrace.models.openai_responses import OpenAIModel
 
