@@ -40,6 +40,7 @@ from tailrace.core.errors import (
     StreamTooLarge,
     TailraceError,
     ThreadBusy,
+    UnknownCursor,
     UnknownFormat,
     UnsupportedProtocol,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "ToolError",
     "ToolTimeout",
     "Trimmed",
+    "UnknownCursor",
     "UnknownFormat",
     "UnknownModel",
     "UnsupportedProtocol",

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from anthropic import Anthropic
-from openai import BadRequestError, OpenAI
+from openai import BadRequestError, NotFoundError, OpenAI
 
 from tests.serving import Served
 
@@ -163,7 +163,7 @@ def test_a_tool_that_does_not_exist_is_named_in_the_error(client: OpenAI) -> Non
     assert response.error is not None
     assert response.error.message.startswith("tool_choice is 'nope': write auto")
     asked: Any = {"model": "tooled", "messages": [{"role": "user", "content": "?"}]}
-    with pytest.raises(BadRequestError, match="tool_choice is 'nope'"):
+    with pytest.raises(NotFoundError, match="tool_choice is 'nope'"):
         client.chat.completions.create(
             **asked, tool_choice={"type": "function", "function": {"name": "nope"}}
         )
@@ -207,7 +207,7 @@ def test_the_result_of_a_call_that_the_messages_lack_is_refused(
     messages = [{"role": "user", "content": "?"}, message]
     body = {"model": "reader", "max_tokens": 9, "messages": messages}
     refused = httpx.post(f"{reading.url}/v1{path}", json=body)
-    assert refused.status_code == 400
+    assert refused.status_code == 404
     assert "`messages[1]` has the result of call call_x" in refused.json()["error"]["message"]
 
 

@@ -115,7 +115,7 @@ async def test_a_request_that_is_sent_again_is_the_same_run(client: httpx.AsyncC
     assert texts(again) == "1: Hello"
     assert len((await client.get("/threads/t")).json()["runs"]) == 1
     other = {"threadId": "other", "runId": "r1", "messages": [user("Hello")]}
-    assert (await client.post("/ag-ui/parrot", json=other)).status_code == 400
+    assert (await client.post("/ag-ui/parrot", json=other)).status_code == 404
 
 
 async def test_the_next_message_continues_the_conversation(client: httpx.AsyncClient) -> None:
@@ -187,18 +187,18 @@ async def test_an_answer_that_is_not_an_approval_is_refused_and_the_interrupt_st
 
 
 @pytest.mark.parametrize(
-    ("message", "param"),
+    ("message", "status", "param"),
     [
-        ({"id": "u1", "role": "robot", "content": "Hi"}, "messages[0].role"),
-        ({"id": "u1", "role": "tool", "toolCallId": "call_x", "content": "15 C"}, "messages"),
+        ({"id": "u1", "role": "robot", "content": "Hi"}, 400, "messages[0].role"),
+        ({"id": "u1", "role": "tool", "toolCallId": "call_x", "content": "15 C"}, 404, "messages"),
     ],
 )
 async def test_a_message_that_cannot_be_read_is_refused(
-    client: httpx.AsyncClient, message: Any, param: str
+    client: httpx.AsyncClient, message: Any, status: int, param: str
 ) -> None:
     body = {"threadId": "t1", "runId": "r1", "messages": [message]}
     refused = await client.post("/ag-ui/parrot", json=body)
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (status, param)
 
 
 async def test_interrupts_may_be_answered_one_after_the_other_and_again(

@@ -209,7 +209,7 @@ async def begun(caller: httpx.AsyncClient, agent: str = "assistant", **more: Any
 
 BODIES: dict[str, Any] = {"/runs/{run_id}/input": {"city": "Rome"}}
 
-KNOWN_PLACES = {"run_id", "response_id", "thread_id", "chat_id", "sha256", "agent"}
+KNOWN_PLACES = {"run_id", "response_id", "thread_id", "thread", "sha256", "agent"}
 """What the paths of routes name. Runs are tried below; threads and blobs have their own tests."""
 
 

@@ -116,7 +116,7 @@ async def test_other_formats_replay_the_final_state_and_refuse_the_cursor(
     assert "It is sunny." in found[-2].data
     query = {"format": "openai-responses", "after": str(2 << 12)}
     answer = await client.get(f"/runs/{run_id}/events", params=query)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_cursor")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_cursor")
 
 
 async def test_what_an_attempt_took_back_is_not_replayed_by_a_format_that_cannot_take_it_back(
@@ -200,7 +200,7 @@ async def test_a_sequence_number_that_was_never_sent_is_refused(
         (f"/v1/responses/resp_{run_id}", {"stream": "true", "starting_after": str(number)}),
     ):
         answer = await client.get(path, params=query)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_cursor")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_cursor")
         assert "start again without a cursor" in answer.json()["error"]["message"]
 
 
@@ -269,8 +269,8 @@ async def test_the_number_of_another_run_or_epoch_is_refused(
             later = number + spread(2)  # as the next writer would number it
             for asked, after, status in (
                 (run_id, number, 200),
-                (other, number, 400),
-                (run_id, later, 400),
+                (other, number, 404),
+                (run_id, later, 404),
             ):
                 places = {"format": "openai-responses", "after": after}
                 answer = await client.get(f"/runs/{asked}/events", params=places)

@@ -88,13 +88,13 @@ async def test_an_id_that_breaks_the_rule_is_refused_in_every_path(
         ("POST", f"/runs/{value}/input", "run_id"),
         ("GET", f"/threads/{value}", "thread_id"),
         ("DELETE", f"/threads/{value}", "thread_id"),
-        ("GET", f"/threads/{value}/events", "thread_id"),
+        ("GET", f"/threads/{value}/events", "thread"),
         ("GET", f"/v1/responses/{value}", "response_id"),
         ("DELETE", f"/v1/responses/{value}", "response_id"),
         ("POST", f"/v1/responses/{value}/cancel", "response_id"),
         ("GET", f"/v1/responses/{value}/input_items", "response_id"),
-        ("GET", f"/api/chat/{value}/stream", "chat_id"),
-        ("DELETE", f"/api/chat/{value}/stream", "chat_id"),
+        ("GET", f"/api/chat/{value}/stream", "thread"),
+        ("DELETE", f"/api/chat/{value}/stream", "thread"),
         ("GET", f"/ag-ui/a?threadId={value}", "threadId"),
     ):
         answer = await client.request(method, path, json={} if method == "POST" else None)

@@ -93,7 +93,6 @@ def test_after_the_last_event_there_is_nothing_and_an_eventsource_stops(
         "-1",
         "+1",
         "1_0",
-        "1",
         "1-",
         "-",
         "1-+1",
@@ -119,6 +118,19 @@ def test_an_invalid_cursor_is_refused_and_never_a_replay(
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == "invalid_cursor"
         assert answer.json()["error"]["message"].startswith(f"{cursor[:40]!r} is not a cursor;")
+
+
+@pytest.mark.parametrize("cursor", ["4096", "1-1.2", "1:1-1", "0:0"])
+def test_a_cursor_of_another_format_is_not_found(served: Served, run_id: str, cursor: str) -> None:
+    for name in ("task", "vercel-ui", "ag-ui", "openai-chat", "anthropic-messages"):
+        asked = {"after": cursor, "format": name}
+        answer = httpx.get(f"{served.url}/runs/{run_id}/events", params=asked)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (
+            404,
+            "unknown_cursor",
+            "after",
+        )
 
 
 @pytest.mark.parametrize(("cursor", "reason"), [(f"1-{2**53 - 1}", "beyond_end"), ("9-3", "epoch")])

@@ -3,6 +3,7 @@
     TailraceError
     ├── CallerError            the caller's mistake: correct the call
     │   ├── InvalidCursor      not a cursor of this format
+    │   │   └── UnknownCursor  a cursor, but not of this stream
     │   ├── InvalidFrame       a field that would forge a server-sent event
     │   ├── InvalidToolOutput  a tool's return value has no place in the protocol
     │   ├── InvalidValue       a value that JSON or another language cannot hold
@@ -61,6 +62,12 @@ class InvalidCursor(CallerError):
     """Not a cursor of this format. It is never read as "from the start"."""
 
     code = "invalid_cursor"
+
+
+class UnknownCursor(InvalidCursor):
+    """A cursor, but not of this stream: of another run or format, or no longer stored."""
+
+    code = "unknown_cursor"
 
 
 class InvalidFrame(CallerError):

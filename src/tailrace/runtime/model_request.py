@@ -11,7 +11,9 @@ from tailrace.core.errors import CallerError
 from tailrace.history import Mode
 from tailrace.ports.model import Effort, OutputSchema, Request, Summary, ToolSpec
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+TOOL_NAME = r"[a-zA-Z0-9_-]{1,128}"
+"""What every provider takes as the name of a tool."""
+
 CHOICES = ("auto", "none", "required")
 """The values of `tool_choice` that name no tool."""
 _WORDS: dict[str, tuple[str, ...]] = {
@@ -27,13 +29,23 @@ class InvalidRequest(CallerError):
     code = "invalid_request"
 
 
+class UnknownTool(InvalidRequest):
+    """The choice of a tool that the request does not have."""
+
+    code = "unknown_tool"
+
+
 def check_request(request: Request) -> None:
     """Raise `InvalidRequest` with the first mistake."""
-    for message in _errors(request):
+    names: list[str] = []
+    for message in _errors(request, names):
         raise InvalidRequest(message)
+    for message in _choice(request, names):
+        raise UnknownTool(message)
 
 
-def _errors(request: Request) -> Iterator[str]:
+def _errors(request: Request, names: list[str]) -> Iterator[str]:
+    """The mistakes. The names of the tools are added to `names`."""
     for field, words in _WORDS.items():
         value = getattr(request, field)
         if value is not None and value not in words:
@@ -45,7 +57,6 @@ def _errors(request: Request) -> Iterator[str]:
         yield f"temperature is {temperature!r}: write a number from 0 to 2, or None."
     if request.top_p is not None and not _is_between(request.top_p, 0, 1):
         yield f"top_p is {request.top_p!r}: write a number from 0 to 1, or None."
-    names: list[str] = []
     tools: Sequence[Any] = request.tools  # whatever was given
     for index, tool in enumerate(tools):
         if isinstance(tool, ToolSpec):
@@ -56,7 +67,6 @@ def _errors(request: Request) -> Iterator[str]:
             names += [name] if isinstance(name, str) else []
         else:
             yield f"tools[{index}] is {tool!r}: write a ToolSpec, or a provider's own tool."
-    yield from _choice(request, names)
     if request.output is not None:
         yield from _output(request.output)
 
@@ -91,7 +101,7 @@ def check_name(whose: str, name: Any) -> None:
 
 
 def _name(whose: str, name: Any) -> Iterator[str]:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(TOOL_NAME, name):
         yield (
             f"{whose} is named {name!r}: use up to 128 characters of a to z, A to Z, 0 to 9, _ "
             "and -."

@@ -188,7 +188,7 @@ class Runs:
             if continues_newest:
                 earlier = await self.of(owner).latest(thread_id)
             if previous_seq is not None:
-                _check_fork(earlier, previous_seq)
+                _check_fork(earlier, previous_seq, named=not continues_newest)
             try:
                 info = await self._create(
                     TaskCreated(
@@ -455,14 +455,15 @@ def _check_ids(**ids: Any) -> None:
             check_id(value, param)
 
 
-def _check_fork(earlier: RunInfo | None, seq: int) -> None:
+def _check_fork(earlier: RunInfo | None, seq: int, *, named: bool) -> None:
+    """Check the event that a run forks. Unless `named`, its run is the thread's newest."""
     if earlier is None:
-        raise CallerError(
+        raise (CallerError if named else NotFound)(
             "`previous_seq` is an event of the run to fork; name the run in `previous_run_id`.",
             param="previous_seq",
         )
     if not 1 <= seq <= earlier.last_seq:
-        raise CallerError(
+        raise NotFound(
             f"`previous_seq` is {seq}; run {earlier.run_id} has the events 1 to "
             f"{earlier.last_seq}.",
             param="previous_seq",

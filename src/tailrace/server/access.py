@@ -30,7 +30,7 @@ PUBLIC = frozenset(
 )
 """The routes that need no key. The inspector asks for a key when the API refuses it."""
 
-TICKETED = frozenset(("/runs/{run_id}/events", "/threads/{thread_id}/events"))
+TICKETED = frozenset(("/runs/{run_id}/events", "/threads/{thread}/events"))
 """The routes that take a ticket instead of a key."""
 
 logger = logging.getLogger("tailrace")

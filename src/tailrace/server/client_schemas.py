@@ -11,6 +11,7 @@ from typing import get_args
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
 from tailrace.ports.model import Effort, Summary
+from tailrace.runtime.model_request import TOOL_NAME
 from tailrace.server.request_fields import TEXT_PARTS
 from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 
@@ -53,13 +54,11 @@ def _words(*words: str) -> Json:
 _STRING: Json = {"type": "string", "pattern": NO_NUL}
 _TEXT = _or_null(_STRING)
 _FLAG: Json = {"type": ["boolean", "null"]}
-_PART_OF_TEXT: Json = {"enum": [*TEXT_PARTS]}
 _PARTS = _list(
     {
-        "anyOf": [
-            _object({"type": _PART_OF_TEXT, "text": _STRING}),
-            _object({"type": {**_STRING, "not": _PART_OF_TEXT}}),
-        ]
+        **_object({"type": _STRING}),
+        "if": {"properties": {"type": {"enum": [*TEXT_PARTS]}}},
+        "then": {"required": ["text"], "properties": {"text": _STRING}},
     }
 )
 _CONTENT: Json = {**_STRING, **_PARTS, "type": ["string", "array"]}
@@ -82,7 +81,9 @@ _METADATA = _or_null(
         "additionalProperties": {**_STRING, "maxLength": 512},
     }
 )
-_FUNCTION = _object({"type": {"const": "function"}, "name": _STRING})
+_TOOL_NAME: Json = {"type": "string", "pattern": f"^{TOOL_NAME}$"}
+_FUNCTION = _object({"type": {"const": "function"}, "name": _TOOL_NAME})
+_CHOSEN = _object({"type": {"const": "function"}, "name": _STRING})
 _OTHER_TOOL: Json = {**_object(type=ANY), "not": _type("function")}
 _SHAPE = [
     _object({"type": {"enum": ["text", "json_object"]}}),
@@ -95,7 +96,7 @@ _PROVIDERS_CHOICE = {
 }
 _ALLOWED = {"tools": _list(OBJECT)}
 _CHOICE = _or_null(
-    _WORD, _FUNCTION, _object({"type": {"const": "allowed_tools"}, **_ALLOWED}), _PROVIDERS_CHOICE
+    _WORD, _CHOSEN, _object({"type": {"const": "allowed_tools"}, **_ALLOWED}), _PROVIDERS_CHOICE
 )
 _SAMPLING: dict[str, Json] = {
     "frequency_penalty": _number(-MAX_INTEGER, MAX_INTEGER),
@@ -158,7 +159,7 @@ COMPLETION_REQUEST = _object(
             {
                 "anyOf": [
                     _message("user", "assistant", "system", "developer", tool_calls=_TOOL_CALLS),
-                    _message("tool", tool_call_id=_STRING),
+                    _message("tool", tool_call_id=_TEXT),
                     _object(
                         {"role": {"const": "assistant"}},
                         content={"type": "null"},
@@ -190,7 +191,7 @@ COMPLETION_REQUEST = _object(
             {
                 "anyOf": [
                     _object(
-                        {"type": {"const": "function"}, "function": _object({"name": _STRING})}
+                        {"type": {"const": "function"}, "function": _object({"name": _TOOL_NAME})}
                     ),
                     _OTHER_TOOL,
                 ]
@@ -235,7 +236,7 @@ MESSAGE_REQUEST = _object(
         _list(
             {
                 "anyOf": [
-                    _object({"name": _STRING}, type=_words("custom")),
+                    _object({"name": _TOOL_NAME}, type=_words("custom")),
                     {
                         **_object({"type": _STRING}),
                         "not": _type("custom"),

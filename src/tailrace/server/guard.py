@@ -22,6 +22,7 @@ from tailrace.core.errors import (
     StreamTooLarge,
     TailraceError,
     ThreadBusy,
+    UnknownCursor,
     UnknownFormat,
 )
 from tailrace.runtime.quota import LimitReached
@@ -46,6 +47,7 @@ _STATUS: tuple[tuple[type[TailraceError], int], ...] = (
     (RunEnded, 409),
     (ThreadBusy, 423),
     (UnknownFormat, 400),
+    (UnknownCursor, 404),
     (InvalidCursor, 400),
     (BodyTimeout, 408),
     (StreamTooLarge, 413),

@@ -55,7 +55,7 @@ EVENTS: Json = {
 """A stream of a run or a thread, in any format."""
 
 OBJECT: Json = {"type": "object"}
-FLAG: Json = {"type": "string", "enum": ["true", "false", "1", "0", "yes", "no", "on", "off"]}
+FLAG: Json = {"type": "string", "enum": ["true", "false", "1", "0", "yes", "no", "on", "off", ""]}
 
 ERRORS = {
     400: "The request is invalid: the message says what to change.",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
-from tailrace.core.errors import CallerError
+from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id
 from tailrace.history.inputs import ClientOutput, InputCall, read_input
 from tailrace.ports.model import Effort, Summary
 from tailrace.runtime.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
+from tailrace.runtime.model_request import TOOL_NAME
 from tailrace.wire import openai_responses
 
 T = TypeVar("T")
@@ -170,9 +172,14 @@ def _check_options(options: Body) -> None:
         raise CallerError("`truncation` must be auto or disabled.", param="truncation")
     for index, tool in enumerate(options.get("tools", ())):
         _check_object(tool, f"tools[{index}]")
-        if tool.get("type") == "function" and not isinstance(tool.get("name"), str):
+        name = tool.get("name")
+        is_name = isinstance(name, str) and re.fullmatch(TOOL_NAME, name)
+        if tool.get("type") == "function" and not is_name:
             field = f"tools[{index}].name"
-            raise CallerError(f"`{field}` must be a string.", param=field)
+            raise CallerError(
+                f"`{field}` must have up to 128 characters of a to z, A to Z, 0 to 9, _ and -.",
+                param=field,
+            )
     choice = options.get("tool_choice")
     # Other objects choose a tool of the provider: an agent ignores them.
     is_named = not isinstance(choice, dict) or choice.get("type") in ("function", "allowed_tools")
@@ -222,13 +229,27 @@ def conversation(body: Body, roles: tuple[str, ...], known: Collection[str] = ()
     return list(found.values())
 
 
+def completion_messages(body: Body) -> list[Body]:
+    """The `messages` of a chat completion."""
+    messages = conversation(body, (*_ROLES, "tool"))
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        if message["role"] == "tool":
+            optional(message, "tool_call_id", str, place)
+        else:
+            calls: list[Any] = optional(message, "tool_calls", list, place) or []
+            for number, call in enumerate(calls):
+                _check_object(call, f"{place}.tool_calls[{number}]")
+    return messages
+
+
 def _check_results(message: Body, param: str, called: set[str]) -> None:
     """Refuse the result of a call that no message before it makes."""
     for one in read_input([message]):
         if isinstance(one, InputCall):
             called.add(one.call_id)
         elif isinstance(one, ClientOutput) and one.call_id not in called:
-            raise CallerError(
+            raise NotFound(
                 f"`{param}` has the result of call {one.call_id[:80]}, which no message before it "
                 "makes; send the assistant's message with the call, too.",
                 param=param,

@@ -5,11 +5,12 @@ A run's cursor is its format's own. A thread's cursor is `ordinal:` and the curs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tailrace.core.errors import InvalidCursor
+from tailrace.core.errors import InvalidCursor, UnknownCursor
 from tailrace.core.fold import State
 from tailrace.ports import EventLog, RunInfo, Trimmed
 from tailrace.runtime.runs import Runs
@@ -47,13 +48,16 @@ def after_state(state: State, encoder: Encoder, frames: list[Frame]) -> ResumePo
 
 
 @contextmanager
-def naming(param: str) -> Iterator[None]:
-    """Let the error of a cursor name the header or the parameter that it came in."""
+def naming(param: str, text: str | None, pattern: str) -> Iterator[None]:
+    """Let the error of a cursor name the header or the parameter that it came in.
+
+    A text that fits the pattern is a cursor, but of another stream or format.
+    """
     try:
         yield
     except InvalidCursor as error:
-        error.param = param
-        raise
+        kind = UnknownCursor if re.fullmatch(pattern, text or "") else InvalidCursor
+        raise kind(str(error), param=param) from error
 
 
 async def resume_point(

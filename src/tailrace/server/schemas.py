@@ -84,14 +84,21 @@ class RunRequest(ThreadRunRequest, forbid_unknown_fields=True, kw_only=True):
     thread_id: Id | None = None
 
 
-_FORKS = {
+_FORKS: Json = {
     "if": {"properties": {"previous_seq": {"type": "integer"}}, "required": ["previous_seq"]},
+    "then": {"properties": {"previous_run_id": {"type": "string"}}},
+}
+_FORKS_NAMED: Json = {
+    **_FORKS,
     "then": {
-        "properties": {"previous_run_id": {"type": "string"}},
-        "required": ["previous_run_id"],
+        **_FORKS["then"],
+        "anyOf": [
+            {"required": ["previous_run_id"]},
+            {"required": ["thread_id"], "properties": {"thread_id": {"type": "string"}}},
+        ],
     },
 }
-START = Annotated[RunRequest, Meta(extra_json_schema=_FORKS)]
+START = Annotated[RunRequest, Meta(extra_json_schema=_FORKS_NAMED)]
 START_IN_THREAD = Annotated[ThreadRunRequest, Meta(extra_json_schema=_FORKS)]
 
 
@@ -173,6 +180,24 @@ class Deleted(msgspec.Struct):
 
     thread_id: str
     deleted: Literal[True]
+
+
+class InputAnswer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The answer to a request of a run."""
+
+    request_id: Annotated[str, Meta(pattern=NO_NUL)]
+    approved: bool | None = None
+    value: JsonValue = None
+    reason: Annotated[str, Meta(pattern=NO_NUL)] | None = None
+
+
+INPUT: Json = {
+    "anyOf": [
+        InputAnswer,
+        {**COMMON["Object"], "not": {"required": ["request_id"]}},
+    ]
+}
+"""A value for a run's agent; with `request_id` the answer to a request."""
 
 
 class Accepted(msgspec.Struct):

@@ -86,7 +86,7 @@ class AgUiApi(HttpApi):
         if found is None:
             return None
         if found.thread_id != thread_id:
-            raise CallerError("`runId` is a run of another thread; send a new id.", param="runId")
+            raise NotFound("`runId` is a run of another thread; send a new id.", param="runId")
         return self.stream(ag_ui.FORMAT, run_id, snapshot=True)
 
     @operation(query={"threadId": {**ID, "required": True}}, answers={200: STREAM, 204: None})
@@ -135,7 +135,7 @@ class AgUiApi(HttpApi):
         outputs = [one["call_id"] for one in given if one.get("type") == "function_call_output"]
         known = request_fields.calls_in(given)
         for call_id in await self.unknown_calls(outputs, known, previous):
-            raise CallerError(
+            raise NotFound(
                 f"A tool message answers call {str(call_id)[:80]}, which the conversation does not "
                 "have; send the assistant's message with the call, too.",
                 param="messages",

@@ -16,6 +16,7 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import encoded
 from tailrace.ports import RunInfo
+from tailrace.runtime.model_request import InvalidRequest, UnknownTool
 from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.store_retry import within
@@ -149,6 +150,10 @@ class HttpApi:
             pass
 
 
+_CLIENTS = {InvalidRequest.code: 400, UnknownTool.code: 404}
+"""The status of errors of a run that are the client's, by their code."""
+
+
 class OneWayApi(HttpApi):
     """An API without a way back: a run that its client leaves is cancelled after a while."""
 
@@ -159,17 +164,17 @@ class OneWayApi(HttpApi):
     async def answer(
         self, request: Request, run_id: str, view: Callable[[State], dict[str, Any]]
     ) -> ASGIApp:
-        """The run as one object, at its end; status 424 or 400 for an object with an `error`."""
+        """The run as one object, at its end; status 424, 400 or 404 if it has an `error`."""
         await self._ended_or_left(request, run_id)
         look = await self.runs.look(run_id)
         made = await build(look.weight, lambda: view(look.state))
         if "error" in made:
             root = look.state.root
             error = root.error if root is not None else None
-            is_clients = error is not None and error.code == CallerError.code
+            status = 424 if error is None else _CLIENTS.get(error.code, 424)
             # Clients repeat a request after a 5xx, and that would be another run. The AI SDK looks
             # at the status only; the SDKs of OpenAI and Anthropic read the header first.
-            failed = json_response(made, 400 if is_clients else 424)
+            failed = json_response(made, status)
             failed.headers["x-should-retry"] = "false"
             return failed
         if look.weight <= LARGE_BYTES:

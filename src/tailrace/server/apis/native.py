@@ -48,9 +48,6 @@ _STREAM_PATH = re.compile(r"/(runs|threads)/[^/]+/events")
 _MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
 
-ANSWER_FIELDS = ("request_id", "approved", "value", "reason")
-"""The fields of an answer to a request, at `POST /runs/{id}/input`."""
-
 THREAD_FORMAT = "run"
 """The format of a thread's stream if the client names none: an EventSource with named events."""
 
@@ -113,7 +110,8 @@ class NativeApi(HttpApi):
             Route("/threads/{thread_id}", self.thread_runs, methods=["GET"]),
             Route("/threads/{thread_id}", self.delete_thread, methods=["DELETE"]),
             Route("/threads/{thread_id}/runs", self.start_in_thread, methods=["POST"]),
-            Route("/threads/{thread_id}/events", self.thread, methods=["GET"]),
+            # Not `thread_id`, which tools take for a thread that exists.
+            Route("/threads/{thread}/events", self.thread, methods=["GET"]),
             Route("/runs", self.start, methods=["POST"]),
             Route("/runs/{run_id}", self.show, methods=["GET"]),
             Route("/runs/{run_id}/events", self.events, methods=["GET"]),
@@ -208,7 +206,7 @@ class NativeApi(HttpApi):
         """List the formats of this server, where a request names a format."""
         kinds: dict[str, type[Any]] = {
             "/threads/{thread_id}": ShowsThreads,
-            "/threads/{thread_id}/events": ThreadFormat,
+            "/threads/{thread}/events": ThreadFormat,
         }
         for path, operations in paths.items():
             kind = kinds.get(path, object)
@@ -390,7 +388,7 @@ class NativeApi(HttpApi):
         if info is None:
             return await self._thread(request, run_id, needs_run=bool(_RUN_LIKE.match(run_id)))
         wire = self._format(request)
-        with naming(_cursor_place(request)):
+        with naming(_cursor_place(request), text, RUN_CURSOR["pattern"]):
             cursor = wire.cursor(text) if text else None
             point = await resume_point(self.runs, wire, run_id, cursor)
         if point is not None and point.is_end:
@@ -462,7 +460,7 @@ class NativeApi(HttpApi):
     )
     async def thread(self, request: Request) -> ASGIApp:
         """The stream of a thread: its runs one after another, and later runs as they start."""
-        return await self._thread(request, request.path_params["thread_id"])
+        return await self._thread(request, request.path_params["thread"])
 
     async def _thread(
         self, request: Request, thread_id: str, *, needs_run: bool = False
@@ -487,7 +485,8 @@ class NativeApi(HttpApi):
                 f"Format {name[:80]!r} cannot stream a thread; use {use}.", param="format"
             )
         text = _cursor_text(request)
-        with naming(_cursor_place(request)):
+        pattern = (RUN_CURSOR if "run_id" in request.path_params else THREAD_CURSOR)["pattern"]
+        with naming(_cursor_place(request), text, pattern):
             place = read_thread_cursor(wire, text) if text else None
         snapshot = request_fields.flag(request.query_params, "snapshot")
         source = ThreadStream(self.runs, wire, thread_id, place, newest=newest, snapshot=snapshot)
@@ -508,12 +507,12 @@ class NativeApi(HttpApi):
             await self.runs.cancel_child(run_id, check_id(task_id, "task_id"))
         return await self.object(run_id, client_view)
 
-    @operation(body=schemas.JsonObject, answers={202: schemas.Accepted}, errors=(409,))
+    @operation(body=schemas.INPUT, answers={202: schemas.Accepted}, errors=(409,))
     async def input(self, request: Request) -> Response:
         """Send a value to a run's agent: 202 once it is stored."""
         body = await read_json(request)
         if "request_id" in body:
-            request_fields.only(body, ANSWER_FIELDS)
+            request_fields.only(body, schemas.InputAnswer.__struct_fields__)
         await self.runs.send(request.path_params["run_id"], body)
         return json_response({"status": "accepted"}, 202)
 

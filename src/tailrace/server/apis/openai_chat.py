@@ -15,8 +15,6 @@ from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.wire import openai_chat
 
-ROLES = ("user", "assistant", "system", "developer", "tool")
-
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
@@ -36,7 +34,7 @@ class CompletionsApi(OneWayApi):
         """Start a run of the agent that `model` names, and answer with it."""
         body = await read_json(request)
         model = self.agent(body)
-        messages = request_fields.conversation(body, ROLES)
+        messages = request_fields.completion_messages(body)
         stream = request_fields.optional(body, "stream", bool)
         asked = request_fields.optional(body, "stream_options", dict) or {}
         if request_fields.optional(body, "n", int) not in (None, 1):

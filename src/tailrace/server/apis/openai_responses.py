@@ -309,7 +309,10 @@ class ResponsesApi(HttpApi):
         raise NotFound("This compaction is not stored here; compact again.", param=param)
 
     @operation(
-        query={"stream": FLAG, "starting_after": {"type": "integer", "minimum": 0}},
+        query={
+            "stream": FLAG,
+            "starting_after": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+        },
         answers={200: {"application/json": client_schemas.RESPONSE, **STREAM}},
     )
     async def get_response(self, request: Request) -> ASGIApp:
@@ -317,7 +320,7 @@ class ResponsesApi(HttpApi):
         run_id, segment = await self._asked_for(request)
         wire = openai_responses.FORMAT.after(segment)
         text = request.query_params.get("starting_after")
-        with naming("starting_after"):
+        with naming("starting_after", text, "0|[1-9][0-9]{0,14}"):
             cursor = wire.cursor(text) if text else None
             if not request_fields.flag(request.query_params, "stream"):
                 return await self.object(run_id, openai_responses.response_object, segment)

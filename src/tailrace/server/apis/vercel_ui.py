@@ -71,8 +71,8 @@ class ChatApi(HttpApi):
         """The routes of `DefaultChatTransport`."""
         return [
             Route("/api/chat", self.chat, methods=["POST"]),
-            Route("/api/chat/{chat_id}/stream", self.resume_chat, methods=["GET"]),
-            Route("/api/chat/{chat_id}/stream", self.stop_chat, methods=["DELETE"]),
+            Route("/api/chat/{thread}/stream", self.resume_chat, methods=["GET"]),
+            Route("/api/chat/{thread}/stream", self.stop_chat, methods=["DELETE"]),
         ]
 
     @operation(
@@ -152,7 +152,7 @@ class ChatApi(HttpApi):
 
         An ended answer is replayed for 5 minutes, or 30 seconds if this process sent it to its end.
         """
-        found = await self.runs.latest(request.path_params["chat_id"])
+        found = await self.runs.latest(request.path_params["thread"])
         if found is None or self._is_over(found):
             return Response(status_code=204)
         return self._stream(found.run_id, snapshot=True)
@@ -160,7 +160,7 @@ class ChatApi(HttpApi):
     @operation(answers={204: None})
     async def stop_chat(self, request: Request) -> Response:
         """Cancel the chat's last run: `stop()` of `useChat` only closes the connection."""
-        found = await self.runs.latest(request.path_params["chat_id"])
+        found = await self.runs.latest(request.path_params["thread"])
         if found is not None:
             await self.runs.cancel(found.run_id)
         return Response(status_code=204)

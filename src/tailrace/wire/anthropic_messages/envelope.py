@@ -51,6 +51,7 @@ _ERRORS = {
     "overloaded": "overloaded_error",
     "rate_limited": "rate_limit_error",
     "request_refused": "invalid_request_error",
+    "unknown_tool": "not_found_error",
     "timeout": "timeout_error",
 }
 _THEIRS = re.compile("[a-z_]+_error")
