@@ -117,7 +117,12 @@ def test_schemathesis_finds_nothing(tmp_path: Path, has_keys: bool) -> None:
         for seed in range(SEED, SEED + (3 if SOAK else 1)):
             ran = subprocess.run(
                 [
-                    *(Path(sys.executable).with_name("st"), "run", f"{url}/openapi.json", *key),
+                    *(
+                        str(Path(sys.executable).with_name("st")),
+                        "run",
+                        f"{url}/openapi.json",
+                        *key,
+                    ),
                     *("--phases", phases, "--checks", "all", "--seed", str(seed)),
                     *("--max-examples", str(max(200, EXAMPLES) if SOAK else 2)),
                     *("--request-timeout", "1", "--request-retries", "2", "--warnings", "off"),
@@ -503,6 +508,34 @@ def test_the_server_takes_exactly_what_fits_the_schema(
         answer = httpx.post(f"{url}{path}", json=sent, headers=KEY)
         expected = (200, 201) if validator.is_valid(sent) else (400,)
         assert answer.status_code in expected, (change, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"unevaluatedProperties": False}, "which cannot be checked; remove it."),
+        ({"type": "text"}, "has type 'text' at #"),
+    ],
+)
+def test_a_schema_of_the_answer_that_cannot_be_checked_starts_no_run(
+    url: str, schema: dict[str, Any], reason: str
+) -> None:
+    shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    body = {"model": "helper", "messages": USER, "response_format": shape}
+    before = httpx.get(f"{url}/threads", headers=KEY).json()["threads"]
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=KEY)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "response_format")
+    assert error["message"].startswith("`response_format`: The JSON Schema has")
+    assert reason in error["message"]
+    assert httpx.get(f"{url}/threads", headers=KEY).json()["threads"] == before
+
+
+def test_a_schema_of_the_answer_may_have_keywords_of_others(url: str) -> None:
+    form = {"type": "json_schema", "name": "a", "schema": {"x-order": 1, "": None}}
+    body = {"model": "helper", "input": "?", "text": {"format": form}}
+    response = httpx.post(f"{url}/v1/responses", json=body, headers=KEY).json()
+    assert response["error"]["type"] == "invalid_output"  # not the schema, but the words
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def _output(form: Json) -> OutputType | None:
     if form["type"] == "text":
         return None
     schema = form["schema"] if form["type"] == "json_schema" else {"type": "object"}
-    made = OutputType(schema)
+    made = OutputType(schema, foreign=True)
     name = form.get("name") or made.schema.name
     made.schema = OutputSchema(schema=schema, name=name, strict=form.get("strict") is True)
     return made

@@ -21,10 +21,15 @@ Check = Callable[["Checker", Any, Any, dict[str, Any], str], Problems]
 
 
 class Checker:
-    """Checks values against one schema; `CallerError` for a schema that it cannot check."""
+    """Checks values against one schema; `CallerError` for a schema that it cannot check.
 
-    def __init__(self, schema: Any) -> None:
+    A keyword that JSON Schema does not have is taken for a spelling mistake. With `foreign` it is
+    ignored, as JSON Schema says: a client cannot know what we check.
+    """
+
+    def __init__(self, schema: Any, *, foreign: bool = False) -> None:
         self._root = schema
+        self._foreign = foreign
         self._seen: set[int] = set()
         self._check_schema(schema, "#")
 
@@ -69,6 +74,8 @@ class Checker:
             raise CallerError(f"The JSON Schema has {schema!r} at {at}; write an object or a bool.")
         self._seen.add(id(schema))
         unknown = schema.keys() - CHECKS.keys() - _UNCHECKED
+        if self._foreign:
+            unknown &= _LIMITING
         if unknown:
             name = min(unknown)
             raise CallerError(
@@ -361,3 +368,11 @@ _UNCHECKED = frozenset(
     )
 )
 """Keywords that stand beside others, or that only describe."""
+
+_LIMITING = frozenset(
+    (
+        *("unevaluatedItems", "unevaluatedProperties", "dependencies", "additionalItems"),
+        *("$dynamicRef", "$recursiveRef"),
+    )
+)
+"""Keywords of JSON Schema that forbid values, and that are not checked."""

@@ -23,7 +23,8 @@ class InvalidOutput(Exception):
 class OutputType:
     """Reads answers of one type."""
 
-    def __init__(self, type_: Any) -> None:
+    def __init__(self, type_: Any, *, foreign: bool = False) -> None:
+        """`foreign`: a client declares it, as a JSON Schema."""
         self.type = type_
         self._is_pydantic = hasattr(type_, "model_json_schema") and hasattr(type_, "model_validate")
         try:
@@ -33,7 +34,7 @@ class OutputType:
                 f"`output` is {type_!r}, which has no JSON Schema ({error}). Write a msgspec "
                 "Struct, a dataclass, a pydantic model or a JSON Schema."
             ) from error
-        self._checker = Checker(type_) if isinstance(type_, dict) else None
+        self._checker = Checker(type_, foreign=foreign) if isinstance(type_, dict) else None
         title = type_.get("title") if isinstance(type_, dict) else getattr(type_, "__name__", None)
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(title or "answer"))[:64] or "answer"
         self.schema = OutputSchema(schema=schema, name=name, strict=False)

@@ -12,6 +12,7 @@ from tailrace.core.ids import check_id
 from tailrace.history.inputs import ClientOutput, InputCall, read_input
 from tailrace.ports.model import Effort, Summary
 from tailrace.runtime.client_options import LEAVES_CALLS, is_text_format, is_tool_choice
+from tailrace.runtime.json_schema import Checker
 from tailrace.runtime.model_request import TOOL_NAME
 from tailrace.wire import openai_responses
 
@@ -168,6 +169,11 @@ def _check_options(options: Body) -> None:
     if form is not None and not is_text_format(form):
         message = "`text.format` must be text, json_object, or json_schema with a `schema`."
         raise CallerError(message, param="text.format")
+    if form is not None and form["type"] == "json_schema":
+        try:
+            Checker(form["schema"], foreign=True)
+        except CallerError as error:
+            raise CallerError(f"`text.format`: {error}", param="text.format") from error
     if options.get("truncation", "auto") not in ("auto", "disabled"):
         raise CallerError("`truncation` must be auto or disabled.", param="truncation")
     for index, tool in enumerate(options.get("tools", ())):
