@@ -8,6 +8,7 @@ export const endedByPerson = (result) => ({ denied: "denied", cancelled: "stoppe
 
 const ENDS = new Set(["task.completed", "task.failed", "task.cancelled", "task.incomplete"]);
 const LANES = 400;
+const AXIS = 26; // characters that fit beside each other on the axis
 
 /**
  * The spans of a run, read event by event.
@@ -305,11 +306,10 @@ export class Timeline {
   }
 
   #axis({ at, from, to, head, session }) {
-    const [step, marks] = steps(to - from, this.byTime);
-    const ticks = Array.from({ length: marks }, (_, n) => n * step);
     const time = (value) => (to - from < 1000 ? `${Number(value.toPrecision(3))} ms` : `${Number((value / 1000).toPrecision(3))} s`);
     const label = (value) => (this.byTime ? (value === 0 ? "0" : time(value)) : `${Math.round(from + value)}`);
-    const known = `${step} ${marks} ${from} ${to} ${head} ${this.spans.attempts.length} ${session.root?.usage?.model}`;
+    const ticks = steps(to - from, this.byTime, label);
+    const known = `${ticks} ${from} ${to} ${head} ${this.spans.attempts.length} ${session.root?.usage?.model}`;
     if (known === this.drawn) return;
     this.drawn = known;
     this.axis.replaceChildren(...ticks.map((value) => {
@@ -365,10 +365,11 @@ export class Timeline {
   }
 }
 
-/** Round steps for two to four marks: their labels need room. */
-function steps(width, byTime) {
+/** Round steps, as many as have room for their labels. */
+function steps(width, byTime, label) {
   const size = 10 ** Math.floor(Math.log10(Math.max(width, 1)));
-  let step = [0.2, 0.5, 1, 2, 5].map((part) => part * size).find((each) => width / each < 4) ?? size;
-  if (!byTime) step = Math.max(1, Math.round(step));
-  return [step, Math.floor(width / step) + 1];
+  const marks = (step) => Array.from({ length: Math.floor(width / step) + 1 }, (_, n) => n * step);
+  const longest = (step) => Math.max(...marks(step).map((value) => label(value).length));
+  const choices = [0.2, 0.5, 1, 2, 5].map((part) => (byTime ? part * size : Math.max(1, Math.round(part * size))));
+  return marks(choices.find((step) => (width / step) * (longest(step) + 1) < AXIS) ?? choices.at(-1));
 }
