@@ -17,7 +17,7 @@ SOAK = bool(os.environ.get("SOAK"))
 EXAMPLES = int(os.environ.get("EXAMPLES") or (500 if SOAK else 10))
 """Examples of each random test."""
 
-KILLS = int(os.environ.get("KILLS") or (1000 if SOAK else 40))
+KILLS = int(os.environ.get("KILLS") or (1000 if SOAK else 24))
 """Processes that a storm kills."""
 
 SEED = int(os.environ.get("SEED") or 1)

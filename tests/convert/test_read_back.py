@@ -103,7 +103,7 @@ def test_a_ui_message_that_is_replayed_reads_back_as_the_run(trace: Trace) -> No
     count = len(trace.events)
     compare(trace, ui_stream(trace, count), UI_SAYS | REPLAY_SAYS)
     places = range(1, count) if trace.name not in SAYS_LESS_AT_FIRST else ()
-    for joined_after in sample(places, CUTS):
+    for joined_after in sample(places, CUTS // 2):
         compare(trace, ui_stream(trace, joined_after), UI_SAYS | REPLAY_SAYS)
 
 
@@ -132,7 +132,7 @@ def test_a_run_read_back_is_the_run(trace: Trace) -> None:
 @every_log
 def test_a_run_that_comes_again_after_a_gap_is_written_once(trace: Trace) -> None:
     once = json.loads(converted(run_stream(trace), "run", "json"))
-    for count in sample(range(2, len(trace.events)), CUTS):
+    for count in sample(range(2, len(trace.events)), CUTS // 2):
         state = state_of(trace, count)
         encoder = run.FORMAT.at(State())
         frames = []

@@ -204,7 +204,7 @@ def test_what_outgrows_every_event_ends_the_target(
     from_: str, source: Callable[[], bytes], error: type[StreamError]
 ) -> None:
     too_large = source()
-    for to in {"task", *sample(target_names(), 4)}:
+    for to in {"task", *sample(target_names(), 3)}:
         stream, transcoder = ended(too_large, from_, to)
         assert transcoder.error is not None
         if to not in ("task", "jsonl"):
