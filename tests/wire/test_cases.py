@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tailrace.core.codec import decode_event
+from tailrace.core.events import AnyEvent
 from tailrace.core.fold import State
-from tailrace.testing.wire_kit import check_wire
+from tailrace.testing.wire_kit import check_wire, encoded
 from tailrace.wire import anthropic_messages, openai_chat, openai_responses, vercel_ui
 from tailrace.wire.base import Format
 from tests.cases import cases, check
@@ -67,15 +68,31 @@ def test_every_format_has_cases() -> None:
     assert {case.parent.name for case in CASES} == set(WIRES)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda path: str(path.relative_to(ROOT)))
+each = pytest.mark.parametrize("case", CASES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def lines_of(case: Path) -> list[str]:
+    return (case / "events.jsonl").read_text(encoding="utf-8").strip("\n").split("\n")
+
+
+def events_in(case: Path) -> list[AnyEvent]:
+    return [decode_event(line.encode()) for line in lines_of(case)]
+
+
+@pytest.mark.long(always=True)
+@each
+def test_a_run_can_be_gone_on_with_anywhere(case: Path) -> None:
+    check_wire(WIRES[case.parent.name].format, events_in(case))
+
+
+@each
 def test_a_run_becomes_the_expected_frames(case: Path) -> None:
     wire, reader, values = WIRES[case.parent.name]
-    lines = (case / "events.jsonl").read_text(encoding="utf-8").split("\n")
-    events = [decode_event(line.encode()) for line in lines if line]
+    lines, events = lines_of(case), events_in(case)
     state = State()
     for event in events:
         state.apply(event)
-    live = check_wire(wire, events)
+    live = encoded(wire, events)
     encoder, joined = wire.open(state)
     closed = wire.at(state).close("The server stops.")
     whole = [frame for each in live for frame in each]
@@ -83,7 +100,7 @@ def test_a_run_becomes_the_expected_frames(case: Path) -> None:
     assert reader().read(joined + encoder.close("The server stops.")).is_done
     found: dict[str, Any] = {
         f"{number} {json.loads(line)['type']}": values(frames)
-        for number, (line, frames) in enumerate(zip(lines, live, strict=False), 1)
+        for number, (line, frames) in enumerate(zip(lines, live, strict=True), 1)
         if frames
     }
     found["joined"] = values(joined)
