@@ -441,7 +441,7 @@ def test_a_model_is_named_with_its_provider() -> None:
         open_model("gpt-5")
     with pytest.raises(UnknownModel, match="openai-chat"):
         open_model("nobody:gpt-5")
-    with pytest.raises(UnknownModel, match="'openai:' has no model. Write it after the colon"):
+    with pytest.raises(UnknownModel, match=r"'openai:' has no model\. Write it after the colon"):
         open_model("openai:")
 
 
