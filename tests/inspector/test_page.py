@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -930,6 +931,32 @@ def test_the_policy_has_the_listed_origins_and_no_other_words(tmp_path: Path) ->
         assert policy.endswith(f"; img-src 'self' data: blob:{names}")
         tags.add(page.headers["etag"])
     assert len(tags) == 2  # a browser that has the page reads a new list
+
+
+async def test_the_images_of_a_question_are_shown(page: Page, served: Served) -> None:
+    data = base64.b64encode(demo._sun(40)).decode()
+    url = f"data:image/png;base64,{data}"
+    parts: list[dict[str, Any]] = [
+        {"type": "input_image", "image_url": url},
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
+        {"type": "file", "mediaType": "image/png", "url": url},
+        {"type": "input_image", "image_url": "http://evil.example/pixel.png"},
+    ]
+    words = {"type": "input_text", "text": "What is this?"}
+    given = [{"role": "user", "content": [words, *parts]}]
+    body = {"agent": "hostile", "input": given, "thread_id": "pictures"}
+    async with httpx.AsyncClient(base_url=served.url) as client:
+        (await client.post("/runs", json=body)).raise_for_status()
+    await page.goto(f"{served.url}/#pictures")
+    await page.reload()
+    await expect(page.locator("#stream-text")).to_have_text(DONE)
+    images = page.get_by_role("img", name="Image of the question")
+    await expect(images).to_have_count(4)
+    for each in await images.all():
+        assert await each.evaluate("(node) => node.decode().then(() => node.naturalHeight)") == 40
+    await expect(page.locator(".asked")).to_have_text("What is this?")
+    await expect(page.locator(".asked-pictures a")).to_have_text("http://evil.example/pixel.png")
 
 
 async def test_each_status_has_a_shape_and_not_only_a_colour(page: Page) -> None:

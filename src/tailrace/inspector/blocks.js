@@ -8,7 +8,7 @@ import { link, remoteImage } from "./markdown.js";
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/;
 
 /** A block in `node`. `update` shows it as it is now. */
-export function blockPart(node, block) {
+export function blockPart(node, block, alt = "Image from a tool") {
   const body = el(block.type === "image" || block.type === "file" ? "div" : "pre");
   node.append(body);
   let image;
@@ -22,7 +22,7 @@ export function blockPart(node, block) {
       else if (now.type === "image") {
         const url = now.image_url?.url ?? "";
         if (IMAGE.test(url) || sameOrigin(url)) {
-          image ??= emptyImage(body);
+          image ??= emptyImage(body, alt);
           if (image.dataset.url !== url) {
             image.dataset.url = url;
             if (url.startsWith("data:")) image.src = url;
@@ -33,7 +33,7 @@ export function blockPart(node, block) {
           }
         } else if (url !== "" && body.dataset.url !== url) {
           body.dataset.url = url;
-          const remote = remoteImage(url, "Image from a tool");
+          const remote = remoteImage(url, alt);
           if (remote !== undefined) body.replaceChildren(remote);
           else body.replaceChildren("Image: ", link(url, url) ?? "not shown");
         }
@@ -43,8 +43,8 @@ export function blockPart(node, block) {
 }
 
 /** An image that is put into `body` when it has loaded: its height is known then. */
-function emptyImage(body) {
-  const image = el("img", { alt: "Image from a tool" });
+function emptyImage(body, alt) {
+  const image = el("img", { alt });
   for (const end of ["load", "error"]) image.addEventListener(end, () => keepEnd(() => body.append(image)), { once: true });
   return image;
 }

@@ -55,15 +55,28 @@ export function ago(time, now = Date.now() / 1000) {
   return `${Math.floor(passed / 86_400)} d`;
 }
 
-/** The words of an input in any of the shapes in which clients send it. */
-export function inputText(input) {
+/** The addresses of the images of an input, in the shapes in which clients send them. */
+export function inputImages(input) {
+  if (Array.isArray(input)) return input.flatMap(inputImages);
+  if (typeof input !== "object" || input === null) return [];
+  const { image_url: image, source, mediaType = "", url } = input;
+  if (image !== undefined) return [typeof image === "string" ? image : image?.url].filter((each) => typeof each === "string");
+  if (input.type === "image" && source?.type === "base64") return [`data:${source.media_type};base64,${source.data}`];
+  if (input.type === "image" && typeof source?.url === "string") return [source.url];
+  if (input.type === "file" && String(mediaType).startsWith("image/") && typeof url === "string") return [url];
+  return inputImages(input.content ?? input.parts);
+}
+
+/** The words of an input in any of the shapes in which clients send it; `images` names its images, too. */
+export function inputText(input, images = true) {
   if (input === undefined || input === null) return "";
   if (typeof input === "string") return input;
-  if (Array.isArray(input)) return input.map(inputText).filter(Boolean).join("\n");
+  if (Array.isArray(input)) return input.map((each) => inputText(each, images)).filter(Boolean).join("\n");
   if (typeof input === "object") {
     if (typeof input.text === "string") return input.text;
-    if (input.content !== undefined) return inputText(input.content);
-    if (input.parts !== undefined) return inputText(input.parts);
+    if (input.content !== undefined) return inputText(input.content, images);
+    if (input.parts !== undefined) return inputText(input.parts, images);
+    if (!images && inputImages(input).length > 0) return "";
     if (input.type !== undefined && input.role === undefined) return `[${input.type}]`;
   }
   return JSON.stringify(input, null, 2);

@@ -5,8 +5,9 @@
  * again while a run streams; `rebuild` is for time travel.
  */
 
+import { blockPart } from "./blocks.js";
 import { CallView, ResultView } from "./call_view.js";
-import { copyText, dollars, el, inputText, setText } from "./dom.js";
+import { copyText, dollars, el, inputImages, inputText, setText } from "./dom.js";
 import { fieldsOf } from "./fields.js";
 import { RawView, ThoughtView } from "./folded_views.js";
 import { icon } from "./icons.js";
@@ -22,6 +23,7 @@ export class RunView {
     this.actions = actions;
     this.past = undefined; // the event at which the run is shown, if not now
     this.asked = el("p", { class: "asked" });
+    this.pictures = el("div", { class: "asked-pictures" });
     this.cards = el("div");
     this.foot = el("div");
     this.node = el("article", { class: "run", "aria-label": "Run", onpointerdown: () => actions.choose(runId) });
@@ -40,7 +42,7 @@ export class RunView {
     this.items = el("div"); // a new node: it also remembers how many notices it shows
     this.cards.replaceChildren();
     this.foot.replaceChildren();
-    this.node.replaceChildren(this.asked, this.items, this.cards, this.foot);
+    this.node.replaceChildren(this.asked, this.pictures, this.items, this.cards, this.foot);
     this.shown = "";
   }
 
@@ -89,8 +91,15 @@ export class RunView {
     if (rootId === undefined) return;
     this.state = state;
     const root = state.fields(rootId);
-    setText(this.asked, inputText(root.input));
+    setText(this.asked, inputText(root.input, false));
     this.asked.hidden = this.asked.textContent === "";
+    if (this.input !== root.input && this.pictures.childElementCount === 0) {
+      this.input = root.input;
+      for (const url of inputImages(root.input)) {
+        const block = { type: "image", image_url: { url } };
+        blockPart(this.pictures, block, "Image of the question").update(block);
+      }
+    }
     const known = new Set();
     for (const taskId of state.taskIds) {
       if (!all && !this.dirtyTasks.has(taskId)) continue;
