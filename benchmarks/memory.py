@@ -131,7 +131,7 @@ def _healthy(one: Server) -> float:
 def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """Each crowd meets a server of its own: memory that was used once is kept by the process."""
     size = pace.amount(full=RUN_BYTES, quick=QUICK_BYTES, once=LEAST_BYTES)
-    settled = pace.amount(full=SETTLED_SECONDS, quick=SETTLED_SECONDS, once=0.1)
+    settled = pace.amount(full=SETTLED_SECONDS, quick=SETTLED_SECONDS, once=0.3)
     crowds = pace.amount(full=CROWDS, quick=CROWDS, once=CROWDS[:1])
     targets: list[Target] = []
 
