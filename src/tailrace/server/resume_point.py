@@ -48,10 +48,10 @@ def after_state(state: State, encoder: Encoder, frames: list[Frame]) -> ResumePo
 
 
 @contextmanager
-def naming(param: str, text: str | None, pattern: str) -> Iterator[None]:
+def naming(param: str, text: str | None = None, pattern: str = "(?!)") -> Iterator[None]:
     """Let the error of a cursor name the header or the parameter that it came in.
 
-    A text that fits the pattern is a cursor, but of another stream or format.
+    A text that fits the pattern, which by default none does, is a cursor of another stream.
     """
     try:
         yield

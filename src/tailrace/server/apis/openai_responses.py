@@ -30,6 +30,7 @@ from tailrace.server.request_body import read_json
 from tailrace.server.responses_socket import ResponsesSocket, Segment, UnstoredConversation
 from tailrace.server.resume_point import naming, resume_point
 from tailrace.wire import openai_responses
+from tailrace.wire.base import MAX_CURSOR
 from tailrace.wire.openai_responses import ApprovalResponse
 
 MAX_ITEMS = 100
@@ -311,7 +312,7 @@ class ResponsesApi(HttpApi):
     @operation(
         query={
             "stream": FLAG,
-            "starting_after": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
+            "starting_after": {"type": "integer", "minimum": 0, "maximum": MAX_CURSOR},
         },
         answers={200: {"application/json": client_schemas.RESPONSE, **STREAM}},
     )
@@ -320,10 +321,11 @@ class ResponsesApi(HttpApi):
         run_id, segment = await self._asked_for(request)
         wire = openai_responses.FORMAT.after(segment)
         text = request.query_params.get("starting_after")
-        with naming("starting_after", text, "0|[1-9][0-9]{0,14}"):
+        with naming("starting_after"):
             cursor = wire.cursor(text) if text else None
-            if not request_fields.flag(request.query_params, "stream"):
-                return await self.object(run_id, openai_responses.response_object, segment)
+        if not request_fields.flag(request.query_params, "stream"):
+            return await self.object(run_id, openai_responses.response_object, segment)
+        with naming("starting_after", text, "[0-9]+"):
             point = await resume_point(self.runs, wire, run_id, cursor)
         return self.stream(wire, run_id, point)
 
