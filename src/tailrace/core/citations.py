@@ -40,63 +40,53 @@ class CitationScanner:
     whose number is not `known` is plain text.
     """
 
-    __slots__ = ("_known", "_offset", "_pending")
+    __slots__ = ("_known", "place")
 
     def __init__(self, known: Callable[[int], bool]) -> None:
         self._known = known
-        self._offset = 0
-        self._pending = ""
-
-    @property
-    def place(self) -> tuple[int, str]:
+        self.place = (0, "")
         """`offset` and `pending`. Set it to undo a `feed` whose text was refused."""
-        return self._offset, self._pending
-
-    @place.setter
-    def place(self, place: tuple[int, str]) -> None:
-        self._offset, self._pending = place
 
     @property
     def offset(self) -> int:
         """Code points returned so far; `pending` begins there."""
-        return self._offset
+        return self.place[0]
 
     @property
     def pending(self) -> str:
         """The unfinished marker that is held back, or an empty string."""
-        return self._pending
+        return self.place[1]
 
     def feed(self, delta: str) -> Scanned:
         """Take the next piece of the text."""
-        if not self._pending and "[" not in delta:
+        offset, pending = self.place
+        if not pending and "[" not in delta:
             # Nearly every delta has no part of a marker.
-            self._offset += len(delta)
+            self.place = (offset + len(delta), "")
             return Scanned(delta)
-        text = self._pending + delta
+        text, pending = pending + delta, ""
         last = text.rfind("[", max(0, len(text) - _LONGEST_UNFINISHED))
         if last >= 0 and _UNFINISHED.fullmatch(text, last):
-            self._pending = text[last:]
-            text = text[:last]
-        else:
-            self._pending = ""
-        found = tuple(
-            ReferenceToBlock(
-                reference_id=number,
-                start_index=self._offset + match.start(),
-                end_index=self._offset + match.end(),
-            )
-            for match in _MARKER.finditer(text)
-            if self._known(number := int(match[1]))
-        )
-        self._offset += len(text)
-        return Scanned(text, found)
+            text, pending = text[:last], text[last:]
+        scanned = Scanned(text, tuple(self._citations(text, offset)))
+        self.place = (offset + len(text), pending)
+        return scanned
+
+    def _citations(self, text: str, offset: int) -> Iterator[ReferenceToBlock]:
+        for match in _MARKER.finditer(text):
+            number = int(match[1])
+            if self._known(number):
+                start, end = match.span()
+                yield ReferenceToBlock(
+                    reference_id=number, start_index=offset + start, end_index=offset + end
+                )
 
     def finish(self) -> Scanned:
         """The text has ended: return what was held back as plain text."""
-        if not self._pending:
+        offset, rest = self.place
+        if not rest:
             return _NOTHING
-        rest, self._pending = self._pending, ""
-        self._offset += len(rest)
+        self.place = (offset + len(rest), "")
         return Scanned(rest)
 
 
