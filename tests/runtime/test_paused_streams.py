@@ -20,7 +20,6 @@ from tailrace.server.resume_point import after_state
 from tailrace.server.run_stream import RunStream
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.wire import ag_ui, vercel_ui
-from tailrace.wire.projection import requests_of
 from tests.effort import SEED, SOAK
 from tests.runtime.test_agent_takeover import (
     cut_behind,
@@ -105,7 +104,7 @@ async def converse(app: Tailrace, run_id: str, name: str, chance: random.Random)
             reading = asyncio.ensure_future(drained(stream))
             await reading
         look = await runs.look(run_id)
-        asked = [request for _, request in requests_of(look.state)]
+        asked = [request for _, request in look.state.requests()]
         if look.info.ended_at is not None:
             await reading
             return responses

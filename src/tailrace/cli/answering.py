@@ -39,8 +39,7 @@ class Answering:
 
     def look(self) -> InputRequest | None:
         """Begin to answer the first open request; the request that is left to others."""
-        tasks = self._screen.state.tasks.values()
-        request = next((request for task in tasks for request in task.requests), None)
+        request = next((request for _, request in self._screen.state.requests()), None)
         if request is None or request.id != self._asked:
             self.stop()
         if request is None:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from tailrace.core.codec import (
     decode_known,
     decode_private,
 )
-from tailrace.core.items import ToolResult
+from tailrace.core.items import InputRequest, ToolResult
 from tailrace.core.parts import DELTAS
 from tailrace.core.pauses import Pause
 from tailrace.core.state import TaskNode, note_numbers
@@ -62,6 +62,10 @@ class State:
         """Free the tasks at once: a task and its parent are a cycle."""
         for task in self.tasks.values():
             task.parent = None
+
+    def requests(self) -> Iterator[tuple[TaskNode, InputRequest]]:
+        """What the run waits for: each open request, with the task that asks."""
+        return ((task, request) for task in self.tasks.values() for request in task.requests)
 
     def apply(self, event: ev.AnyEvent, private: ev.Private | None = None) -> None:
         """Fold the next event of our own log, or raise `IllegalEvent` and change nothing."""

@@ -79,10 +79,7 @@ def _waits(state: State) -> bool:
 
 def _asked(state: State) -> list[tuple[str, InputRequest]]:
     return [
-        (task.task_id, request)
-        for task in state.tasks.values()
-        for request in task.requests
-        if request.kind == "approval"
+        (task.task_id, request) for task, request in state.requests() if request.kind == "approval"
     ]
 
 

@@ -49,8 +49,7 @@ async def was_answered(reader: Reader, run_id: str, value: Any) -> bool:
 
 async def _check_addressed(reader: Reader, run_id: str) -> None:
     """Raise `CallerError` for an approval without its request, while requests are open."""
-    tasks = (await reader.look(run_id)).state.tasks.values()
-    pending = [request.id for task in tasks for request in task.requests]
+    pending = [request.id for _, request in (await reader.look(run_id)).state.requests()]
     if pending:
         raise CallerError(
             "The answer names no request. Send the `request_id` that it answers: "
@@ -68,8 +67,7 @@ async def _check_asked(
     """
     request_id = answer["request_id"]
     look = await reader.look(run_id)
-    tasks = look.state.tasks.values()
-    pending = {request.id: (task, request) for task in tasks for request in task.requests}
+    pending = {request.id: (task, request) for task, request in look.state.requests()}
     if request_id in pending:
         _check_answer(agents.get(look.info.agent), *pending[request_id], answer)
         return

@@ -178,7 +178,7 @@ class Run:
     async def requests(self) -> list[InputRequest]:
         """The questions that the run, or a sub-agent in it, waits for."""
         state = await self._runs.state(self.id)
-        return [request for task in state.tasks.values() for request in task.requests]
+        return [request for _, request in state.requests()]
 
     async def send(self, answer: Any) -> None:
         """Answer what the run asks, or hand it any JSON that its agent receives.

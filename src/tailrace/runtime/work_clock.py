@@ -56,7 +56,7 @@ class WorkClock:
 
     def _is_last(self, event: ev.Event) -> bool:
         """Whether an answer is the last that the run waits for."""
-        asked = [request.id for task in self._state.tasks.values() for request in task.requests]
+        asked = [request.id for _, request in self._state.requests()]
         return asked == [getattr(event, "request_id", None)]
 
     def seconds(self, task_id: str) -> float:

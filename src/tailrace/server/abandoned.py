@@ -173,4 +173,4 @@ class AbandonableStream(RunStream):
 
 def _requests(state: State) -> list[str]:
     """The ids of what a run and its sub-agents ask people."""
-    return [one.id for task in state.tasks.values() for one in task.requests]
+    return [request.id for _, request in state.requests()]

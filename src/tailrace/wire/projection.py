@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
@@ -23,7 +23,6 @@ from tailrace.core.items import (
     ErrorInfo,
     File,
     Image,
-    InputRequest,
     Item,
     Message,
     ReferenceToBlock,
@@ -156,17 +155,9 @@ def result_of(task: TaskNode, call: ItemNode) -> ItemNode | None:
     return None if result is None or result.superseded else result
 
 
-def requests_of(state: State) -> Iterator[tuple[TaskNode, InputRequest]]:
-    """What the tasks of a run ask people for."""
-    for task in state.tasks.values():
-        if task.status == "input_required":
-            for request in task.requests:
-                yield task, request
-
-
 def asked_of(state: State) -> set[str]:
     """The ids of the requests that a paused run waits for."""
-    return {request.id for _, request in requests_of(state)}
+    return {request.id for _, request in state.requests()}
 
 
 def is_paused(state: State) -> bool:

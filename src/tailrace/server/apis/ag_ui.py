@@ -108,11 +108,7 @@ class AgUiApi(HttpApi):
                 param="threadId",
             )
         look = await self.runs.look(found.run_id)
-        kinds = {
-            request.id: request.kind
-            for task in look.state.tasks.values()
-            for request in task.requests
-        }
+        kinds = {request.id: request.kind for _, request in look.state.requests()}
         for entry in entries:
             await self.runs.send(found.run_id, _answer(entry, kinds.get(entry["interruptId"])))
         encoder = ag_ui.FORMAT.answered(look.state, [entry["interruptId"] for entry in entries])

@@ -43,7 +43,7 @@ from tailrace.wire.ag_ui.items import (
 )
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import PausingEncoder
-from tailrace.wire.projection import is_client, requests_of, shown_parts
+from tailrace.wire.projection import is_client, shown_parts
 
 INTERRUPTED = "The worker was lost; the answer begins again. Ask again to read it."
 
@@ -153,7 +153,7 @@ class AgUiEncoder(PausingEncoder):
                 **({"responseSchema": request.schema} if isinstance(request.schema, dict) else {}),
                 **tag(task),
             }
-            for task, request in requests_of(self._state)
+            for task, request in self._state.requests()
         ]
         outcome = {"type": "interrupt", "interrupts": interrupts}
         return [*self._ends(), event_frame("RUN_FINISHED", **self._names(), outcome=outcome)]

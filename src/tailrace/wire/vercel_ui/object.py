@@ -22,7 +22,6 @@ from tailrace.wire.projection import (
     is_complete,
     is_paused,
     limit_of,
-    requests_of,
     result_of,
     shown_parts,
     usage_of_run,
@@ -141,7 +140,7 @@ class UiMessage:
         root = self.root
         frames = self.ends()
         shown: set[str | None] = set()  # the client takes a single approval for each call
-        for task, request in requests_of(self.state):
+        for task, request in self.state.requests():
             call_id = _call_asked_for(task, request)
             if _is_approval(root, request, call_id) and call_id not in shown:
                 shown.add(call_id)
