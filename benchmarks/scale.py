@@ -2,11 +2,12 @@
 
 Workers on PostgreSQL and Redis have the same number of runs each. The model has four numbers, all
 measured with one worker: the CPU time of an idle worker a second, the CPU time of an event, the
-events a second that a busy worker writes, and the CPU time of an event then. It says:
+events a second that a busy worker writes, and the CPU time of an event then. A fifth number is the
+machine's: how much longer a program takes while all cores are busy. The model says:
 
     CPU a second of W workers    W × idle + events a second × CPU of an event
     events a second, paced       W × those of one worker
-    events a second, unpaced     the less of W × those of one worker, and cores / CPU of an event
+    events a second, unpaced     a queue: W workers and their PostgreSQL processes share the cores
 
 Only a window in the middle counts, in which all runs stream. CPU time is that of the workers, of
 PostgreSQL and of Redis. Take the figures of a quiet machine: other work takes cores away.
@@ -18,6 +19,9 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +83,81 @@ class Load:
         return self.workers + self.store + self.bus
 
 
+@dataclass(frozen=True)
+class Queue:
+    """Busy workers that share the cores: the machine repairman's queue.
+
+    A worker and its process of PostgreSQL each need half of an event's CPU, and then wait for each
+    other and the disk. With more of them than cores, they also wait for a core. An event takes more
+    CPU the more of the cores are busy.
+    """
+
+    needed: float
+    """CPU seconds of an event on a machine that does nothing else."""
+    waited: float
+    slowdown: float
+
+    @classmethod
+    def fitted(cls, alone: Load, slowdown: float) -> Queue:
+        """The queue in which one worker writes what it wrote."""
+        taken = alone.cpu / alone.events
+        needed = taken / (1 + (slowdown - 1) * min(alone.cpu / CORES, 1))
+        waited = _root(lambda waited: alone.events - _repaired(1, taken, waited))
+        return cls(needed, waited, slowdown)
+
+    def of(self, workers: int) -> tuple[float, float]:
+        """The events and CPU seconds a second of some workers."""
+
+        def taken(busy: float) -> float:
+            return self.needed * (1 + (self.slowdown - 1) * busy)
+
+        busy = _root(
+            lambda busy: busy - _repaired(workers, taken(busy), self.waited) * taken(busy) / CORES
+        )
+        events = _repaired(workers, taken(busy), self.waited)
+        return events, events * taken(busy)
+
+
+def _repaired(workers: int, taken: float, waited: float) -> float:
+    """Events a second of workers whose events take so much CPU, and wait so long besides."""
+    customers, served = 2 * workers, taken / 2
+    weights = [1.0]
+    for count in range(customers):
+        waiting, at_work = customers - count, min(count + 1, CORES)
+        weights.append(weights[-1] * waiting * served / (waited * at_work))
+    busy = sum(min(count, CORES) * weight for count, weight in enumerate(weights)) / sum(weights)
+    return busy / taken
+
+
+def _root(rises: Callable[[float], float]) -> float:
+    """Where a function that rises is 0, between 1e-7 and 1."""
+    low, high = 1e-7, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rises(middle) < 0 else (low, middle)
+    return high
+
+
+def _slowdown(seconds: float) -> float:
+    """How much longer a program takes while all cores are busy."""
+    with ProcessPoolExecutor(CORES) as pool:
+        list(pool.map(_rounds, [0.01] * CORES))  # every process has started
+        alone = pool.submit(_rounds, seconds).result()
+        beside = list(pool.map(_rounds, [seconds] * CORES))
+    return max(1.0, alone * CORES / sum(beside))
+
+
+def _rounds(seconds: float) -> int:
+    """How many rounds of Python and system calls fit into some seconds."""
+    rounds, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        for _ in range(100):
+            os.stat("/")  # noqa: PTH116
+            str({"delta": rounds, "text": "word " * 8})
+        rounds += 1
+    return rounds
+
+
 def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     """The model and what was measured, by the number of worker processes."""
     from tests.services import Postgres, Redis
@@ -87,6 +166,7 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
     counts = pace.amount(full=PROCESSES, quick=PROCESSES, once=PROCESSES[:2])
     busy = pace.amount(full=UNPACED_RUNS, quick=UNPACED_RUNS, once=2)
     title = "scale: the model of docs/scale.md, fitted with one worker"
+    slowdown = _slowdown(pace.amount(full=2.0, quick=0.5, once=0.05))
     paced: dict[int, Load] = {}
     unpaced: dict[int, Load] = {}
     postgres, redis = Postgres(fsync=True), Redis()
@@ -108,11 +188,12 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         postgres.close()
     of_event = (paced[1].cpu - idle.cpu) / paced[1].events
     each = unpaced[1].cpu / unpaced[1].events
+    queue = Queue.fitted(unpaced[1], slowdown)
     fitted = (
         f"An idle worker takes {idle.cpu * 1000:.0f} ms of CPU a second, of it PostgreSQL "
         f"{idle.store * 1000:.0f}. A paced event takes {of_event * 1e6:.0f} µs. A busy worker "
         f"writes {unpaced[1].events:.0f} events a second, at {each * 1e6:.0f} µs each. "
-        f"{CORES} cores."
+        f"{CORES} cores; while all are busy, a program takes {slowdown:.2f} × as long."
     )
     lines = [
         *(fitted, ""),
@@ -125,8 +206,8 @@ def run(pace: Pace) -> tuple[list[Table], list[Target]]:
         cpu = count * idle.cpu + predicted * of_event
         lines.append(_line(count, "paced", paced[count], predicted, cpu))
         cost[count] = _both(paced[count].cpu / paced[count].events, cpu / predicted)
-        predicted = min(count * unpaced[1].events, CORES / each)
-        lines.append(_line(count, "unpaced", unpaced[count], predicted, predicted * each))
+        predicted, cpu = queue.of(count)
+        lines.append(_line(count, "unpaced", unpaced[count], predicted, cpu))
         throughput[count] = _both(1 / unpaced[count].events, 1 / predicted)
     remark = (
         f"{PACED_RUNS} runs of {RATE:g} events a second for each worker, or {busy} that "
