@@ -247,7 +247,7 @@ def _check_cuts(served: Served) -> None:
         number = event.sequence_number
         with client.responses.retrieve(ident, stream=True, starting_after=number) as rest:
             assert list(rest) == whole[place + 1 :]
-    with pytest.raises(BadRequestError):
+    with pytest.raises(NotFoundError):
         client.responses.retrieve(first.id, stream=True, starting_after=after)
     for identity in (first.id, ident):
         body = httpx.get(f"{served.url}/v1/responses/{identity}?stream=true").text

@@ -84,9 +84,14 @@ function cost(deltas: number): number {
 
 test("ten times the deltas cost about ten times the time", () => {
   cost(20_000);
-  const small = cost(20_000);
-  const large = cost(200_000);
-  assert.ok(large < 50 * Math.max(small, 1), `${small} ms, then ${large} ms`);
+  const seen: string[] = [];
+  for (let attempt = 0; attempt < 5; attempt += 1) { // other work on the machine may disturb one
+    const small = cost(20_000);
+    const large = cost(200_000);
+    if (large < 50 * Math.max(small, 1)) return;
+    seen.push(`${small} ms, then ${large} ms`);
+  }
+  assert.fail(seen.join("; "));
 });
 
 test("many events of tasks that nobody knows are cheap", () => {
