@@ -456,6 +456,30 @@ async def test_an_idempotent_tool_that_has_shown_blocks_runs_again_and_shows_the
     assert result.text == "Done."
 
 
+async def test_from_the_first_block_that_differs_on_a_tool_that_runs_again_adds_its_blocks(
+    tmp_path: Path,
+) -> None:
+    runs, open_ = list[int](), asyncio.Event()
+
+    @streaming_tool(idempotent=True)
+    async def find() -> AsyncIterator[Any]:
+        """Finds in any order."""
+        runs.append(1)
+        for text in ("first", "a", "b") if len(runs) == 1 else ("first", "b", "a"):
+            yield Text(text=text)
+        await open_.wait()
+
+    agent = Agent("a", model=Scripted([call("find")], [say("Done.")]), tools=[find])
+    async with running(tmp_path, agent) as app:
+        run = await app.start("a", "?")
+        await reach(run, lambda event: getattr(event, "item", None) == Text(text="b"))
+    open_.set()
+    async with running(tmp_path, agent) as app:
+        result = await (await app.run(run.id)).result()
+    texts = [block["text"] for block in result.items[1]["block_list"]]
+    assert texts == ["first", "a", "b", "b", "a"]
+
+
 async def test_agents_that_an_idempotent_tool_has_asked_are_not_asked_twice(
     tmp_path: Path,
 ) -> None:

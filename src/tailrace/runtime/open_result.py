@@ -1,7 +1,7 @@
 """A result that a lost worker left open: the next worker goes on with it.
 
 A tool that runs again shows its blocks again. The log has those that the lost worker wrote, so they
-are not written twice. From the first block that differs on, blocks are added.
+are not written twice. From the first block that differs on, all blocks are added.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ class OpenResult(ResultWriter):
 
     def whole(self, block: Block, partial_images: Iterable[str] = ()) -> None:
         """Write a whole block, unless the log has it."""
-        if self._shown and self._shown[0].block == block and not isinstance(block, Image):
-            self._shown.pop(0)
-            return
+        if not isinstance(block, Image):  # `image_block` compares images
+            if self._shown and self._shown[0].block == block:
+                self._shown.pop(0)
+                return
+            self._shown.clear()
         super().whole(block, partial_images)
 
     def image_block(self, ident: int | None = None) -> ImageWriter:
