@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tailrace.runtime.agent import Agent
     from tailrace.runtime.agent_functions import restartable
     from tailrace.runtime.call_writer import PendingCall
+    from tailrace.runtime.failures import ToolError
     from tailrace.runtime.function_tools import streaming_tool, tool
     from tailrace.runtime.inbox import receive
     from tailrace.runtime.limits import Limits
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from tailrace.runtime.run import Result, Run
     from tailrace.runtime.sub_agents import ask_for_help
     from tailrace.runtime.task import Answer, Task
-    from tailrace.runtime.tools import Context, Tool, ToolError, notify, partial_image
+    from tailrace.runtime.tool_values import notify, partial_image
+    from tailrace.runtime.tools import Context, Tool
     from tailrace.server.auth import ApiKeys, Principal
     from tailrace.server.limits import ServerLimits
     from tailrace.server.repair_middleware import ResponsesCompat
@@ -93,16 +95,16 @@ _HOMES = {
     "Tailrace": "tailrace.app",
     "Task": "tailrace.runtime.task",
     "Tool": "tailrace.runtime.tools",
-    "ToolError": "tailrace.runtime.tools",
+    "ToolError": "tailrace.runtime.failures",
     "Usage": "tailrace.core.items",
     "ask_for_help": "tailrace.runtime.sub_agents",
     "file": "tailrace.core.tool_output",
     "image": "tailrace.core.tool_output",
     "mcp_server": "tailrace.runtime.mcp_tools",
-    "notify": "tailrace.runtime.tools",
+    "notify": "tailrace.runtime.tool_values",
     "open_bus": "tailrace.buses",
     "open_store": "tailrace.stores",
-    "partial_image": "tailrace.runtime.tools",
+    "partial_image": "tailrace.runtime.tool_values",
     "receive": "tailrace.runtime.inbox",
     "restartable": "tailrace.runtime.agent_functions",
     "streaming_tool": "tailrace.runtime.function_tools",

@@ -23,7 +23,7 @@ from tailrace.ports import Model, Request
 from tailrace.runtime.agent import Agent
 from tailrace.runtime.function_tools import streaming_tool, tool
 from tailrace.runtime.scripts import Script, Wait
-from tailrace.runtime.tools import notify, partial_image
+from tailrace.runtime.tool_values import notify, partial_image
 
 QUESTION = "Plan a sunny Saturday in Paris for two."
 

@@ -47,11 +47,12 @@ from tailrace.core.errors import (
 from tailrace.models import UnknownModel
 from tailrace.ports import Trimmed
 from tailrace.runtime.blobs import OutputTooLarge
+from tailrace.runtime.failures import ToolError, ToolTimeout
 from tailrace.runtime.mcp_tools import McpUnavailable
 from tailrace.runtime.model_request import InvalidRequest
 from tailrace.runtime.recordings import NoRecording
 from tailrace.runtime.scripts import InvalidScript
-from tailrace.runtime.tools import InvalidArguments, InvalidTool, ToolError, ToolTimeout
+from tailrace.runtime.tool_schema import InvalidArguments, InvalidTool
 
 __all__ = [
     "CallerError",

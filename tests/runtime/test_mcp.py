@@ -23,7 +23,9 @@ from tailrace.core.items import File, Image, Text
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.runtime import mcp_tools
 from tailrace.runtime.mcp_tools import McpServer, McpUnavailable
-from tailrace.runtime.tools import InvalidTool, Notify, Output, open_tools
+from tailrace.runtime.tool_schema import InvalidTool
+from tailrace.runtime.tool_sources import open_tools
+from tailrace.runtime.tool_values import Notify, Output
 
 SHOP = [sys.executable, str(Path(__file__).with_name("mcp_shop.py"))]
 

@@ -13,7 +13,7 @@ from tailrace import Agent, Limits, Tailrace, tool
 from tailrace.models import Model, call, open_model, say
 from tailrace.runtime.model_call import Patience
 from tailrace.runtime.run import Result
-from tailrace.runtime.tools import InvalidTool
+from tailrace.runtime.tool_schema import InvalidTool
 from tailrace.testing import RecordedAnswer, Simulator
 
 HASTY = Patience(first_wait=0.001, retries=1)

@@ -20,7 +20,7 @@ from tailrace.models import open_model
 from tailrace.models.scripted import say
 from tailrace.ports import Request
 from tailrace.runtime.model_call import call_model
-from tailrace.runtime.tools import InvalidArguments, InvalidTool
+from tailrace.runtime.tool_schema import InvalidArguments, InvalidTool
 from tailrace.testing.simulator import Simulator
 
 

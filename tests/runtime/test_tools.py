@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
 import json
 import logging
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -22,15 +16,9 @@ from tailrace.core.items import Data, Text
 from tailrace.core.sse import SseParser
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.runtime import tools as module
-from tailrace.runtime.failures import tool_failure
-from tailrace.runtime.function_tools import check_tools
-from tailrace.runtime.tools import (
-    InvalidTool,
-    Notify,
-    Output,
-    ToolTimeout,
-    open_tools,
-)
+from tailrace.runtime.failures import ToolTimeout, tool_failure
+from tailrace.runtime.tool_schema import InvalidTool
+from tailrace.runtime.tool_values import Notify, Output
 from tailrace.server.request_body import decode_json
 
 
@@ -74,32 +62,6 @@ async def test_a_tool_is_still_the_function_that_it_is_made_of() -> None:
     assert await double(4) == 8
     assert double.__doc__ == "Doubles."
     assert repr(double) == "<Tool double>"
-
-
-async def test_a_sync_function_runs_in_a_thread_with_the_context_variables() -> None:
-    word = contextvars.ContextVar("word", default="no")
-    loop, beat = asyncio.get_running_loop(), threading.Event()
-
-    @tool
-    def blocking() -> tuple[str, str]:
-        loop.call_soon_threadsafe(beat.set)
-        assert beat.wait(10)  # set by the event loop, which is free meanwhile
-        return word.get(), threading.current_thread().name
-
-    word.set("yes")
-    assert await output_of(blocking) == ("yes", "tailrace-tool")
-
-
-async def test_a_sync_function_that_returns_an_awaitable_is_awaited() -> None:
-    async def later() -> int:
-        return 3
-
-    @tool
-    def wrapped() -> Any:
-        return later()
-
-    assert await output_of(wrapped) == 3
-    assert await output_of(tool(name="bound")(functools.partial(later))) == 3
 
 
 async def test_the_context_reaches_a_tool_by_its_annotation() -> None:
@@ -287,17 +249,6 @@ async def test_an_exception_that_would_end_the_process_ends_the_tool_only(
             await output_of(on_the_loop if is_async else in_a_thread)
 
 
-async def test_an_interrupt_that_a_thread_raises_is_the_failure_of_its_tool() -> None:
-    """A Ctrl-C reaches the main thread only."""
-
-    @tool
-    def in_a_thread() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(RuntimeError, match="the tool raised KeyboardInterrupt"):
-        await output_of(in_a_thread)
-
-
 async def test_something_cancelled_inside_a_tool_is_its_failure() -> None:
     @tool
     async def careless() -> None:
@@ -347,21 +298,6 @@ async def test_a_tool_that_ignores_its_timeout_is_left_behind(
     release.set()
 
 
-async def test_a_thread_that_hangs_is_left_behind() -> None:
-    release = threading.Event()
-
-    @tool(timeout=0.02)
-    def hanging(ctx: Context) -> None:
-        release.wait(60)
-        ctx.progress("too late")
-
-    began = time.monotonic()
-    with pytest.raises(ToolTimeout):
-        await output_of(hanging)
-    assert time.monotonic() - began < 30
-    release.set()
-
-
 async def test_a_timeout_is_for_the_whole_attempt_however_often_the_tool_yields() -> None:
     @streaming_tool(timeout=0.2)
     async def endless() -> AsyncIterator[Any]:
@@ -372,26 +308,6 @@ async def test_a_timeout_is_for_the_whole_attempt_however_often_the_tool_yields(
     async with asyncio.timeout(120):
         with pytest.raises(ToolTimeout):
             await events_of(endless)
-
-
-def test_a_thread_that_hangs_does_not_keep_the_process_from_ending() -> None:
-    code = """
-import asyncio, threading
-from tailrace import Context, tool
-
-@tool(timeout=0.02)
-def hanging() -> None:
-    threading.Event().wait()
-
-async def main() -> None:
-    async for _ in hanging.invoke({}, Context(None)):
-        pass
-
-asyncio.run(main())
-"""
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert "ToolTimeout: The tool hanging did not finish" in done.stderr
 
 
 async def test_the_time_of_the_reader_of_events_does_not_count() -> None:
@@ -584,22 +500,3 @@ def test_the_decorator_fits_the_function() -> None:
         tool(tool(returns))
     with pytest.raises(InvalidTool, match="made of a function"):
         tool(cast(Any, 3))
-
-
-async def test_the_tools_of_an_agent_have_different_names() -> None:
-    async def one() -> int:
-        return 1
-
-    first = tool(one)
-    assert [made.name for made in cast(Any, check_tools([one]))] == ["one"]
-    with pytest.raises(InvalidTool, match="Two tools have the name 'one'"):
-        check_tools([first, one])
-
-    class Source:
-        async def tools(self) -> list[Tool]:
-            return [tool(name="two")(one)]
-
-    checked = check_tools([first, Source()])
-    assert list(await open_tools(checked)) == ["one", "two"]
-    with pytest.raises(InvalidTool, match="'two'"):
-        await open_tools([*checked, Source()])

@@ -4,8 +4,8 @@ agents       agent, agent_functions, loop, limits, guardrails, memory, output_ty
              descriptions, work_clock
 sub-agents   sub_agents, sub_agent_answer, handoff
 model calls  model_request, model_call, model_try, recordings, scripts
-tools        tools, function_tools, tool_schema, docstrings, json_schema, mcp_tools, tool_calls,
-             call_writer, open_result, blobs
+tools        tools, tool_values, tool_threads, tool_sources, function_tools, tool_schema,
+             docstrings, json_schema, mcp_tools, tool_calls, call_writer, open_result, blobs
 runs         run, runs, task, chain, inbox, input_checks, busy_thread, quota
 workers      worker, claimed_run, recovery, takeover, watchdog, exits, failures, crash_points
 the store    pipeline, store_retry, outage, retention

@@ -20,6 +20,7 @@ from tailrace.history import Mode
 from tailrace.ports.model import Effort, Model, Request, Summary
 from tailrace.runtime.busy_thread import BusyThread, check_busy_thread
 from tailrace.runtime.client_options import CLIENT_OPTIONS, allowed_options
+from tailrace.runtime.failures import ToolError
 from tailrace.runtime.function_tools import check_tools, tool
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import Limits
@@ -31,7 +32,8 @@ from tailrace.runtime.output_types import declared_output
 from tailrace.runtime.sub_agents import AgentTool, ask_for_help
 from tailrace.runtime.takeover import begin_again
 from tailrace.runtime.task import Task
-from tailrace.runtime.tools import Context, Tool, ToolError, ToolSource, open_tools
+from tailrace.runtime.tool_sources import ToolSource, open_tools
+from tailrace.runtime.tools import Context, Tool
 
 CITE = (
     "Tool results may be marked as <referencable-item> with an ID. "

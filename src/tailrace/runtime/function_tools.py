@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
 from tailrace.runtime.tool_schema import InvalidTool, Parameters, strict_schema, written_function
-from tailrace.runtime.tools import Context, NeedsApprovalRule, Tool, ToolSource, by_name
+from tailrace.runtime.tool_sources import ToolSource, by_name
+from tailrace.runtime.tools import Context, NeedsApprovalRule, Tool
 
 
 class FunctionTool(Tool):

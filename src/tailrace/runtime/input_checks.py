@@ -22,7 +22,8 @@ from tailrace.runtime.follow import Reader
 from tailrace.runtime.handoff import handed_to
 from tailrace.runtime.json_schema import Checker
 from tailrace.runtime.sub_agents import AgentTool
-from tailrace.runtime.tools import InvalidArguments, Tool
+from tailrace.runtime.tool_schema import InvalidArguments
+from tailrace.runtime.tools import Tool
 
 _ASKED = msgspec.json.encode("task.input_required")
 

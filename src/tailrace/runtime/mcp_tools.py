@@ -23,7 +23,9 @@ from urllib.parse import urlsplit
 
 from tailrace.core.items import Block, File, Image, ImageUrl, Text
 from tailrace.core.tool_output import OCTETS, file
-from tailrace.runtime.tools import Context, InvalidTool, NeedsApprovalRule, Tool, ToolError
+from tailrace.runtime.failures import ToolError
+from tailrace.runtime.tool_schema import InvalidTool
+from tailrace.runtime.tools import Context, NeedsApprovalRule, Tool
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -21,7 +21,7 @@ from tailrace.core.state import TaskNode
 from tailrace.core.writers import ResultWriter
 from tailrace.runtime.agent_functions import call_agent
 from tailrace.runtime.call_writer import PendingCall
-from tailrace.runtime.failures import failure
+from tailrace.runtime.failures import ToolError, failure
 from tailrace.runtime.limits import named
 from tailrace.runtime.pipeline import Emitter
 from tailrace.runtime.sub_agent_answer import (
@@ -32,7 +32,8 @@ from tailrace.runtime.sub_agent_answer import (
 )
 from tailrace.runtime.task import Task
 from tailrace.runtime.telemetry import invoke_agent
-from tailrace.runtime.tools import Context, InvalidArguments, Tool, ToolError
+from tailrace.runtime.tool_schema import InvalidArguments
+from tailrace.runtime.tools import Context, Tool
 
 if TYPE_CHECKING:
     from tailrace.runtime.agent import Agent

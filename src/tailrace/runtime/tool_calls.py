@@ -23,22 +23,16 @@ from tailrace.core.tool_output import ToolOutput, tool_output
 from tailrace.core.writers import ImageWriter, ResultWriter
 from tailrace.runtime.blobs import shown_blocks, tool_result
 from tailrace.runtime.call_writer import PendingCall
-from tailrace.runtime.failures import retrieve_error, tool_failure
+from tailrace.runtime.failures import ToolError, retrieve_error, tool_failure
 from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.open_result import OpenResult
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
 from tailrace.runtime.task import MCP_APPROVAL, Answer, Task
 from tailrace.runtime.telemetry import execute_tool, operation
-from tailrace.runtime.tools import (
-    Context,
-    InvalidArguments,
-    Notify,
-    Output,
-    PartialImage,
-    Tool,
-    ToolError,
-)
+from tailrace.runtime.tool_schema import InvalidArguments
+from tailrace.runtime.tool_values import Notify, Output, PartialImage
+from tailrace.runtime.tools import Context, Tool
 
 if TYPE_CHECKING:
     from tailrace.runtime.loop import Loop

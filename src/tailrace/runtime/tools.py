@@ -7,59 +7,27 @@ records each event that `invoke` yields, and an error that it raises as the resu
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 import re
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    Protocol,
-    TypeAlias,
-    get_args,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from tailrace.core import events as ev
 from tailrace.core.errors import MalformedJson
-from tailrace.core.items import Block, Image
 from tailrace.core.tool_arguments import read_arguments
-from tailrace.core.tool_output import image
 from tailrace.ports import ToolSpec
 from tailrace.runtime.failures import ToolError, ToolTimeout
 from tailrace.runtime.model_request import CHOICES
-from tailrace.runtime.tool_schema import (
-    InvalidArguments,
-    InvalidTool,
-)
+from tailrace.runtime.tool_schema import InvalidArguments, InvalidTool
+from tailrace.runtime.tool_threads import Raised, as_error, from_any_thread, in_thread
+from tailrace.runtime.tool_values import SHOWN, Notify, Output, Streamed
 
 if TYPE_CHECKING:
     from tailrace.runtime.task import Task
-
-__all__ = [
-    "Context",
-    "InvalidArguments",
-    "InvalidTool",
-    "Notify",
-    "Output",
-    "PartialImage",
-    "Streamed",
-    "Tool",
-    "ToolError",
-    "ToolSource",
-    "ToolTimeout",
-    "by_name",
-    "notify",
-    "open_tools",
-    "partial_image",
-]
 
 logger = logging.getLogger("tailrace")
 
@@ -70,49 +38,6 @@ GRACE_SECONDS = 1.0
 """How long a tool may take to clean up after a cancel; then the run goes on without it."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-class Notify(msgspec.Struct, frozen=True):
-    """A sign of progress from a running tool: for the client, never for the model."""
-
-    message: str
-    progress: float | None = None
-    """How much is done, from 0 to 1."""
-    data: Any = None
-
-
-class PartialImage(msgspec.Struct, frozen=True):
-    """An image that a better image replaces: for the client, never for the model."""
-
-    image: Image
-
-
-class Output(msgspec.Struct, frozen=True):
-    """What a tool returned: the last thing that `invoke` yields."""
-
-    value: Any
-
-
-Streamed: TypeAlias = Notify | PartialImage | Block | ev.Event
-"""What a streaming tool may yield before its output.
-
-A block is shown to the client at once. An event belongs to a sub-agent of the call.
-"""
-
-_SHOWN = (Notify, PartialImage, ev.Event, *get_args(Block))
-
-
-def notify(message: str, *, progress: float | None = None, data: Any = None) -> Notify:
-    """What a streaming tool yields to show how far it has come; `progress` is from 0 to 1."""
-    return Notify(message, progress, data)
-
-
-def partial_image(data: bytes, media_type: str | None = None) -> PartialImage:
-    """What a streaming tool yields while an image sharpens.
-
-    The next image that it yields, partial or whole, takes the place of this image.
-    """
-    return PartialImage(image(data, media_type))
 
 
 class Context:
@@ -362,8 +287,8 @@ class Tool:
     ) -> AsyncGenerator[Streamed | Output, None]:
         """Run the function in a task of its own: the run need not wait until it gives up."""
         loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Streamed | Output | _Raised] = asyncio.Queue()
-        own = context.sending(partial(_from_any_thread, loop, events))
+        events: asyncio.Queue[Streamed | Output | Raised] = asyncio.Queue()
+        own = context.sending(partial(from_any_thread, loop, events))
         body = loop.create_task(self._run(arguments, own, events), name=f"tool {self.name}")
         left = self.timeout
         try:
@@ -376,7 +301,7 @@ class Tool:
                     raise ToolTimeout(
                         f"The tool {self.name} did not finish within {self.timeout:g} seconds."
                     ) from None
-                if isinstance(event, _Raised):
+                if isinstance(event, Raised):
                     raise event.error
                 if left is not None:
                     left -= loop.time() - since
@@ -398,7 +323,7 @@ class Tool:
         self,
         arguments: dict[str, Any],
         context: Context,
-        events: asyncio.Queue[Streamed | Output | _Raised],
+        events: asyncio.Queue[Streamed | Output | Raised],
     ) -> None:
         try:
             value = await self._value(arguments, context, events)
@@ -406,11 +331,11 @@ class Tool:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
             why = f"The tool {self.name} failed: something that it waited for was cancelled."
-            events.put_nowait(_Raised(ToolError(why)))
+            events.put_nowait(Raised(ToolError(why)))
         except KeyboardInterrupt:  # on the event loop, it may be a Ctrl-C
             raise
         except BaseException as error:  # noqa: BLE001 - it is the user's code
-            events.put_nowait(_Raised(_as_error(error)))
+            events.put_nowait(Raised(as_error(error)))
         else:
             events.put_nowait(Output(value))
 
@@ -418,119 +343,20 @@ class Tool:
         self,
         arguments: dict[str, Any],
         context: Context,
-        events: asyncio.Queue[Streamed | Output | _Raised],
+        events: asyncio.Queue[Streamed | Output | Raised],
     ) -> Any:
         if self._function is None:
             raise ToolError(f"The tool {self.name} runs at the client.")
         if self._in_thread:
-            return await _in_thread(partial(self._function, arguments, context))
+            return await in_thread(partial(self._function, arguments, context))
         value = self._function(arguments, context)
         if not self.streaming:
             return await value if inspect.isawaitable(value) else value
         async with aclosing(value):
             async for event in value:
-                if not isinstance(event, _SHOWN):
+                if not isinstance(event, SHOWN):
                     return event
                 shown: Streamed = event
                 events.put_nowait(shown)
                 await events.join()  # the tool goes on when the event was taken
         return None
-
-
-class _Raised(msgspec.Struct, frozen=True):
-    """How a tool's function failed."""
-
-    error: BaseException
-
-
-def _as_error(error: BaseException) -> BaseException:
-    """The exception of a tool as an error that ends nothing but the tool.
-
-    A coroutine cannot raise `StopIteration`. `KeyboardInterrupt` comes from a thread, so it is not
-    a Ctrl-C, which reaches the main thread only.
-    """
-    if isinstance(error, Exception | SystemExit | asyncio.CancelledError) and not isinstance(
-        error, StopIteration
-    ):
-        return error
-    failure = RuntimeError(f"the tool raised {type(error).__name__}")
-    failure.__cause__ = error
-    return failure
-
-
-def _from_any_thread(
-    loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Any], note: Notify
-) -> None:
-    try:
-        if asyncio.get_running_loop() is loop:
-            events.put_nowait(note)  # at once: an output may follow in the same step
-            return
-    except RuntimeError:
-        pass  # a thread without a loop
-    with suppress(RuntimeError):  # the loop is closed: a thread outlived its run
-        loop.call_soon_threadsafe(events.put_nowait, note)
-
-
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    """Run a blocking function in a thread of its own, with the context variables of the caller.
-
-    Not in a pool: threads cannot be cancelled, and functions that hang would fill it. A daemon
-    thread does not keep the process from ending either.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    variables = contextvars.copy_context()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if done.done():
-            return  # cancelled meanwhile
-        if error is None:
-            done.set_result(value)
-        else:
-            # A future refuses StopIteration, so the error travels as a value.
-            done.set_result(_Raised(error))
-
-    def work() -> None:
-        value, error = None, None
-        try:
-            value = variables.run(call)
-        except BaseException as raised:  # noqa: BLE001 - handed to the caller
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=work, name="tailrace-tool", daemon=True).start()
-    value = await done
-    if isinstance(value, _Raised):
-        raise _as_error(value.error)
-    return await value if inspect.isawaitable(value) else value
-
-
-# --- the tools of an agent ---------------------------------------------------------------------
-
-
-@runtime_checkable
-class ToolSource(Protocol):
-    """Gives tools that are only known at run time, as an MCP server does."""
-
-    async def tools(self) -> list[Tool]:
-        """The tools that there are now; raises `ToolError` while they cannot be listed."""
-        ...
-
-
-async def open_tools(tools: Sequence[Tool | ToolSource]) -> dict[str, Tool]:
-    """All tools by name, those of sources included; raises `InvalidTool` if two have one name."""
-    found: list[Tool] = []
-    for given in tools:
-        found += [given] if isinstance(given, Tool) else await given.tools()
-    return by_name(found)
-
-
-def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """The tools by name; raises `InvalidTool` if two have one name."""
-    named: dict[str, Tool] = {}
-    for made in tools:
-        if made.name in named:
-            raise InvalidTool(f"Two tools have the name {made.name!r}; give one another `name=`.")
-        named[made.name] = made
-    return named
