@@ -7,7 +7,7 @@ What follows a model call:
 
 * calls: their tools run in parallel (`tailrace.runtime.tool_calls`), and the model is asked again;
 * a call of `transfer_to_<agent>`: that agent's model is asked (`tailrace.runtime.handoff`);
-* a message without calls: the answer, after the checks on it;
+* a message without calls: the answer, after the checks on it (`tailrace.runtime.answer_check`);
 * `pause_turn`: the model is asked again;
 * an MCP server's approval request: a person is asked, then the model again;
 * a call whose arguments broke off, in an answer that did not: a mistake, and asked for again;
@@ -26,21 +26,21 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core import events as ev
-from tailrace.core.items import Executor, InputRequest, Message, ToolCall, ToolResult
-from tailrace.core.state import ItemNode, TaskNode, TextNode
+from tailrace.core.items import Executor, InputRequest, ToolCall
+from tailrace.core.state import ItemNode, TaskNode
 from tailrace.history.entries import REFUSED_INPUT
 from tailrace.history.inputs import user_text
-from tailrace.ingest.base import Outcome
 from tailrace.ports import Request, ToolSpec
 from tailrace.runtime import handoff, takeover
+from tailrace.runtime.answer_check import accepts_answer, read_outcome
 from tailrace.runtime.client_options import ClientRequest, client_request, leaves_calls
 from tailrace.runtime.guardrails import refusal
 from tailrace.runtime.limits import named
 from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
 from tailrace.runtime.model_request import InvalidRequest, check_request
-from tailrace.runtime.output_types import InvalidOutput, OutputType
-from tailrace.runtime.task import CALL_CANCELLED, Task, supersede
+from tailrace.runtime.output_types import OutputType
+from tailrace.runtime.task import CALL_CANCELLED, Task
 from tailrace.runtime.tool_calls import (
     mcp_approvals,
     settle,
@@ -50,9 +50,6 @@ from tailrace.runtime.tools import Context, Tool
 
 if TYPE_CHECKING:
     from tailrace.runtime.agent import Agent
-
-BROKEN_CALL = ("truncated_tool_call", "incomplete_call")
-"""How readers name an answer that the provider ended, with a call whose arguments broke off."""
 
 
 class Loop:
@@ -68,9 +65,10 @@ class Loop:
         self._is_resumed = task.task_id in task.emitter.resumed
         task.emitter.resumed.discard(task.task_id)
         self._turns = takeover.turns_of(task.node) if self._is_resumed else 0
-        self._mistakes = 0
+        self.mistakes = 0
+        """Turns in a row with nothing but mistakes."""
         self._is_price_checked = self._is_resumed
-        self._correction: str | None = None
+        self.correction: str | None = None
         """Why the last structured output or call was refused."""
         self._clock: asyncio.Timeout | None = None
         self._client = self._declared()
@@ -138,7 +136,7 @@ class Loop:
         while not task.node.ended:
             if calls := self._calls():
                 mistakes = await settle(self, calls)
-                self._count(mistakes=mistakes == len(calls))
+                self.count_turn(mistakes=mistakes == len(calls))
                 answered = False
             elif switch := handoff.chosen(task.node, self.tools):
                 await self._hand_over(*switch)
@@ -148,7 +146,7 @@ class Loop:
                 await settle_approvals(self, asked)
                 answered = False
             elif answered:
-                if await self._accepts_answer():
+                if await accepts_answer(self):
                     return
                 answered = False
             else:
@@ -175,7 +173,7 @@ class Loop:
         self.task.emit(
             ev.AgentSwitched(task_id=self.task.task_id, agent=to.agent.name, reason=reason)
         )
-        self.agent, self._correction = to.agent, None
+        self.agent, self.correction = to.agent, None
         self._client = self._declared()
         await self._open_tools()
 
@@ -225,15 +223,15 @@ class Loop:
         ours = [one for one in made if not self.is_for_client(one.name, one.executor)]
         return max(0, most - (len(ours) - waiting))
 
-    def _count(self, *, mistakes: bool) -> None:
+    def count_turn(self, *, mistakes: bool) -> None:
         """Fail the task when the model makes nothing but mistakes, turn after turn."""
-        self._mistakes = self._mistakes + 1 if mistakes else 0
-        self._correction = self._correction if mistakes else None
+        self.mistakes = self.mistakes + 1 if mistakes else 0
+        self.correction = self.correction if mistakes else None
         most = self.limits.mistakes
-        if most is not None and self._mistakes > most and not self.task.node.ended:
+        if most is not None and self.mistakes > most and not self.task.node.ended:
             self.task.fail(
                 "invalid_calls",
-                f"The model made only invalid calls in {self._mistakes} turns "
+                f"The model made only invalid calls in {self.mistakes} turns "
                 f"({named('mistakes', most)}).",
             )
 
@@ -269,7 +267,7 @@ class Loop:
             )
         self._check_price()
         made = [node for index, node in sorted(task.node.items.items()) if index >= first]
-        return self._read(outcome, [node for node in made if not node.superseded])
+        return read_outcome(self, outcome, [node for node in made if not node.superseded])
 
     def _check_price(self) -> None:
         """Show, once, that a limit on cost cannot count the calls of this model."""
@@ -301,7 +299,7 @@ class Loop:
         chain = await task.chain() if is_root else [task.emitter.state]
         instructions = await agent.instructions_for(self.context, citable=_is_citable(task))
         client = self._client
-        added = (instructions, client.instructions, self._correction)
+        added = (instructions, client.instructions, self.correction)
         instructions = "\n\n".join(filter(None, added)) or None
         own = [value.spec() for name, value in self.tools.items() if name not in client.tools]
         tools: list[ToolSpec | dict[str, Any]] = [*own, *client.tools.values()]
@@ -322,14 +320,14 @@ class Loop:
             task_id=None if is_root else task.task_id,
             instructions=instructions,
             tools=tools,
-            output=self._output.schema if self._output is not None else None,
+            output=self.output.schema if self.output is not None else None,
             history=agent.history,
-            attempt=1 + self._mistakes if self._correction is not None else 1,
+            attempt=1 + self.mistakes if self.correction is not None else 1,
             **settings,
         )
 
     @property
-    def _output(self) -> OutputType | None:
+    def output(self) -> OutputType | None:
         """The type of the answer."""
         return self._client.output or self.agent.output
 
@@ -349,82 +347,6 @@ class Loop:
     def _needs_approval(self, call: ToolCall) -> bool:
         found = self.tool_of(call)
         return found is not None and bool(found.needs_approval)
-
-    def _read(self, outcome: Outcome, made: list[ItemNode]) -> bool:
-        """What follows from a model call; whether the answer is there."""
-        task = self.task
-        if outcome.status == "completed":
-            return True
-        whole = [node.item for node in made if node.item.status == "completed"]
-        partial = [node.id for node in made if node.item.status == "incomplete"]
-        has_calls = any(
-            isinstance(item, ToolCall) and item.executor != "provider" for item in whole
-        )
-        if outcome.reason in BROKEN_CALL and not has_calls:
-            if made:
-                supersede(task, [node.id for node in made], "invalid_calls")
-            self._count(mistakes=True)
-            self._correction = "Your last call broke off. Make it again, with all its arguments."
-            return False
-        if outcome.status == "incomplete" and outcome.reason not in BROKEN_CALL:
-            if outcome.reason != "pause_turn":
-                self.stop(outcome.reason or "incomplete")
-            return False
-        if outcome.status == "cancelled":
-            task.cancel(outcome.reason or CALL_CANCELLED.message)
-            return False
-        error = outcome.error
-        code = error.code if error is not None else "cut"
-        if has_calls:
-            if partial:
-                supersede(task, partial, code)
-            return True
-        if outcome.status == "cut" and any(isinstance(item, Message) for item in whole):
-            if not partial:
-                return True
-            self.stop("cut")
-        elif error is not None:
-            task.fail(error)
-        else:
-            task.fail("cut", "The provider's stream broke off.")
-        return False
-
-    # --- the answer ----------------------------------------------------------------------------
-
-    async def _accepts_answer(self) -> bool:
-        """Check the answer; False when the model has to answer again."""
-        task, agent = self.task, self.agent
-        text = last_text(task)
-        refused = await refusal("output_guardrail", agent.output_guardrails, text, self.context)
-        if refused is not None:
-            supersede(task, last_turn(task), refused.code)
-            task.fail(refused)
-            return True
-        output = self._output
-        if output is None or text is None or task.node.structured_output is not None:
-            return True
-        try:
-            value = output.read(text)
-        except InvalidOutput as error:
-            return self._refuse_output(str(error))
-        task.output(value, output.schema.name)
-        return True
-
-    def _refuse_output(self, why: str) -> bool:
-        self._mistakes += 1
-        most = self.limits.mistakes
-        if most is not None and self._mistakes > most:
-            self.task.fail(
-                "invalid_output",
-                f"The model's answer never had the form of the output ({named('mistakes', most)}):"
-                f" {why}",
-            )
-            return True
-        supersede(self.task, last_turn(self.task), "invalid_output")
-        self._correction = (
-            f"Your last answer was refused: {why} Answer again, with JSON of the given schema only."
-        )
-        return False
 
     async def _refuses_input(self) -> bool:
         """Whether a guardrail stopped the task because of its input."""
@@ -495,27 +417,6 @@ class Loop:
             task.fail(reason.partition("=")[0], f"The task was stopped: {reason}.")
         else:
             task.incomplete(reason)
-
-
-def last_turn(task: Task) -> list[str]:
-    """The items behind the last result of a tool: what the model put out last."""
-    found: list[str] = []
-    for node in reversed(task.node.output()):
-        if isinstance(node.item, ToolResult) and not takeover.is_providers(task.node, node.item):
-            break
-        found.append(node.id)
-    return found[::-1]
-
-
-def last_text(task: Task) -> str | None:
-    """The text of the last message, if the model put one out; None for a refusal."""
-    for node in reversed(task.node.output()):
-        if isinstance(node.item, Message):
-            parts = [part for _, part in sorted(node.parts.items()) if isinstance(part, TextNode)]
-            if any(part.kind == "refusal" for part in parts):
-                return None
-            return "".join(part.text for part in parts)
-    return None
 
 
 def _is_citable(task: Task) -> bool:
