@@ -41,6 +41,7 @@ from tailrace.runtime.model_call import call_model
 from tailrace.runtime.model_request import InvalidRequest, check_request
 from tailrace.runtime.output_types import OutputType
 from tailrace.runtime.task import CALL_CANCELLED, Task
+from tailrace.runtime.time_limit import TimeLimit
 from tailrace.runtime.tool_calls import (
     mcp_approvals,
     settle,
@@ -70,14 +71,12 @@ class Loop:
         self._is_price_checked = self._is_resumed
         self.correction: str | None = None
         """Why the last structured output or call was refused."""
-        self._clock: asyncio.Timeout | None = None
         self._client = self._declared()
         self.tools: dict[str, Tool] = {}
         """The tools by name, those of MCP servers included; known once the loop runs."""
         self.unlogged: list[TaskNode] = []
         """The sub-agents at work below it whose usage is not in the log yet."""
-        self._waiting = 0
-        self._left: float | None = None
+        self.time_limit = TimeLimit()
 
     def _declared(self) -> ClientRequest:
         """What the client of the run adds to the requests of this agent; nothing for sub-agents."""
@@ -97,10 +96,10 @@ class Loop:
             left = seconds
             if seconds is not None and self._is_resumed:
                 left = max(0.0, seconds - self.task.emitter.clock.seconds(self.task.task_id))
-            async with asyncio.timeout(left) as self._clock:
+            async with self.time_limit.running(left):
                 await self._work()
         except TimeoutError:
-            if self._clock is None or not self._clock.expired() or seconds is None:
+            if seconds is None or not self.time_limit.is_over:
                 raise
             self.stop(named("seconds", seconds))
         except asyncio.CancelledError as error:
@@ -376,27 +375,8 @@ class Loop:
         """A block that waits for people: the time limits here and above stand still."""
         with ExitStack() as stack:
             for loop in self.loops():
-                stack.enter_context(loop.clock_stopped())
+                stack.enter_context(loop.time_limit.stopped())
             yield
-
-    @contextmanager
-    def clock_stopped(self) -> Iterator[None]:
-        """A block of waiting that does not count; several may overlap."""
-        clock, now = self._clock, asyncio.get_running_loop().time
-        if clock is None:
-            yield
-            return
-        self._waiting += 1
-        if self._waiting == 1:
-            when = clock.when()
-            self._left = None if when is None else when - now()
-            clock.reschedule(None)
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-            if not self._waiting and self._left is not None and not clock.expired():
-                clock.reschedule(now() + self._left)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
