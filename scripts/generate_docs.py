@@ -30,10 +30,10 @@ from tailrace.runtime.agent import Agent
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.memory import Memory
 from tailrace.runtime.model_call import Patience
+from tailrace.server.connections import Connections
 from tailrace.server.guard import _STATUS
 from tailrace.server.openapi import ERRORS, document
 from tailrace.server.server import APIS
-from tailrace.server.sse_response import Connections
 from tailrace.settings import SETTINGS, as_text
 from tailrace.wire.formats import FORMATS
 

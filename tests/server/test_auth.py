@@ -20,7 +20,7 @@ from starlette.requests import Request
 from tailrace import ApiKeys, Principal, ServerLimits, Tailrace, Task
 from tailrace.core.errors import CallerError
 from tailrace.runtime import quota
-from tailrace.server import limits, sse_response, tickets
+from tailrace.server import connections, limits, tickets
 from tailrace.server.access import PUBLIC
 from tailrace.server.auth import create_key, read_keys, revoke_key
 from tailrace.server.server import Server
@@ -436,8 +436,8 @@ class OpenStream:
 async def test_a_stream_ends_soon_after_its_key_is_revoked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(sse_response, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "RECHECK_SECONDS", 0.0)
     path = tmp_path / "keys.json"
     key, row = create_key(path, "ann")
     other, _ = create_key(path, "ann")
@@ -455,8 +455,8 @@ async def test_a_stream_ends_soon_after_its_key_is_revoked(
 async def test_a_stream_ends_soon_after_the_function_refuses_its_sender(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(sse_response, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "RECHECK_SECONDS", 0.0)
     allowed, asked = {"ann"}, asyncio.Event()
 
     async def members(request: Request) -> Principal | None:
@@ -483,8 +483,8 @@ async def test_a_stream_ends_soon_after_the_function_refuses_its_sender(
 async def test_a_request_that_waits_for_its_run_is_refused_soon_after_its_key_is_revoked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.5)
-    monkeypatch.setattr(sse_response, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "RECHECK_SECONDS", 0.0)
     path = tmp_path / "keys.json"
     key, row = create_key(path, "ann")
     message = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 9}

@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from tailrace.runtime.fanout import WriteNow
+from tailrace.server.connections import Connections
 from tailrace.server.http_protocol import BoundedHttp
-from tailrace.server.sse_response import Connections
+from tailrace.server.sse_response import SseResponse
 from tailrace.wire import task
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -72,7 +73,7 @@ class App:
         await self.may_begin.wait()
         source = Waiting(self.ends, self.closes)
         self.streams.append(source)
-        await self.connections.response(source)(scope, receive, self.middleware(send))
+        await SseResponse(source, self.connections)(scope, receive, self.middleware(send))
         self.answered.set()
 
     def connection(self) -> BoundedHttp:

@@ -27,7 +27,7 @@ from tailrace.runtime.fanout import RECENT_WHOLES
 from tailrace.runtime.inbox import receive
 from tailrace.runtime.offload import LARGE_BYTES, build
 from tailrace.runtime.task import Task
-from tailrace.server import sse_response
+from tailrace.server import connections, large_json
 from tailrace.server.run_stream import RunStream
 from tailrace.wire import openai_responses, task
 from tailrace.wire.base import Format, opened
@@ -176,7 +176,8 @@ async def test_a_large_run_is_the_same_object_for_clients_as_for_python(app: Tai
 async def test_a_client_that_stops_reading_is_reset_and_its_cursor_stays_valid(
     path: str, header: str, app: Tailrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(large_json, "WRITE_SECONDS", 0.3)
     run_id = await finished(app)
     async with serving(app) as url:
         with socket.socket() as client:

@@ -31,8 +31,8 @@ from tailrace.core.events import KNOWN
 from tailrace.models import Scripted, call, say, think
 from tailrace.runtime.task import Task
 from tailrace.server.auth import Principal
+from tailrace.server.connections import Connections
 from tailrace.server.server import APIS
-from tailrace.server.sse_response import Connections
 from tailrace.wire.formats import FORMATS
 from tests.effort import EXAMPLES, SEED, SOAK
 from tests.traces import TRACES

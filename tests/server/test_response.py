@@ -16,10 +16,11 @@ from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES
 from tailrace.runtime.fanout import Stream, WriteNow
 from tailrace.runtime.inbox import receive
-from tailrace.server import sse_response
+from tailrace.server import connections as open_connections
+from tailrace.server.connections import Connections
 from tailrace.server.resume_point import ResumePoint
 from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import Connections, SseResponse, StreamSource
+from tailrace.server.sse_response import SseResponse, StreamSource
 from tailrace.wire import task
 from tailrace.wire.base import Cursor
 from tailrace.wire.formats import FORMATS
@@ -91,7 +92,8 @@ async def answering(
     connections: Connections, source: StreamSource, client: Client
 ) -> asyncio.Task[None]:
     scope = {"type": "http", "method": "GET", "path": "/"}
-    return asyncio.ensure_future(connections.response(source)(scope, client.receive, client.send))
+    answer = SseResponse(source, connections)
+    return asyncio.ensure_future(answer(scope, client.receive, client.send))
 
 
 async def ended(answer: asyncio.Task[None]) -> None:
@@ -128,7 +130,7 @@ async def test_a_client_that_leaves_is_followed_for_no_more() -> None:
 async def test_a_client_that_refuses_to_read_is_cut_and_the_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(open_connections, "WRITE_SECONDS", 0.2)
     connections = Connections()
     stuck, fine = Client(reads=False), Client()
     slow = await answering(connections, Ticking(b"1"), stuck)
@@ -194,7 +196,7 @@ async def test_bytes_that_a_client_does_not_read_yet_come_before_the_goodbye(pie
 async def test_a_client_that_is_sent_away_and_refuses_to_read_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(open_connections, "WRITE_SECONDS", 0.2)
     connections, client = Connections(), Client(reads=False)
     answer = await answering(connections, Ticking(b"1"), client)
     async with asyncio.timeout(120):

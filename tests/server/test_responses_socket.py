@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 
 from tailrace import Principal, ServerLimits, Tailrace, Task
 from tailrace.events import TaskInputRequired
-from tailrace.server import responses_socket, sse_response
+from tailrace.server import connections, responses_socket
 
 DEADLINE = 120.0
 Json = dict[str, Any]
@@ -305,7 +305,7 @@ async def test_a_connection_ends_with_the_server_and_after_an_hour(
 
 
 async def test_a_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse_response, "WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.05)
     async with serving() as app, connected(app) as socket:
         await accepted(socket)
         socket.from_server._maxsize = 1  # type: ignore[attr-defined]

@@ -40,7 +40,7 @@ class AccessLog:
         status, size = 499, 0
         sender: list[str] = []
 
-        @wraps(send)  # `sse_response` looks for the server's own `send`
+        @wraps(send)  # `asgi_transport` looks for the server's own `send`
         async def counted(message: Message) -> None:
             nonlocal status, size
             if message["type"] == "http.response.start":

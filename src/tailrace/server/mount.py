@@ -55,7 +55,7 @@ def prefixed(prefix: str, send: Send) -> Send:
     body: _Prefixed | None = None
     waiting: Message | None = None  # a start whose length depends on the body
 
-    @wraps(send)  # `sse_response` looks for the server's own `send`
+    @wraps(send)  # `asgi_transport` looks for the server's own `send`
     async def send_prefixed(message: Message) -> None:
         nonlocal body, waiting
         if message["type"] == "http.response.start":

@@ -81,7 +81,7 @@ def allowing(origin: str, send: Send) -> Send:
         (b"vary", b"origin"),
     ]
 
-    @wraps(send)  # `sse_response` looks for the server's own `send`
+    @wraps(send)  # `asgi_transport` looks for the server's own `send`
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *headers]}

@@ -27,11 +27,12 @@ from tailrace.core.values import Json
 from tailrace.runtime.runs import Runs
 from tailrace.runtime.store_retry import within
 from tailrace.server.access import admitted
+from tailrace.server.asgi_transport import reset
 from tailrace.server.auth import Unauthorized
+from tailrace.server.connections import Connection, Connections
 from tailrace.server.guard import INTERNAL, STORE_SECONDS, status_of
 from tailrace.server.request_body import MAX_BODY_BYTES, decode_json, too_large
 from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import Connection, Connections, reset
 from tailrace.wire import openai_responses
 
 OPEN_SECONDS = 3600.0

@@ -16,10 +16,10 @@ from tailrace.server.apis.openai_chat import CompletionsApi
 from tailrace.server.apis.openai_responses import ResponsesApi
 from tailrace.server.apis.vercel_ui import ChatApi
 from tailrace.server.auth import Authenticate
+from tailrace.server.connections import Connections
 from tailrace.server.guard import LOOPBACK, Guard
 from tailrace.server.limits import ServerLimits
 from tailrace.server.router import Router
-from tailrace.server.sse_response import Connections
 from tailrace.server.tickets import Tickets
 from tailrace.wire.base import Format
 

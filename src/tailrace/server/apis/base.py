@@ -23,17 +23,14 @@ from tailrace.runtime.store_retry import within
 from tailrace.server import request_fields
 from tailrace.server.abandoned import AbandonableStream, AbandonedRuns
 from tailrace.server.access import admitted
+from tailrace.server.asgi_transport import client_left
+from tailrace.server.connections import Connections, WaitingRequest
 from tailrace.server.guard import json_response
 from tailrace.server.idempotency import check_same, keyed_name
+from tailrace.server.large_json import LargeJsonResponse
 from tailrace.server.resume_point import ResumePoint
 from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import (
-    Connections,
-    LargeJsonResponse,
-    SseResponse,
-    WaitingRequest,
-    client_left,
-)
+from tailrace.server.sse_response import SseResponse
 from tailrace.wire import openai_responses
 from tailrace.wire.base import Format
 
@@ -132,9 +129,8 @@ class HttpApi:
         snapshot: bool = False,
     ) -> SseResponse:
         """The run as a stream, from its start, after a cursor or with a snapshot."""
-        return self.connections.response(
-            RunStream(self.runs, wire, run_id, point, snapshot=snapshot)
-        )
+        source = RunStream(self.runs, wire, run_id, point, snapshot=snapshot)
+        return SseResponse(source, self.connections)
 
     async def ended(self, run_id: str) -> None:
         """Wait for the end of a run, however long it takes; `Stopping` if the server stops."""
@@ -159,7 +155,8 @@ class OneWayApi(HttpApi):
 
     def only_stream(self, wire: Format, run_id: str) -> SseResponse:
         """The run as the stream of its only client."""
-        return self.connections.response(AbandonableStream(self.runs, wire, run_id, self.abandoned))
+        source = AbandonableStream(self.runs, wire, run_id, self.abandoned)
+        return SseResponse(source, self.connections)
 
     async def answer(
         self, request: Request, run_id: str, view: Callable[[State], dict[str, Any]]

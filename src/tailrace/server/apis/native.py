@@ -33,11 +33,12 @@ from tailrace.server.access import admitted
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response
 from tailrace.server.inspector import page_file, plain, wants_page
+from tailrace.server.large_json import LargeJsonResponse
 from tailrace.server.openapi import EVENTS, FLAG, OBJECT, document, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import naming, read_thread_cursor, resume_point
 from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import LargeJsonResponse
+from tailrace.server.sse_response import SseResponse
 from tailrace.server.thread_stream import ThreadStream
 from tailrace.server.threads import ThreadList, thread_not_found
 from tailrace.server.tickets import TICKET_SECONDS, Tickets
@@ -315,7 +316,7 @@ class NativeApi(HttpApi):
         here = f"{request.scope.get('root_path', '')}/runs/{run.run_id}"
         if stream:
             source = RunStream(self.runs, wire, run.run_id)
-            return self.connections.response(source, {"location": here})
+            return SseResponse(source, self.connections, {"location": here})
         started = {"run_id": run.run_id, "thread_id": run.thread_id, "events": f"{here}/events"}
         answer = json_response(started, 201)
         answer.headers["location"] = here
@@ -394,7 +395,7 @@ class NativeApi(HttpApi):
         if point is not None and point.is_end:
             return Response(status_code=204)
         source = RunStream(self.runs, wire, run_id, point, snapshot=snapshot, info=info)
-        return self.connections.response(source)
+        return SseResponse(source, self.connections)
 
     def _format(self, request: Request) -> Format:
         """The format of a run's stream."""
@@ -490,7 +491,7 @@ class NativeApi(HttpApi):
             place = read_thread_cursor(wire, text) if text else None
         snapshot = request_fields.flag(request.query_params, "snapshot")
         source = ThreadStream(self.runs, wire, thread_id, place, newest=newest, snapshot=snapshot)
-        return self.connections.response(source)
+        return SseResponse(source, self.connections)
 
     @operation(
         query={"task_id": {**schemas.ID, "description": "A sub-agent to stop alone."}},

@@ -15,11 +15,12 @@ from tailrace.core.ids import check_id
 from tailrace.ports import RunInfo
 from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
+from tailrace.server.connections import Connections
 from tailrace.server.openapi import STREAM, operation
 from tailrace.server.request_body import read_json
 from tailrace.server.resume_point import ResumePoint, after_state
 from tailrace.server.run_stream import RunStream
-from tailrace.server.sse_response import Connections, SseResponse
+from tailrace.server.sse_response import SseResponse
 from tailrace.wire import vercel_ui
 from tailrace.wire.base import Format
 
@@ -42,7 +43,7 @@ class ChatResponse(SseResponse):
     def __init__(
         self, stream: RunStream, connections: Connections, run_id: str, noted: dict[str, int]
     ) -> None:
-        super().__init__(stream, connections, connections.sender())
+        super().__init__(stream, connections)
         self._stream = stream
         self._run_id = run_id
         self._noted = noted
