@@ -14,6 +14,7 @@ from tailrace.server.apis.base import HttpApi
 from tailrace.server.apis.native import NativeApi
 from tailrace.server.apis.openai_chat import CompletionsApi
 from tailrace.server.apis.openai_responses import ResponsesApi
+from tailrace.server.apis.service import ServiceApi
 from tailrace.server.apis.vercel_ui import ChatApi
 from tailrace.server.auth import Authenticate
 from tailrace.server.connections import Connections
@@ -24,6 +25,7 @@ from tailrace.server.tickets import Tickets
 from tailrace.wire.base import Format
 
 APIS: tuple[type[HttpApi], ...] = (
+    ServiceApi,
     NativeApi,
     ResponsesApi,
     CompletionsApi,
@@ -56,13 +58,14 @@ class Server:
         tickets = Tickets(secret)
         for api in apis:
             api.abandoned = self._abandoned
-            if isinstance(api, NativeApi):
+            if isinstance(api, ServiceApi):
                 api.inspector = inspector
                 api.inspector_images = sorted(inspector_images)
+            if isinstance(api, NativeApi):
                 api.tickets = tickets
         self.routes = [route for api in apis for route in api.routes()]
         for api in apis:
-            if isinstance(api, NativeApi):
+            if isinstance(api, ServiceApi):
                 api.all_routes, api.has_keys = self.routes, auth is not None
         access = Access(runs, auth, limits, tickets)
         sockets = {path: make for api in apis for path, make in api.sockets().items()}
