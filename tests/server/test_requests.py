@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -401,6 +401,16 @@ async def test_unfinished_bodies_hold_a_bounded_amount_of_memory(
     assert request_body._bodies.held == 0
 
 
+@asynccontextmanager
+async def bounded(answer: Any) -> AsyncIterator[tuple[str, int]]:
+    config, state = uvicorn.Config(answer), ServerState()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: http_protocol.BoundedHttp(config, state, {}), "127.0.0.1", 0
+    )
+    async with asyncio.timeout(120), server:
+        yield server.sockets[0].getsockname()
+
+
 async def test_a_head_that_does_not_end_is_given_up_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -410,13 +420,7 @@ async def test_a_head_that_does_not_end_is_given_up_after_a_while(
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    config, state = uvicorn.Config(answer), ServerState()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: http_protocol.BoundedHttp(config, state, {}), "127.0.0.1", 0
-    )
-    async with asyncio.timeout(120), server:
-        address = server.sockets[0].getsockname()
+    async with bounded(answer) as address:
         for start in (b"", b"GET / HTTP/1.1\r\nHost:"):
             reader, writer = await asyncio.open_connection(*address)
             writer.write(start)
@@ -427,4 +431,82 @@ async def test_a_head_that_does_not_end_is_given_up_after_a_while(
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
         writer.write(b"GET / HTTP/1.1\r\nHost:")  # the next one on the same connection
         assert (await reader.read()).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+async def test_a_trailer_is_not_a_header() -> None:
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        seen.extend(scope["headers"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with bounded(answer) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head + b"2\r\n{}\r\n0\r\nX-User: ann\r\nHost: evil\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+        writer.close()
+    assert seen == [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [(b"0\r\n", b"X: y\r\n" * 10_000), (b"0\r\nX: ", b"x" * 60_000), (b"1;", b"x" * 60_000)],
+)
+async def test_trailers_without_an_end_are_refused(
+    start: bytes, more: bytes, answers: bool
+) -> None:
+    left = asyncio.Event()
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if answers:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    async with bounded(answer) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head + b"2\r\n{}\r\n" + start)
+        sent = 0
+        with suppress(OSError):  # reset or broken pipe
+            while sent < 50_000_000 and not left.is_set():
+                writer.write(more)
+                sent += len(more)
+                await writer.drain()
+        assert sent < 50_000_000
+        received = b""
+        with suppress(OSError):
+            received = await reader.read()
+        assert b" 431 " not in received  # inside another answer
+        await left.wait()
+        writer.close()
+
+
+async def test_a_body_that_goes_on_after_its_answer_is_given_up_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n"
+    async with bounded(answer) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        for _ in range(2):  # a body that ends does not cost the connection
+            writer.write(head)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+            writer.write(b"abc")
+        monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.5)
+        writer.write(head)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+        writer.write(b"a")  # uvicorn stops its own timer when a byte arrives
+        assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP parser, with limits on a request's headers, and a call when a client leaves."""
+"""uvicorn's HTTP parser, with limits on headers and trailers, and a call when a client leaves."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from tailrace.server.guard import MAX_HEAD_BYTES
 
 HEAD_SECONDS = 30.0
-"""How long a client may take to send a request's headers."""
+"""How long a client may take to send a request's headers, or its body after the answer."""
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Closes a connection whose headers are too large or arrive too slowly."""
+    """Closes a connection whose headers or trailers are too large, or whose headers are slow."""
 
     # Apart from uvicorn's attributes: a class shares the keys of at most 30 between its instances.
     __slots__ = ("_head_bytes", "_in_head", "_left", "_timer")
@@ -64,10 +64,10 @@ class BoundedHttp(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of the headers. The last read may exceed the limit."""
+        """Count the bytes of the headers, or since the body. The last read may exceed the limit."""
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
@@ -78,8 +78,30 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers have arrived. `request_body` limits the body."""
+        self._head_bytes = 0
         self._stop_waiting()
         super().on_headers_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header. A trailer is dropped: a proxy in front has checked the headers only."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Count again: only trailers and the frames of chunks are left."""
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body has arrived, maybe after its answer."""
+        self._stop_waiting()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the rest of a body that was not needed. uvicorn would wait for ever."""
+        super().on_response_complete()
+        if self.cycle.response_complete and self.cycle.more_body:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def _wait_for_head(self) -> None:
         self._stop_waiting()
@@ -93,7 +115,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer = None
 
     def _refuse(self, status: bytes) -> None:
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        # Not inside another answer, nor as a second answer.
+        if self._in_head and (self.cycle is None or self.cycle.response_complete):
             head = b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status
             self.transport.write(head)
-            self.transport.close()
+        self.transport.close()
