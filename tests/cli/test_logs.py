@@ -94,6 +94,23 @@ def test_the_log_of_a_server_has_the_run_of_each_line_and_no_secret(tmp_path: Pa
         assert secret not in written
 
 
+async def test_a_path_or_a_principal_forges_no_line_and_no_field(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        scope[access_log.PRINCIPAL].append("ann\n200")
+        await send({"type": "http.response.start", "status": 404, "headers": []})
+
+    async def sent(message: Any) -> None: ...
+
+    caplog.set_level(logging.INFO, "tailrace.access")
+    scope = {"type": "http", "method": "GET", "path": "/runs/a\r\nGET 200 é\u2028~2:\ud800"}
+    await access_log.AccessLog(answer)(scope, sent, sent)  # type: ignore[arg-type]
+    [line] = caplog.messages
+    assert line.startswith("GET /runs/a%0D%0AGET%20200%20%C3%A9%E2%80%A8~2:%3F 404 ")
+    assert line.endswith(" ann%0A200 0")
+
+
 def test_a_line_that_cannot_be_encoded_is_logged_all_the_same() -> None:
     line = json.loads(logs.JsonLines().format(record("half \ud800")))
     assert line["message"] == "half ?"

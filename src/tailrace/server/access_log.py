@@ -1,6 +1,8 @@
 """The access log: a line for each request, at its end.
 
-It has the path without the query, because a query may hold a ticket; no header and no body.
+It has the path without the query, because a query may hold a ticket; no header and no body. Path
+and principal are percent-encoded in the line: a line break or a space in them would forge lines or
+fields.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import time
 from collections.abc import Awaitable
 from functools import wraps
 from typing import Any
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,6 +20,9 @@ from tailrace.runtime.log_fields import about
 
 PRINCIPAL = "tailrace.principal"
 """The list in the ASGI scope that `Access` puts the sender into. Copies of the scope share it."""
+
+_SAFE = "/:@!$&'()*+,;=~"
+"""What a path has unencoded, besides letters and digits (RFC 3986, section 3.3)."""
 
 logger = logging.getLogger("tailrace.access")
 
@@ -61,5 +67,6 @@ class AccessLog:
                 "principal": sender[0] if sender else "",
                 "bytes": size,
             }
-            line = " ".join(str(field) or "-" for field in fields.values())
+            safe = (quote(str(field), safe=_SAFE, errors="replace") for field in fields.values())
+            line = " ".join(field or "-" for field in safe)
             logger.info("%s", line, extra=about(fields))
