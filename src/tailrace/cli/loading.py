@@ -26,8 +26,7 @@ def find_app(name: str) -> Any:
 
     module, _, attribute = name.partition(":")
     if module.endswith(".py"):
-        dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
-        raise CallerError(f"{name!r} names a file; write {dotted}:{attribute or 'app'}.")
+        raise CallerError(f"{name!r} names a file; {_of_file(Path(module), attribute or 'app')}.")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise CallerError(
             f"{name!r} is not an application; write module:name, for example main:app."
@@ -51,6 +50,17 @@ def find_app(name: str) -> Any:
             f"{_instead(loaded, Tailrace)}."
         )
     return found
+
+
+def _of_file(path: Path, attribute: str) -> str:
+    """What to write instead of a path, and in which folder."""
+    if not path.stem.isidentifier():
+        return f"Python cannot import it: name it main.py, and write main:{attribute}"
+    path, here = path.resolve(), Path.cwd().resolve()
+    inside = path.relative_to(here).with_suffix("").parts if path.is_relative_to(here) else ()
+    if inside and all(part.isidentifier() for part in inside):
+        return f"write {'.'.join(inside)}:{attribute}"
+    return f"in the folder {path.parent}, write {path.stem}:{attribute}"
 
 
 def _instead(module: Any, kind: type) -> str:
