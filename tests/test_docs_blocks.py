@@ -302,7 +302,8 @@ events.onerror = () => process.exit(1);
 
 
 def test_the_page_of_the_docs_opens_a_stream_with_a_ticket(tmp_path: Path) -> None:
-    [block] = [one.text for page in PAGES for one in blocks(page) if one.language == "js"]
+    found = [one for page in PAGES for one in blocks(page) if one.language == "js"]
+    [block] = [one.text for one in found if one.mark != "not run"]
     key, _ = create_key(tmp_path / "keys.json", "ann")
     served = Served(tmp_path / "log.db", environment={"TAILRACE_KEYS": str(tmp_path / "keys.json")})
     try:
