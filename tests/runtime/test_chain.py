@@ -301,7 +301,7 @@ async def test_a_fork_says_where_it_began_and_does_not_change_the_run() -> None:
         assert save(await whole_state(runs.store, first)) == before
         listed = (await client.get(f"/threads/{made['thread_id']}")).json()["runs"]
         assert [run["previous_seq"] for run in listed] == [None, 2]
-        for wrong, status in ((0, 400), (99, 404), (True, 400), ("2", 400)):
+        for wrong, status in ((0, 404), (99, 404), (True, 400), ("2", 400)):
             answer = await client.post("/runs", json={**body, "previous_seq": wrong})
             assert (answer.status_code, answer.json()["error"]["param"]) == (status, "previous_seq")
         del body["previous_run_id"]

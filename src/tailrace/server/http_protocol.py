@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -118,7 +118,8 @@ class BoundedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         # Not inside another answer, nor as a second answer.
-        if self._in_head and (self.cycle is None or self.cycle.response_complete):
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn: None before a request
+        if self._in_head and (cycle is None or cycle.response_complete):
             head = b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status
             self.transport.write(head)
         self.transport.close()
