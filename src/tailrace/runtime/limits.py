@@ -54,8 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """The limit on tokens or cost that the tasks and their sub-agents have reached."""
         if self.tokens is not None and _sum(nodes, "input_tokens", "output_tokens") >= self.tokens:
             return named("tokens", self.tokens)
-        spent = _sum(nodes, "cost")
-        if self.cost is not None and _billionths(spent) >= _billionths(self.cost):
+        if self.cost is not None and _billionths(_sum(nodes, "cost")) >= _billionths(self.cost):
             return named("cost", self.cost)
         return None
 

@@ -40,13 +40,9 @@ from tailrace.runtime.memory import COMPACT, compact, compact_all
 from tailrace.runtime.model_call import call_model
 from tailrace.runtime.model_request import InvalidRequest, check_request
 from tailrace.runtime.output_types import OutputType
-from tailrace.runtime.task import CALL_CANCELLED, Task
+from tailrace.runtime.task import CALL_CANCELLED, Task, mcp_approvals
 from tailrace.runtime.time_limit import TimeLimit
-from tailrace.runtime.tool_calls import (
-    mcp_approvals,
-    settle,
-    settle_approvals,
-)
+from tailrace.runtime.tool_calls import settle, settle_approvals
 from tailrace.runtime.tools import Context, Tool
 
 if TYPE_CHECKING:

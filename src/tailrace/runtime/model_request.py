@@ -12,7 +12,7 @@ from tailrace.history import Mode
 from tailrace.ports.model import Effort, OutputSchema, Request, Summary, ToolSpec
 
 TOOL_NAME = r"[a-zA-Z0-9_-]{1,128}"
-"""What every provider takes as the name of a tool."""
+"""What providers take as the name of a tool. `Tool` allows 64 characters, as some of them do."""
 
 CHOICES = ("auto", "none", "required")
 """The values of `tool_choice` that name no tool."""

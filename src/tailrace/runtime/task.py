@@ -479,8 +479,7 @@ class Task(Sink):
         for child in self.node.children:
             if not child.ended:
                 self.child(child.task_id).close_calls(error)
-        asked = [call for call in self.calls("provider") if call.item.kind == MCP_APPROVAL]
-        for call in [*self.calls("server"), *self.calls("client"), *asked]:
+        for call in [*self.calls("server"), *self.calls("client"), *mcp_approvals(self)]:
             with suppress(TailraceError):
                 call.fail(error)
 
@@ -488,6 +487,11 @@ class Task(Sink):
         if not self.node.ended:
             with self.emitter.closing():
                 self._write(closing.ending(self.node, last))
+
+
+def mcp_approvals(task: Task) -> list[PendingCall]:
+    """The calls of the provider's MCP servers that people have to approve, without a result."""
+    return [call for call in task.calls("provider") if call.item.kind == MCP_APPROVAL]
 
 
 def begun_task(emitter: Emitter, task_id: str) -> Task:

@@ -28,7 +28,7 @@ from tailrace.runtime.handoff import Handoff
 from tailrace.runtime.limits import named
 from tailrace.runtime.open_result import OpenResult
 from tailrace.runtime.sub_agents import AgentTool, delegate, run_below, run_unlogged
-from tailrace.runtime.task import MCP_APPROVAL, Answer, Task
+from tailrace.runtime.task import Answer, Task
 from tailrace.runtime.telemetry import execute_tool, operation
 from tailrace.runtime.tool_schema import InvalidArguments
 from tailrace.runtime.tool_values import Notify, Output, PartialImage
@@ -407,11 +407,6 @@ def _deny(call: PendingCall, answer: Answer) -> None:
 
 
 # --- calls of the provider's MCP servers ---------------------------------------------------------
-
-
-def mcp_approvals(task: Task) -> list[PendingCall]:
-    """The calls of the provider's MCP servers that people have to approve, without a result."""
-    return [call for call in task.calls("provider") if call.item.kind == MCP_APPROVAL]
 
 
 async def settle_approvals(loop: Loop, calls: list[PendingCall]) -> None:
