@@ -48,15 +48,16 @@ def after_state(state: State, encoder: Encoder, frames: list[Frame]) -> ResumePo
 
 
 @contextmanager
-def naming(param: str, text: str | None = None, pattern: str = "(?!)") -> Iterator[None]:
+def naming(param: str, text: str | None = None, pattern: str | None = None) -> Iterator[None]:
     """Let the error of a cursor name the header or the parameter that it came in.
 
-    A text that fits the pattern, which by default none does, is a cursor of another stream.
+    A refused text that fits the pattern of cursors is a cursor of another stream.
     """
     try:
         yield
     except InvalidCursor as error:
-        kind = UnknownCursor if re.fullmatch(pattern, text or "") else InvalidCursor
+        is_cursor = pattern is not None and re.fullmatch(pattern, text or "")
+        kind = UnknownCursor if is_cursor else InvalidCursor
         raise kind(str(error), param=param) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -48,11 +49,17 @@ _MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 THREAD_FORMAT = "run"
 """The format of a thread's stream if the client names none: an EventSource with named events."""
 
-_MISTYPED = "|".join(
-    [RUN_PREFIX[:at] + ".?" + RUN_PREFIX[at + 1 :] for at in range(len(RUN_PREFIX))]
-    + [RUN_PREFIX[:at] + "." + RUN_PREFIX[at:] for at in range(len(RUN_PREFIX))]
-    + ["urn_", "rnu_", "ru_n"]
-)
+
+def _with_a_mistake(text: str) -> Iterator[str]:
+    """Patterns of a text with a character left out, changed or added, or two swapped."""
+    for at, character in enumerate(text):
+        before, after = text[:at], text[at + 1 :]
+        yield f"{before}.?{after}"
+        yield f"{before}.{character}{after}"
+        yield f"{before}{after[:1]}{character}{after[1:]}"
+
+
+_MISTYPED = "|".join(_with_a_mistake(RUN_PREFIX))
 _RUN_LIKE = re.compile(rf"(resp_)?(run[_-]|({_MISTYPED})[0-9a-f]{{15}})", re.IGNORECASE)
 """Ids that are meant as a run's: the prefix, or with one mistake, before the random part.
 
