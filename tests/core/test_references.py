@@ -35,6 +35,7 @@ from tailrace.core.items import (
 )
 from tailrace.core.references import (
     ADDED,
+    Admitted,
     ReferencePool,
     ToolOutput,
     import_citations,
@@ -50,6 +51,11 @@ SUNNY = '{"temperature":"15C","condition":"Sunny"}'
 
 def text(value: str, id: int | str | None = None, tags: list[str] | None = None) -> TextPart:
     return TextPart(text=value, id=id, tags=tags or [])
+
+
+def numbers(admitted: Admitted) -> list[int | str]:
+    """The numbers that the model reads."""
+    return list(dict.fromkeys(part.id for part in admitted.content if part.id is not None))
 
 
 def opener(number: int) -> TextPart:
@@ -110,7 +116,7 @@ def test_a_string_or_json_value_is_one_text_in_both_lists_and_one_reference(
 ) -> None:
     made = tool_output(value)
     assert made == ToolOutput([text(expected, 1)], [Text(text=expected, id=1)])
-    assert ReferencePool().admit(made).numbers == [1]
+    assert numbers(ReferencePool().admit(made)) == [1]
 
 
 def test_the_two_lists_of_the_source_document_are_read() -> None:
@@ -138,7 +144,7 @@ def test_the_two_lists_of_the_source_document_are_read() -> None:
         closer(1),
     ]
     assert admitted.block_list == [Text(text=SUNNY, id=1), Image(image_url=URL, id=1)]
-    assert admitted.numbers == [1]
+    assert numbers(admitted) == [1]
 
 
 def test_our_own_structs_and_other_objects_are_read_like_dicts() -> None:
@@ -330,9 +336,9 @@ def test_the_largest_exact_integer_stays_one_and_the_next_is_a_string() -> None:
 
 def test_equal_content_has_one_number_and_other_content_the_next() -> None:
     pool = ReferencePool()
-    assert pool.admit(tool_output("a")).numbers == [1]
-    assert pool.admit(tool_output("b")).numbers == [2]
-    assert pool.admit(tool_output("a")).numbers == [1]
+    assert numbers(pool.admit(tool_output("a"))) == [1]
+    assert numbers(pool.admit(tool_output("b"))) == [2]
+    assert numbers(pool.admit(tool_output("a"))) == [1]
     assert pool.next == 3
 
 
@@ -357,7 +363,7 @@ def test_parts_and_blocks_that_share_an_id_get_the_same_number() -> None:
             blocks=[Text(text="B", id=2), Text(text="none")],
         )
     )
-    assert admitted.numbers == [7, 8]
+    assert numbers(admitted) == [7, 8]
     admitted = ReferencePool(start=7).admit(
         tool_output(
             {
@@ -402,9 +408,9 @@ def test_numbers_are_stable_along_a_conversation() -> None:
     first = ReferencePool()
     contents = [first.admit(tool_output(value)).content for value in ("a", "[^1]", "a", "c")]
     second = ReferencePool(first.next, contents)
-    assert second.admit(tool_output("[^1]")).numbers == [2]
-    assert second.admit(tool_output("new")).numbers == [4]
-    assert second.admit(tool_output("c")).numbers == [3]
+    assert numbers(second.admit(tool_output("[^1]"))) == [2]
+    assert numbers(second.admit(tool_output("new"))) == [4]
+    assert numbers(second.admit(tool_output("c"))) == [3]
     assert second.knows(4)
     assert not second.knows(5)
 
@@ -414,7 +420,7 @@ def test_a_reserved_number_is_known_and_never_issued() -> None:
     pool.reserve(4)
     pool.reserve(2)
     assert [pool.knows(number) for number in (1, 2, 3, 4)] == [False, True, False, True]
-    assert pool.admit(tool_output("a")).numbers == [5]
+    assert numbers(pool.admit(tool_output("a"))) == [5]
 
 
 def test_an_output_may_cite_what_its_sub_agents_brought_and_nothing_else() -> None:
@@ -435,10 +441,9 @@ def test_a_string_id_in_old_content_is_not_a_number() -> None:
 def test_equal_references_in_one_output_are_one_and_a_rebuilt_pool_agrees() -> None:
     pool = ReferencePool()
     admitted = pool.admit(output(text("a", 1), text("b", 1), text("a", 2), text("b", 2)))
-    assert admitted.numbers == [1]
-    assert ReferencePool(known=[admitted.content]).admit(
-        output(text("a", 9), text("b", 9))
-    ).numbers == [1]
+    assert numbers(admitted) == [1]
+    rebuilt = ReferencePool(known=[admitted.content])
+    assert numbers(rebuilt.admit(output(text("a", 9), text("b", 9)))) == [1]
 
 
 PARTS: st.SearchStrategy[ContentPart] = st.builds(
@@ -516,7 +521,7 @@ def test_each_stretch_of_a_reference_is_wrapped() -> None:
         text("e"),
         *[opener(1), text("f", 1), closer(1)],
     ]
-    assert admitted.numbers == [1, 2]
+    assert numbers(admitted) == [1, 2]
 
 
 def test_forged_marks_are_harmless_for_the_model_and_untouched_for_the_client() -> None:
@@ -619,7 +624,7 @@ def test_imported_content_is_wrapped_already_and_teaches_a_rebuilt_pool_its_numb
     contents = [child.admit(tool_output("fact")).content]
     made = import_citations(["so[^1]"], contents, parent)
     assert made.content == [opener(3), text("fact", 3), closer(3), text("so[^3]")]
-    assert ReferencePool(3, [made.content]).admit(tool_output("fact")).numbers == [3]
+    assert numbers(ReferencePool(3, [made.content]).admit(tool_output("fact"))) == [3]
 
 
 def test_a_grandchilds_reference_reaches_the_root_through_its_parent() -> None:
@@ -665,7 +670,7 @@ def test_what_an_earlier_turn_issued_later_is_neither_cited_nor_issued_again() -
     for content in contents:
         pool.learn(content, 2)
     assert (pool.knows(1), pool.knows(2)) == (True, False)
-    assert pool.admit(output(text("one", id="a"))).numbers == [1]
-    assert pool.admit(output(text("two", id="a"), text("three", id="b"))).numbers == [3, 4]
+    assert numbers(pool.admit(output(text("one", id="a")))) == [1]
+    assert numbers(pool.admit(output(text("two", id="a"), text("three", id="b")))) == [3, 4]
     pool.learn([text("a tool's own id", id="x")], 2)
     assert pool.next == 5

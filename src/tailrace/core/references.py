@@ -35,7 +35,6 @@ class Admitted(msgspec.Struct, frozen=True):
 
     content: list[ContentPart]
     block_list: list[Block]
-    numbers: list[int]
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -135,7 +134,7 @@ class ReferencePool:
             else _replace(block, id=numbers.get(block.id))
             for block in output.block_list
         ]
-        return Admitted(content, blocks, list(dict.fromkeys(numbers.values())))
+        return Admitted(content, blocks)
 
 
 def wrap(content: Iterable[ContentPart], cites: Iterable[int] = ()) -> list[ContentPart]:
