@@ -110,16 +110,8 @@ class PartialJson:
 
     @property
     def complete(self) -> bool:
-        """Whether the value is complete. A bare number needs `finish`."""
+        """Whether the value is complete. A bare number is, once white space follows it."""
         return self._read is PartialJson._after_value and len(self._stack) == 1
-
-    def finish(self) -> Any:
-        """End the text: returns its value, or raises `MalformedJson` if it is incomplete."""
-        if self._read is PartialJson._in_number:
-            self._end_number()
-        if not self.complete:
-            self._refuse(self._error or "the text ends before its value does")
-        return self.value
 
     # --- parser states: each takes the piece and a position, and returns the next position ------
 
