@@ -50,6 +50,7 @@ class GrowingText:
                 f"The text is of type {type(piece).__name__}. Pass a string; for JSON use"
                 " json.dumps(value)."
             )
+        # As `PartBound.check` does first, and without its closure: nearly every delta ends here.
         if (self._length + len(piece)) * WIDEST + self._beside > codec.MAX_OPEN_BYTES:
             self._check_room(piece)
 

@@ -147,6 +147,14 @@ class Loop:
             else:
                 answered = await self._turn()
 
+    async def _refuses_input(self) -> bool:
+        """Whether a guardrail stopped the task because of its input."""
+        checks = self.agent.input_guardrails
+        refused = await refusal(REFUSED_INPUT, checks, user_text(self.task.input), self.context)
+        if refused is not None:
+            self.task.fail(refused)
+        return refused is not None
+
     def _goes_on_with_speaker(self) -> bool:
         """Continue with the agent that spoke last; False if it is declared no more."""
         speaker = self.task.node.speaker
@@ -342,14 +350,6 @@ class Loop:
     def _needs_approval(self, call: ToolCall) -> bool:
         found = self.tool_of(call)
         return found is not None and bool(found.needs_approval)
-
-    async def _refuses_input(self) -> bool:
-        """Whether a guardrail stopped the task because of its input."""
-        checks = self.agent.input_guardrails
-        refused = await refusal(REFUSED_INPUT, checks, user_text(self.task.input), self.context)
-        if refused is not None:
-            self.task.fail(refused)
-        return refused is not None
 
     # --- waiting and stopping ------------------------------------------------------------------
 
