@@ -127,6 +127,18 @@ async def test_a_client_that_leaves_is_noticed_although_its_body_is_not_asked_fo
         await app.answered.wait()
 
 
+async def test_a_client_that_leaves_is_noticed_although_its_next_request_waits() -> None:
+    app = App()
+    async with serving(app) as address:
+        _, writer = await asking(address, GET + GET)  # in one read
+        connection = app.connection()
+        writer.close()
+        connection.transport.abort()  # reading is paused, so a write fails, some time
+        await app.answered.wait()
+    assert len(app.streams) == 1
+    assert len(app.connections) == 0
+
+
 async def test_a_client_that_leaves_is_noticed_although_its_body_has_paused_the_reading() -> None:
     app = App()
     async with serving(app) as address:

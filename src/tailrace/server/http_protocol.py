@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -18,7 +18,7 @@ class BoundedHttp(HttpToolsProtocol):
     """Closes a connection whose headers or trailers are too large, or whose headers are slow."""
 
     # Apart from uvicorn's attributes: a class shares the keys of at most 30 between its instances.
-    __slots__ = ("_head_bytes", "_in_head", "_left", "_timer")
+    __slots__ = ("_answering", "_head_bytes", "_in_head", "_left", "_timer")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -26,6 +26,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head = True
         self._timer: asyncio.TimerHandle | None = None
         self._left: Callable[[], None] | None = None
+        self._answering: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the headers of the first request."""
@@ -36,6 +37,10 @@ class BoundedHttp(HttpToolsProtocol):
         """Stop waiting, and end the open stream."""
         self._stop_waiting()
         super().connection_lost(exc)
+        # uvicorn notifies the newest request only, which may wait behind the stream.
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         if self._left is not None:
             self._left()
 
@@ -92,6 +97,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_body(body)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_message_complete(self) -> None:
         """The body has arrived, maybe after its answer."""
         self._stop_waiting()
@@ -118,8 +127,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         # Not inside another answer, nor as a second answer.
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn: None before a request
-        if self._in_head and (cycle is None or cycle.response_complete):
+        if self._in_head and (self._answering is None or self._answering.response_complete):
             head = b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status
             self.transport.write(head)
         self.transport.close()
