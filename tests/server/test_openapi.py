@@ -389,7 +389,7 @@ BODIES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             *({"input": [{"role": value, "content": ""}]} for value in of("developer", "tool")),
             *({"input": [{"role": "user", "content": value}]} for value in of([], [5], 5, None)),
             *({"input": [{"role": "user", "content": [part]}]} for part in PARTS),
-            *({"input": [{"type": value}]} for value in of("message", "reasoning", 5)),
+            *({"input": [{"type": value}]} for value in of("message", "reasoning", "thought", 5)),
             *({"max_output_tokens": value} for value in of(1, 0, -1, LARGE, "1", 1.5)),
             *(
                 {"reasoning": value}

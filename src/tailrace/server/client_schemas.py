@@ -12,7 +12,7 @@ from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
 from tailrace.ports.model import Effort, Summary
 from tailrace.runtime.model_request import TOOL_NAME
-from tailrace.server.request_fields import TEXT_PARTS
+from tailrace.server.request_fields import ITEM_TYPES, TEXT_PARTS
 from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 
 
@@ -129,15 +129,18 @@ _OPTIONS: dict[str, Json] = {
     "tools": _or_null(_list({"anyOf": [_FUNCTION, _OTHER_TOOL]})),
     "truncation": _words("auto", "disabled"),
 }
+_ANSWERS = ("custom_tool_call_output", "function_call_output", "mcp_approval_response")
 _ITEM: Json = {
+    # Not in the schema: what is valid there depends on the rest of the conversation.
+    "description": f"After the call that it answers, also an item of type {', '.join(_ANSWERS)}.",
     "anyOf": [
         _message("user", "assistant", "system", "developer", type=_words("message")),
-        {**_object({"type": _STRING}), "not": _type("message")},
+        _object({"type": {"enum": sorted(ITEM_TYPES - {"message", *_ANSWERS})}}),
         {
             **_object({"id": _STRING}),
             "not": {"anyOf": [{"required": ["type"]}, {"required": ["role"]}]},
         },
-    ]
+    ],
 }
 _INPUT: Json = {**_STRING, **_list(_ITEM, minItems=1), "type": ["string", "array"]}
 
