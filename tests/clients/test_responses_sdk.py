@@ -92,6 +92,19 @@ def test_a_conversation_goes_on_by_id_by_items_and_by_references(client: OpenAI)
         assert read(asked(client, given)) == ["One?", first.output_text, "Two?"]
 
 
+def test_the_model_reads_the_words_of_a_failed_call_that_comes_back(client: OpenAI) -> None:
+    request = client.responses.create(model="careful", input="Pay.").output[-1]
+    no = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": False}
+    denied: Any = client.responses.create(model="careful", input=[{**no, "reason": "Too much."}])
+    assert denied.output[0].error.message == "A person denied the call: Too much."
+    items = [item.to_dict() for item in denied.output]
+    names = [{"type": "item_reference", "id": item.id} for item in denied.output]
+    for output in (items, names):
+        given = [{"role": "user", "content": "Pay."}, *output, {"role": "user", "content": "Why?"}]
+        words = read(asked(client, given))
+        assert words == ["Pay.", None, "A person denied the call: Too much.", "It is paid.", "Why?"]
+
+
 def test_a_response_that_is_not_stored_cannot_be_continued(client: OpenAI) -> None:
     first = asked(client, store=False)
     assert first.store is False

@@ -178,6 +178,18 @@ BASE64 = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
                 ClientOutput("b", [TextPart(text="No")], True),
             ],
         ),
+        # the errors of OpenAI's `mcp_call`: of a tool, of the protocol or HTTP, and unknown objects
+        *(
+            (
+                [{"type": "mcp_call", "id": "a", "name": "f", "arguments": "{}", "error": error}],
+                [InputCall("a", "f", "{}"), ClientOutput("a", [TextPart(text=words)], True)],
+            )
+            for error, words in (
+                ({"type": "tool", "content": [{"type": "text", "text": "No"}]}, "No"),
+                ({"type": "http_error", "code": 500, "message": "No"}, "No"),
+                ({"code": 500}, '{"code":500}'),
+            )
+        ),
         # the same as a message of Anthropic's API shows it, in its order
         (
             {

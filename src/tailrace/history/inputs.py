@@ -223,7 +223,14 @@ def _server_call(value: Json) -> Iterator[InputCall | ClientOutput]:
         for use in _use(value):
             yield use
             failed = error is not None
-            yield ClientOutput(use.call_id, _pieces(error if failed else output), failed)
+            yield ClientOutput(use.call_id, _failure(error) if failed else _pieces(output), failed)
+
+
+def _failure(error: Any) -> list[HistoryPart]:
+    """What the model reads of a failed `mcp_call`: a text, or the words of an object."""
+    if isinstance(error, dict):
+        error = error.get("content") or error.get("message") or error
+    return [piece for part in _list(error) for piece in _pieces(part)]
 
 
 def _output(value: Json) -> Iterator[ClientOutput]:
