@@ -9,6 +9,11 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from openai import BadRequestError, InternalServerError, NotFoundError, OpenAI
+from openai.lib.responses_tool_runner import (
+    RegisteredFunction,
+    ResponsesToolRunner,
+    ToolRunnerError,
+)
 from openai.types.beta import BetaResponseInputItemParam
 from openai.types.responses import ResponseInputItemParam
 
@@ -103,6 +108,29 @@ def test_the_model_reads_the_words_of_a_failed_call_that_comes_back(client: Open
         given = [{"role": "user", "content": "Pay."}, *output, {"role": "user", "content": "Why?"}]
         words = read(asked(client, given))
         assert words == ["Pay.", None, "A person denied the call: Too much.", "It is paid.", "Why?"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_runner_of_tools_takes_calls_of_the_server_that_the_request_declares(
+    client: OpenAI, stream: bool
+) -> None:
+    run = ResponsesToolRunner(functions=[RegisteredFunction(PICK, lambda _: "Rome")]).run
+    picked = run(client, {"model": "reader", "input": "Where?"}, stream=stream)
+    assert read(picked) == ["Where?", None, "Rome"]
+    with pytest.raises(ToolRunnerError, match="declaration"):
+        run(client, {"model": "tooled", "input": "?"}, stream=stream)
+    ours: Any = {"type": "mcp", "server_label": "tailrace", "server_url": "http://localhost:9"}
+    requests: list[Any] = []
+    paid = run(
+        client,
+        {"model": "careful", "input": "Pay.", "tools": [ours]},
+        stream=stream,
+        approve_mcp=lambda request: requests.append(request) is None,
+    )
+    assert ([request.name for request in requests], paid.output_text) == (["pay"], "It is paid.")
+    known: Any = {"model": "tooled", "input": "?", "tools": [{**ours, "require_approval": "never"}]}
+    looked: Any = run(client, known, stream=stream)
+    assert [item.type for item in looked.output][:2] == ["reasoning", "mcp_call"]
 
 
 def test_a_response_that_is_not_stored_cannot_be_continued(client: OpenAI) -> None:
