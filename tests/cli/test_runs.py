@@ -435,3 +435,23 @@ def test_a_changed_file_starts_the_server_again_at_the_same_address(folder: Path
         assert httpx.get(f"{found[0]}/agents").json()["agents"] == ["broken", "story"]
         serving.send_signal(signal.SIGINT)
         assert serving.wait() == 0
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_stop_says_how_long_it_waits_for_runs_and_how_to_end_the_wait(
+    folder: Path, signals: int
+) -> None:
+    with served(folder, "mine:app") as (serving, url):
+        run = started(url, "story")
+        with httpx.stream("GET", f"{url}/runs/{run}/events") as events:
+            assert any("task.tool_call.started" in line for line in events.iter_lines())
+        serving.send_signal(signal.SIGINT)
+        assert serving.stderr is not None
+        assert serving.stderr.readline() == (
+            "Waiting up to 30 s for 1 run to end. Ctrl-C again ends the wait.\n"
+        )
+        if signals == 2:
+            serving.send_signal(signal.SIGINT)
+        else:
+            (folder / "end").touch()
+        assert serving.wait() == 0

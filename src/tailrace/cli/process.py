@@ -97,6 +97,7 @@ async def _serve(
             stop.set()
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         if hasattr(app, "drain"):
+            say_wait(app)
             await app.drain()
         app.stop_streams()
         server.should_exit = True
@@ -117,6 +118,14 @@ def on_stop_signal(app: Any) -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, heard)
     return stop
+
+
+def say_wait(app: Any) -> None:
+    """Say how long a stopping process waits for its runs, if there are any."""
+    worker, seconds = app.runs.worker, app.grace.total_seconds()
+    if worker is not None and seconds and (count := len(worker.runs)):
+        runs = f"{count} run{'s' * (count > 1)} to end"
+        say_aside(f"Waiting up to {seconds:g} s for {runs}. Ctrl-C again ends the wait.")
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

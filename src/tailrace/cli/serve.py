@@ -12,7 +12,7 @@ import typer
 from tailrace.cli.loading import load
 from tailrace.cli.messages import fail, say
 from tailrace.cli.options import Config, use_config, with_settings
-from tailrace.cli.process import on_stop_signal, run_loop, run_server
+from tailrace.cli.process import on_stop_signal, run_loop, run_server, say_wait
 from tailrace.cli.reload import free_port, serve_with_reload
 from tailrace.core.errors import TailraceError
 from tailrace.settings import read_settings
@@ -102,6 +102,7 @@ async def _work(app: Any) -> None:
             shown = f"; numbers at {url}" if url else ""
             say(f"Tailrace works on waiting runs{shown}  (Ctrl-C stops it)")
             await stop.wait()
+            say_wait(app)
 
 
 async def _announce(url: str) -> bool:
