@@ -105,6 +105,20 @@ def test_a_run_that_fails_has_the_exit_code_1(folder: Path) -> None:
     assert lines(done.stdout)[-1]["type"] == "task.failed"
 
 
+def test_the_log_of_a_run_is_as_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from tailrace import Tailrace\n\n"
+        "async def broken(task):\n    raise ValueError('the text')\n\n"
+        "app = Tailrace([broken], ':memory:')\n"
+    )
+    quiet = tailrace("run", "mine:app", "?", cwd=tmp_path)
+    assert "ValueError" in quiet.stderr
+    assert "log level debug shows the text" in quiet.stderr
+    assert "ValueError: the text" not in quiet.stderr
+    telling = tailrace("run", "mine:app", "?", cwd=tmp_path, env={"TAILRACE_LOG_LEVEL": "debug"})
+    assert "ValueError: the text" in telling.stderr
+
+
 def test_without_a_terminal_an_approval_needs_a_flag(folder: Path) -> None:
     waiting = tailrace("run", "mine:pays", "Pay.", cwd=folder)
     assert waiting.returncode == 3

@@ -85,6 +85,7 @@ async def test_clients_get_a_code_and_an_id_that_the_log_also_has(
     (ident,) = re.findall(r"err_[0-9a-f]{12}", error["message"])
     (line,) = [text for text in caplog.messages if ident in text]
     assert re.findall(r"^  (\S+)$", line, re.MULTILINE) == types
+    assert line.splitlines()[0].endswith("; log level debug shows the text")
     assert re.search(rf"test_failures\.py:\d+ in {agent.__name__}$", line, re.MULTILINE)
     assert SECRET not in caplog.text
 

@@ -43,7 +43,10 @@ def run(
 
     Example: tailrace run examples.weather:app "Is it sunny?"
     """
+    from tailrace.cli import logs  # it needs what the application has imported
+
     app = load(application)
+    logs.set_up(app.settings)
     if question == "-":
         question = sys.stdin.read().strip()
     name = _agent_of(app, agent)

@@ -23,6 +23,9 @@ AGENT_FAILED = ErrorInfo(code="agent_error", message="The agent failed.")
 _OF_A_GROUP = 10
 """How many exceptions of a group are logged."""
 
+_MORE = "log level debug shows the text"
+"""What a developer does next who needs the text of the exception."""
+
 
 class ToolError(TailraceError):
     """A tool's failure in words for the model: it reads the message as it is.
@@ -43,7 +46,8 @@ def failure(run: str, error: BaseException, what: str = "agent") -> ErrorInfo:
     """Log an agent's exception; returns the error for clients. `run` describes the run."""
     ident = f"err_{secrets.token_hex(6)}"
     code = error.code if isinstance(error, TailraceError) else "agent_error"
-    logger.error("%s failed: %s, %s\n%s", run, ident, code, "\n".join(_lines(error)))
+    lines = "\n".join(_lines(error))
+    logger.error("%s failed: %s, %s; %s\n%s", run, ident, code, _MORE, lines)
     logger.debug("%s failed: %s", run, ident, exc_info=error)
     return ErrorInfo(
         code=code, message=f"The {what} failed. The server's log says why, under {ident}."
@@ -60,7 +64,7 @@ def tool_failure(run_id: str, tool: str, error: BaseException) -> ErrorInfo:
         return ErrorInfo(code=error.code, message=str(error))
     ident = f"err_{secrets.token_hex(6)}"
     lines = "\n".join(_lines(error))
-    logger.error("run %s, tool %s failed: %s\n%s", run_id, tool, ident, lines)
+    logger.error("run %s, tool %s failed: %s; %s\n%s", run_id, tool, ident, _MORE, lines)
     logger.debug("run %s, tool %s failed: %s", run_id, tool, ident, exc_info=error)
     kind = type(error).__name__
     return ErrorInfo(code="tool_error", message=f"The tool {tool} failed: {kind} ({ident}).")
