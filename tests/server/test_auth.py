@@ -97,7 +97,7 @@ async def test_the_refusal_has_the_shape_that_the_clients_of_the_path_read() -> 
         assert answer.json()["error"]["type"] == "authentication_error"
         answer = await stranger.post("/api/chat", json={})
         assert answer.headers["content-type"].startswith("text/plain")
-        assert answer.text.startswith("The API key is missing or invalid.")
+        assert answer.text.startswith("The `auth` function of this application does not admit")
 
 
 async def test_authenticate_may_be_async() -> None:
@@ -144,6 +144,8 @@ async def test_a_key_works_in_both_headers_until_it_is_revoked(tmp_path: Path) -
         assert await status(authorization=f"Bearer tr_{row.id}_") == 401
         second, _ = create_key(path, "ann")
         assert await status(**{"x-api-key": second}) == 200
+        refused = (await caller.get("/agents")).json()["error"]["message"]
+        assert refused.startswith("The API key is missing or invalid.")
         revoke_key(path, row.id)
         assert await status(**{"x-api-key": first}) == 401
         assert await status(**{"x-api-key": second}) == 200

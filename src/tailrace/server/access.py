@@ -85,10 +85,7 @@ class Access:
                 principal = None
             still_valid = partial(self._has_key, principal)
         if principal is None:
-            raise Unauthorized(
-                "The API key is missing or invalid. Send `Authorization: Bearer KEY` or "
-                "`x-api-key: KEY`; `tailrace keys create` makes a key."
-            )
+            raise Unauthorized(_NO_KEY if isinstance(self._auth, ApiKeys) else _REFUSED)
         request.scope.get(PRINCIPAL, []).append(principal.id)
         allowance = self._allowances.of(principal.id)
         allowance.request()
@@ -138,4 +135,12 @@ async def _sender(auth: Authenticate, request: HTTPConnection) -> Principal | No
         raise AuthFailed(_FAILED) from None
 
 
+_NO_KEY = (
+    "The API key is missing or invalid. Send `Authorization: Bearer KEY` or `x-api-key: KEY`; "
+    "`tailrace keys create` makes a key."
+)
+_REFUSED = (
+    "The `auth` function of this application does not admit the request: send the credentials "
+    "that it reads."
+)
 _FAILED = "The server could not check the key. Its log has the details."
