@@ -59,6 +59,30 @@ def test_a_piece_that_is_not_a_string_is_refused_and_leaves_the_text_as_it_was(p
     assert shown(book)[0]["block_list"][0]["text"] == "Hello"
 
 
+class Accessor(str):
+    """Like the `text` of a LangChain message."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "other words"
+
+
+def test_a_subclass_of_a_string_is_written_as_its_characters() -> None:
+    book = Notebook()
+    message, thinking = MessageWriter(book), ReasoningWriter(book)
+    call = ArgumentsWriter(book, "look", call_id="call_1")
+    message.text(Accessor("Hello"))
+    thinking.summary(Accessor("Hm."))
+    call.arguments(Accessor("{}"))
+    for writer in (call, thinking, message):
+        writer.finish()
+    item, thought, asked = shown(book)
+    assert item["block_list"][0]["text"] == "Hello"
+    assert thought["summary"][0]["text"] == "Hm."
+    assert asked["arguments"] == "{}"
+
+
 def test_a_web_page_is_cited_for_the_text_before_it_or_for_a_text_of_its_own() -> None:
     book = Notebook()
     message = MessageWriter(book)

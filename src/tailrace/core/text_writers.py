@@ -43,16 +43,22 @@ class GrowingText:
         """Code points so far."""
         return self._length
 
-    def _check(self, piece: str) -> None:
-        """Refuse a piece after which no event could repeat the text; change nothing."""
-        if not isinstance(piece, str):
-            raise InvalidValue(
-                f"The text is of type {type(piece).__name__}. Pass a string; for JSON use"
-                " json.dumps(value)."
-            )
+    def _checked(self, piece: str) -> str:
+        """The piece as a plain string. Refuses a piece after which no event could repeat the text.
+
+        Frameworks yield subclasses of `str`, such as LangChain's `chunk.text`.
+        """
+        if piece.__class__ is not str:
+            if not isinstance(piece, str):
+                raise InvalidValue(
+                    f"The text is of type {type(piece).__name__}. Pass a string; for JSON use"
+                    " json.dumps(value)."
+                )
+            piece = str.__str__(piece)
         # As `PartBound.check` does first, and without its closure: nearly every delta ends here.
         if (self._length + len(piece)) * WIDEST + self._beside > codec.MAX_OPEN_BYTES:
             self._check_room(piece)
+        return piece
 
     def _check_room(self, piece: str) -> None:
         self._room.check(self._length + len(piece), self._beside, lambda: self.text + piece)
@@ -107,7 +113,7 @@ class PartWriter(StreamedText):
     def add(self, piece: str) -> None:
         """Append a piece."""
         if piece:
-            self._check(piece)
+            piece = self._checked(piece)
             self._sink.emit(replace(self._delta, delta=piece))
             self._take(piece)
 
@@ -142,7 +148,7 @@ class TextWriter(StreamedText):
         """Append a piece."""
         if not piece:
             return
-        self._check(piece)
+        piece = self._checked(piece)
         before = self._scanner.place
         scanned = self._scanner.feed(piece)
         try:

@@ -358,7 +358,7 @@ class ArgumentsWriter(GrowingText):
     def arguments(self, piece: str) -> None:
         """Append to the arguments' JSON."""
         if piece:
-            self._check(piece)
+            piece = self._checked(piece)
             self._sink.emit(replace(self._delta, delta=piece))
             self._take(piece)
 
