@@ -1,8 +1,6 @@
 """The strategy that is shipped to users: what it promises about the runs that it draws."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
@@ -14,6 +12,7 @@ from tailrace.core.events import KNOWN, Event
 from tailrace.testing.strategies import WrittenRun, legal_runs
 from tests.core.naive import ENDED, NaiveState
 from tests.core.naive_rules import NaiveRules
+from tests.forked import run
 
 
 def as_json(value: Any) -> Any:
@@ -91,9 +90,32 @@ def test_a_run_has_at_least_its_beginning_and_its_end() -> None:
         legal_runs(max_events=1)
 
 
-def test_without_hypothesis_the_import_says_what_to_install() -> None:
-    code = "import sys; sys.modules['hypothesis'] = None; import tailrace.testing.strategies"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("legal_runs", "hypothesis"),
+        ("check_log", "hypothesis"),
+        ("EventLogKit", "pytest"),
+        ("FollowKit", "pytest"),
+        ("BusKit", "pytest"),
+    ],
+)
+def test_without_a_package_of_tests_the_import_says_what_to_install(
+    name: str, package: str
+) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; from tailrace.testing import {name}"
+    result = run("-c", code)
+    assert result.stderr.splitlines()[-1] == (
+        f"ModuleNotFoundError: `{name}` of tailrace.testing needs {package}, which Tailrace does"
+        f" not install. Run: pip install {package}"
     )
-    assert "pip install hypothesis" in result.stderr
+
+
+def test_another_missing_module_is_named_as_it_is() -> None:
+    home = "tailrace.testing.bus_kit"
+    code = f"import sys; sys.modules['{home}'] = None; from tailrace.testing import BusKit"
+    assert (
+        run("-c", code)
+        .stderr.splitlines()[-1]
+        .startswith(f"ModuleNotFoundError: import of {home} halted")
+    )

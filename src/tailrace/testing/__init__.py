@@ -106,4 +106,13 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tailrace.testing' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("pytest", "hypothesis"):
+            raise
+        raise ModuleNotFoundError(
+            f"`{name}` of tailrace.testing needs {missing.name}, which Tailrace does not install. "
+            f"Run: pip install {missing.name}",
+            name=missing.name,
+        ) from missing

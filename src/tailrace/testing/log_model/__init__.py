@@ -15,21 +15,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-try:
-    from hypothesis import HealthCheck, settings
-    from hypothesis import strategies as st
-    from hypothesis.stateful import (
-        initialize,
-        invariant,
-        precondition,
-        rule,
-        run_state_machine_as_test,
-    )
-except ImportError as missing:
-    raise ImportError(
-        "tailrace.testing.log_model needs Hypothesis, which Tailrace does not install: "
-        "`pip install hypothesis`"
-    ) from missing
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tailrace.core.errors import SeqConflict, StorageError
 from tailrace.core.events import Recorded

@@ -10,13 +10,7 @@ citations over text of many scripts, private parts. Hypothesis shortens a failin
 
 from __future__ import annotations
 
-try:
-    from hypothesis import strategies as st
-except ImportError as missing:
-    raise ImportError(
-        "tailrace.testing.strategies needs Hypothesis, which Tailrace does not install: "
-        "`pip install hypothesis`"
-    ) from missing
+from hypothesis import strategies as st
 
 from tailrace.testing.strategies.open_items import Draw, WrittenRun
 from tailrace.testing.strategies.writer import RunWriter
