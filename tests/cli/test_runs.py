@@ -397,6 +397,14 @@ def test_the_doctor_checks_an_application_and_a_server(folder: Path) -> None:
         assert "very-secret" not in done.stdout
 
 
+def test_the_doctor_names_tools_that_have_no_description(folder: Path) -> None:
+    done = tailrace("doctor", "mine:both", cwd=folder)
+    assert done.returncode == 0
+    for name in ("wait_for_the_end of agent story", "pay of agent cashier"):
+        assert f"· tool {name} has no description\n  → write a docstring" in done.stdout
+    assert "no description" not in tailrace("doctor", "weather:app", cwd=folder).stdout
+
+
 def test_a_server_with_keys_wants_a_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tailrace("keys", "create", "ada", cwd=folder).stdout.strip()
     monkeypatch.setenv("TAILRACE_KEYS", "keys.json")

@@ -201,7 +201,8 @@ def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def _application(app: Any) -> list[Finding]:
-    findings = [Finding("ok", f"agents: {', '.join(sorted(app.agents)) or 'none'}")]
+    agents = ", ".join(sorted(app.agents)) or "none"
+    findings = [Finding("ok", f"agents: {agents}"), *_tools(app.agents)]
     app.worker = False
     began = time.perf_counter()
     try:
@@ -214,6 +215,15 @@ async def _application(app: Any) -> list[Finding]:
         fix = "check the database and bus URLs, and that the services run"
         findings.append(Finding("bad", str(error), fix))
     return findings
+
+
+def _tools(agents: Mapping[str, Any]) -> Iterator[Finding]:
+    """Tools of which a model knows only the name."""
+    for name, agent in sorted(agents.items()):
+        for tool in getattr(agent, "tools", ()):
+            if getattr(tool, "description", None) == "":
+                what = f"tool {tool.name} of agent {name} has no description"
+                yield Finding("note", what, "write a docstring: the model chooses tools by it")
 
 
 async def _checked(name: str, part: Any) -> Finding:
