@@ -181,8 +181,7 @@ class _Waiting(GrowingText):
 
     def add(self, piece: str) -> None:
         """Append to the arguments."""
-        self._check(piece)
-        self._take(piece)
+        self._take(self._checked(piece))
 
 
 class CallSlot(Slot):
