@@ -11,8 +11,8 @@ import httpx
 import msgspec
 import pytest
 
-from tailrace import Agent, Tailrace, file, image, partial_image, streaming_tool, tool
-from tailrace.core.events import ImageDelta
+from tailrace import Agent, Answer, Tailrace, file, image, partial_image, streaming_tool, tool
+from tailrace.core.events import ImageDelta, TaskInputRequired
 from tailrace.core.items import (
     Data,
     File,
@@ -315,7 +315,7 @@ async def test_a_url_that_a_client_sent_is_not_looked_up() -> None:
     seen: list[Any] = []
 
     async def agent(task: Any) -> None:
-        load = await blob_loader(task.emitter.blobs, await task.chain())
+        load = await blob_loader(task.emitter.blobs, task.owner, await task.chain())
         seen.append(load(task.input[0]["content"][0]["image_url"]))
 
     app = Tailrace({"agent": agent}, ":memory:")
@@ -325,6 +325,39 @@ async def test_a_url_that_a_client_sent_is_not_looked_up() -> None:
         run_id = await app.runs.start("agent", [{"role": "user", "content": [part]}])
         assert await app.runs.reader.ended(run_id, 120)
     assert seen == [None]
+
+
+@pytest.mark.parametrize(("owner", "reads"), [("ann", True), ("bob", False), ("", False)])
+async def test_a_clients_result_may_name_only_blobs_of_its_own_principal(
+    owner: str, reads: bool
+) -> None:
+    @tool(executor="client")
+    def shoot() -> Any:
+        """Takes a picture."""
+
+    @tool
+    def scan() -> Any:
+        """Scans a page."""
+        return image(LARGE)
+
+    async with Simulator([call("shoot")], [say("Nice.")]) as provider:
+        model = open_model("openai:m", base_url=provider.openai_url, api_key="any")
+        camera = Agent("camera", model=model, tools=[shoot])
+        scanner = Agent("scanner", model=Scripted([call("scan")], [say("Done.")]), tools=[scan])
+        app = Tailrace([camera, scanner], ":memory:")
+        async with app.running():
+            await (await app.start("scanner", "Scan it.", owner="ann")).result()
+            run = await app.start("camera", "Shoot.", owner=owner)
+            asked = (event async for event in run.events() if isinstance(event, TaskInputRequired))
+            [request] = (await anext(asked)).requests
+            url = {"type": "image_url", "image_url": {"url": f"/blobs/{HASH}"}}
+            await run.send(Answer(request_id=request.id, value={"message_content": [url]}))
+            result = await run.result()
+        await model.close()
+    assert result.text == "Nice."
+    assert len(provider.requests) == 2
+    assert (BYTES in str(provider.requests)) == reads
+    assert (BYTES in str(result.to_input_list())) == reads
 
 
 async def test_the_input_list_of_a_result_has_the_bytes_of_large_images() -> None:

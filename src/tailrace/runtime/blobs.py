@@ -169,18 +169,19 @@ class _Put:
 
 
 async def blob_loader(
-    blobs: Blobs | None, chain: Sequence[State], task_id: str | None = None
+    blobs: Blobs | None, owner: str, chain: Sequence[State], task_id: str | None = None
 ) -> Load:
     """How a history finds the bytes of blobs: read before, because a history does not wait.
 
-    Only blobs that the results of the conversation's own tools name are read. A URL that a client
-    sent is not looked up: it could name the blob of another client.
+    Only blobs that the results of the conversation's tools name are read, and only the owner's: a
+    client may carry out a tool, and name the blob of another client as its result.
     """
     loaded: dict[str, str] = {}
     tasks = [state.root for state in chain] if task_id is None else [chain[-1].tasks[task_id]]
     for url in dict.fromkeys(url for task in tasks if task for url in _urls(task)):
         if blobs is not None:
-            found = await patiently(partial(blobs.blob, url.removeprefix(BLOB_PATH)))
+            sha256 = url.removeprefix(BLOB_PATH)
+            found = await patiently(partial(blobs.blob, sha256, owner=owner))
             if found is not None:
                 loaded[url] = data_url(*found)
     return lambda url: loaded.get(url) or reachable(url)

@@ -154,7 +154,7 @@ async def _call(
     request = msgspec.structs.replace(request, note=_Notes(sink, request).show)
     emitter = getattr(sink, "emitter", None)  # a task of a run; a sink of another kind has no store
     if request.load is reachable and request.chain and emitter is not None:
-        load = await blob_loader(emitter.blobs, request.chain, request.task_id)
+        load = await blob_loader(emitter.blobs, emitter.owner, request.chain, request.task_id)
         request = msgspec.structs.replace(request, load=load)
     lost, reason = list[str](), ""
     for retry in range(1, patience.retries + 2):

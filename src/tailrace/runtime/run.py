@@ -164,7 +164,8 @@ class Run:
 
     async def result(self) -> Result:
         """Wait for the end of the run. A run that failed has an `error`; nothing is raised."""
-        last = (await self._runs.info(self.id)).last_seq
+        info = await self._runs.info(self.id)
+        last = info.last_seq
         async for batch in self._runs.follow(self.id, last):
             last = batch[-1].event.sequence_number if batch else last
         state = await whole_state(self._runs.store, self.id, last)
@@ -173,7 +174,7 @@ class Run:
             agent = handed_to(agent, state.root.speaker)
         kind = getattr(agent, "output", None)
         typed = kind.typed if isinstance(kind, OutputType) else None
-        return Result(state, typed, await blob_loader(self._runs.store, [state]))
+        return Result(state, typed, await blob_loader(self._runs.store, info.owner, [state]))
 
     async def requests(self) -> list[InputRequest]:
         """The questions that the run, or a sub-agent in it, waits for."""

@@ -178,7 +178,7 @@ class Task(Sink):
         chain = await self.chain()
         child = None if self.task_id == self.run_id else self.task_id
         if load is reachable:
-            load = await blob_loader(self.emitter.blobs, chain, child)
+            load = await blob_loader(self.emitter.blobs, self.owner, chain, child)
         kept = {"model": model, "host": host, "store": store, "load": load}
         return history(chain, api, mode, task_id=child, **kept)  # type: ignore[arg-type]
 
