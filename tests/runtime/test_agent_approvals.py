@@ -15,6 +15,8 @@ from tailrace import Agent, Answer, Context, Limits, Tailrace, Task, tool
 from tailrace.core import events as ev
 from tailrace.core.errors import CallerError
 from tailrace.models.scripted import Scripted, call, say
+from tailrace.runtime import runs
+from tailrace.runtime.quota import LimitReached
 from tailrace.runtime.run import Run
 from tailrace.testing.follow_kit.setup import until
 
@@ -84,6 +86,24 @@ async def test_an_approved_call_runs_once_and_the_others_do_not_wait_for_it(tmp_
             await run.send({"request_id": "another"})
     assert result.text == "Done."
     assert mail.sent == ["ada@example.org"]
+
+
+async def test_input_that_the_agent_does_not_read_is_bounded_and_does_not_keep_out_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "UNREAD_BYTES", 5 * runs.LETTER_BYTES)
+    async with running(tmp_path, mailer(Mail())) as app:
+        run = await app.start("mailer", "Tell Ada.")
+        [request] = (await asked(run)).requests
+        await app.runs.send(run.id, {"note": "x" * runs.LETTER_BYTES})  # counts twice
+        for _ in range(3):
+            await app.runs.send(run.id, {"note": ""})
+        with pytest.raises(LimitReached, match="has 4 inputs that its agent has not read"):
+            await app.runs.send(run.id, {"note": ""})
+        await run.send(Answer(request_id=request.id, approved=True))
+        assert (await run.result()).text == "Done."
+        with pytest.raises(CallerError, match="has ended and takes no input"):
+            await app.runs.send(run.id, {"note": ""})
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.metrics import Metrics
 from tailrace.runtime.outage import Outage, watched
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.quota import RunQuota
+from tailrace.runtime.quota import LimitReached, RunQuota
 from tailrace.runtime.retention import FOREVER, Retention
 from tailrace.runtime.tail import run_not_found
 from tailrace.runtime.task import begun_task
@@ -47,6 +47,12 @@ CLOSED_SECONDS = 5.0
 """Within this time after a cancel the run and its sub-agents have ended."""
 
 logger = logging.getLogger("tailrace")
+
+UNREAD_BYTES = 16 * 1024 * 1024
+"""How much input of a run may be unread before more is refused."""
+
+LETTER_BYTES = 16 * 1024
+"""What an input counts at least, so that small inputs are bounded, too."""
 
 RUN_PREFIX = "run_"
 """The prefix of the ids that are made here."""
@@ -357,10 +363,25 @@ class Runs:
         """Send a value to a running agent. `{"request_id": …}` answers a request of the run."""
         await self.check(run_id)
         await check_input(self.reader, self.agents, run_id, value)
+        await self._check_unread(run_id, value)
         if await self._post(run_id, "input", value) is None:
             if await was_answered(self.reader, run_id, value):
                 return
             raise RunEnded(f"Run {run_id} has ended and takes no input; start a new run.")
+
+    async def _check_unread(self, run_id: str, value: Any) -> None:
+        """Refuse input that its agent does not read: its worker holds it in memory.
+
+        Answers have twice the room: other values must not keep a run from its answer.
+        """
+        unread = (await self.store.letters([run_id])).get(run_id, [])
+        room = UNREAD_BYTES * (2 if isinstance(value, dict) and "request_id" in value else 1)
+        is_full = sum(len(letter.body) + LETTER_BYTES for letter in unread) > room
+        if is_full and (await self.info(run_id)).ended_at is None:
+            raise LimitReached(
+                f"Run {run_id} has {len(unread)} inputs that its agent has not read. "
+                "Wait, or cancel the run."
+            )
 
     async def cancel(self, run_id: str, reason: str = CANCELLED) -> None:
         """Cancel a run, and return when it has ended. A second cancel changes nothing.
