@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -144,6 +148,24 @@ def test_a_run_that_fails_before_any_output_is_started_once(served: Served, chat
     after = httpx.get(f"{served.url}/threads").json()["threads"]
     assert len(after) == len(before) + 1
     assert "The agent failed." in str(answer["errors"])
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["responses", "chat"])
+def test_a_run_whose_server_stops_before_any_output_is_started_once(
+    tmp_path: Path, chat: bool
+) -> None:
+    """The run goes on elsewhere: a request that is sent again would be another run."""
+    server = Served(tmp_path / "log.db", environment={"TAILRACE_TEST_WORKER": "no"})
+    asked = {"baseURL": f"{server.url}/v1", "model": "refused", "retries": 2, "chat": chat}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(run_node, ["openai_ai_sdk.mjs", json.dumps(asked)])
+        while not httpx.get(f"{server.url}/threads").json()["threads"]:
+            assert not answer.done(), answer.result()
+            time.sleep(0.05)
+        assert server.kill(signal.SIGTERM) == 0
+        found = json.loads(answer.result())
+    assert "The server is stopping" in str(found["errors"])
+    assert "AI_RetryError" not in json.dumps(found)
 
 
 def test_a_stream_that_showed_a_superseded_item_ends_in_an_error(serving: Serving) -> None:

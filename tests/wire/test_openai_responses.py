@@ -302,6 +302,9 @@ def test_a_stream_that_is_closed_ends_with_an_error_whose_number_is_a_cursor(joi
         encoder = FORMAT.open(state)[0] if joined else FORMAT.at(state)
         [event] = events_of(encoder.close("The server stops."))
         assert (event["type"], event["message"]) == ("error", "The server stops.")
+        # Without any item, the AI SDK would send the request again after another code.
+        has_items = bool(response_object(state)["output"])
+        assert event["code"] == ("server_error" if has_items else "424")
         cursor = place_of_number(event["sequence_number"])
         assert cursor.seq == place
         resumed, rest = FORMAT.resume(before, one, cursor)

@@ -142,6 +142,9 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
 
         The run has not ended: its number is a cursor, after which the client retrieves the rest.
         Clients of a response in the background retrieve it by themselves, if there is no error.
+
+        The AI SDK sends the request again after an error before any item, which would be another
+        run, unless the error has the code of a status that it does not retry.
         """
         root = self._state.root
         if self._over or root is None or root.ended:
@@ -149,7 +152,10 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
         options = root.facts.get("options")
         if isinstance(options, dict) and options.get("background") is True:
             return []
-        about = {"code": "server_error", "message": reason, "param": None}
+        begun = has_begun(self._state, self._segment)
+        has_output = begun and entries(self._state, root, self._segment)
+        code = "server_error" if has_output else "424"
+        about = {"code": code, "message": reason, "param": None}
         place = self._state.sequence_number + self._offset
         number = self._numbering.last(self._mode, place)
         event = {"type": "error", **about, "sequence_number": number}
