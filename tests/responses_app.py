@@ -94,6 +94,14 @@ async def endless(task: Task) -> None:
             await asyncio.sleep(0.02)
 
 
+async def phased(task: Task) -> None:
+    """Comments, then answers, with the phases that OpenAI's models name."""
+    for phase, text in (("commentary", "I count."), ("final_answer", "Four.")):
+        with task.message() as message:
+            message.text(text)
+            message.finish(phase=phase)
+
+
 async def broken(_task: Task) -> None:
     raise RuntimeError("broken")
 
@@ -140,6 +148,7 @@ agents: dict[str, AgentFunction] = {
     "failing": Agent("failing", model=Scripted([fail("bad_request", "No.")])),
     "hello": hello,
     "endless": endless,
+    "phased": phased,
     "broken": broken,
 }
 app = Tailrace(agents, os.environ.get("TAILRACE_TEST_DB", ":memory:"))

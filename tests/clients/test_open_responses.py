@@ -1,4 +1,4 @@
-"""The cases of the Open Responses compliance suite (spec 2026-04-24), written from the spec."""
+"""The 17 cases of the Open Responses compliance suite (spec 2026-04-24), written from the spec."""
 
 from __future__ import annotations
 
@@ -174,15 +174,37 @@ def test_assistant_phase(served: Served) -> None:
     assert "The number is four." in str(request_of(asked(served, given))["read"])
 
 
-def test_streaming_response(served: Served) -> None:
-    body = {"model": "reader", "input": [message("user", "Count.")], "stream": True}
-    answer = httpx.post(f"{served.url}/v1/responses", json=body, timeout=30)
+def test_response_output_phase_schema(served: Served) -> None:
+    found = asked(served, [message("user", "Count.")], model="phased")
+    phases = [(item["phase"], item["content"][0]["text"]) for item in found["output"]]
+    assert phases == [("commentary", "I count."), ("final_answer", "Four.")]
+
+
+def streamed(served: Served, given: Any, **body: Any) -> list[Json]:
+    """The events of a stream, each checked."""
+    request = {"model": "reader", "input": given, "stream": True, **body}
+    answer = httpx.post(f"{served.url}/v1/responses", json=request, timeout=30)
     *frames, done, last = answer.text.split("\n\n")
     assert (done, last) == ("data: [DONE]", "")
     events = [json.loads(frame.partition("data: ")[2]) for frame in frames]
     for event in events:
         EVENT.validate_python(event)
     assert checked(events[-1]["response"])["status"] == "completed"
+    return events
+
+
+def test_streaming_response(served: Served) -> None:
+    types = [event["type"] for event in streamed(served, [message("user", "Count.")])]
+    assert "response.output_text.delta" in types
+
+
+def test_tool_calling_streaming(served: Served) -> None:
+    """In a version of the suite after the specification."""
+    events = streamed(served, [message("user", "What's the weather like?")], tools=[WEATHER])
+    types = [event["type"] for event in events if event.get("output_index") == 1]
+    assert types[0] == "response.output_item.added"
+    assert "response.function_call_arguments.delta" in types
+    assert types[-2:] == ["response.function_call_arguments.done", "response.output_item.done"]
 
 
 def test_system_prompt(served: Served) -> None:
