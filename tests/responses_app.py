@@ -145,6 +145,9 @@ agents: dict[str, AgentFunction] = {
     "calling": Agent(
         "calling", model=Scripted([call("look_up", location="Rome")]), tools=[look_up]
     ),
+    "withheld": Agent(
+        "withheld", model=Scripted([say("It is secret.")]), output_guardrails=[lambda _: "Secret."]
+    ),
     "failing": Agent("failing", model=Scripted([fail("bad_request", "No.")])),
     "hello": hello,
     "endless": endless,

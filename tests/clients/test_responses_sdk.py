@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
+import httpx
 import pytest
-from openai import BadRequestError, InternalServerError, NotFoundError, OpenAI
+from anthropic import Anthropic, APIStatusError
+from openai import APIError, BadRequestError, InternalServerError, NotFoundError, OpenAI
 from openai.lib.responses_tool_runner import (
     RegisteredFunction,
     ResponsesToolRunner,
@@ -131,6 +133,30 @@ def test_the_runner_of_tools_takes_calls_of_the_server_that_the_request_declares
     known: Any = {"model": "tooled", "input": "?", "tools": [{**ours, "require_approval": "never"}]}
     looked: Any = run(client, known, stream=stream)
     assert [item.type for item in looked.output][:2] == ["reasoning", "mcp_call"]
+
+
+def test_a_stream_that_showed_a_refused_answer_names_the_guardrail(
+    reading: Served, client: OpenAI
+) -> None:
+    refused = ("output_guardrail", "A guardrail refused the answer.")
+    given: Any = {"model": "withheld", "messages": [{"role": "user", "content": "?"}]}
+    with client.responses.create(model="withheld", input="?", stream=True) as events:
+        last: Any = list(events)[-1]
+    assert (last.response.error.type, last.response.error.message) == refused
+    with pytest.raises(APIError) as failed:
+        list(client.chat.completions.create(**given, stream=True))
+    assert (failed.value.type, failed.value.message) == refused
+    with (
+        Anthropic(base_url=reading.url, api_key="test") as other,
+        pytest.raises(APIStatusError, match=refused[1]),
+        other.messages.stream(**given, max_tokens=9) as stream,
+    ):
+        stream.until_done()
+    asked = {"threadId": "withheld", "runId": "withheld-1", "state": {}, "tools": [], "context": []}
+    asked["messages"] = [{"id": "u1", **given["messages"][0]}]
+    shown = httpx.post(f"{reading.url}/ag-ui/withheld", json=asked).text
+    end = {"type": "RUN_ERROR", "message": refused[1], "code": refused[0]}
+    assert json.loads(shown.strip().splitlines()[-1].removeprefix("data: ")) == end
 
 
 def test_a_response_that_is_not_stored_cannot_be_continued(client: OpenAI) -> None:

@@ -96,7 +96,7 @@ class AnswerEncoder(RootEncoder[Sent]):
     def _changed(self, task: TaskNode, event: Any) -> list[Sent]:
         if any(self._is_shown(task, node) for node in self._lost):
             self._over = True
-            return self._interrupted()
+            return self._interrupted(event)
         return self._answered(task, event)
 
     def _has_shown_lost(self, root: TaskNode) -> bool:
@@ -108,8 +108,8 @@ class AnswerEncoder(RootEncoder[Sent]):
         """Whether the stream is wrong without this item, because part of it was sent."""
 
     @abstractmethod
-    def _interrupted(self) -> list[Sent]:
-        """The frames that end a stream in which a shown item was superseded."""
+    def _interrupted(self, event: Any) -> list[Sent]:
+        """The frames that end a stream in which `event` superseded a shown item."""
 
     @abstractmethod
     def _answered(self, root: TaskNode, event: Any) -> list[Sent]:

@@ -122,6 +122,16 @@ def newly_superseded(state: State, event: Any) -> list[ItemNode]:
     return [node for node in named if node is not None and not node.superseded]
 
 
+WITHHELD = ErrorInfo(code="output_guardrail", message="A guardrail refused the answer.")
+"""The error of a stream that showed an answer which a guardrail then refused."""
+
+
+def taken_back(event: Any, begun_again: ErrorInfo) -> ErrorInfo:
+    """The error of a stream that showed what `event` supersedes."""
+    refused = isinstance(event, ev.TaskAttempt) and event.reason == WITHHELD.code
+    return WITHHELD if refused else begun_again
+
+
 INCOMPLETE_CALL = ErrorInfo(
     code="incomplete_function_call", message="The response ended inside a function call."
 )

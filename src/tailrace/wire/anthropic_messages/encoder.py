@@ -25,7 +25,7 @@ from tailrace.wire.anthropic_messages.blocks import (
 from tailrace.wire.anthropic_messages.envelope import frame
 from tailrace.wire.base import Frame
 from tailrace.wire.encoder import AnswerEncoder
-from tailrace.wire.projection import PART_EVENTS, taken_over_by
+from tailrace.wire.projection import PART_EVENTS, taken_back, taken_over_by
 
 _json = msgspec.json.Encoder().encode
 
@@ -106,8 +106,8 @@ class MessagesEncoder(AnswerEncoder[Frame]):
     def _is_shown(self, root: TaskNode, node: ItemNode) -> bool:
         return any(block.is_ready() for block in blocks_of(root, node))
 
-    def _interrupted(self) -> list[Frame]:
-        return [message.failed(message.INTERRUPTED)]
+    def _interrupted(self, event: Any) -> list[Frame]:
+        return [message.failed(taken_back(event, message.INTERRUPTED))]
 
     def _answered(self, root: TaskNode, event: Any) -> list[Frame]:
         self._queue.extend(self._new_blocks(root, event))

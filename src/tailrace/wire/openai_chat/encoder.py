@@ -37,6 +37,7 @@ from tailrace.wire.projection import (
     limit_of,
     result_of,
     shown_parts,
+    taken_back,
 )
 
 INTERRUPTED = ErrorInfo(
@@ -142,7 +143,7 @@ class ChatEncoder(AnswerEncoder[Frame]):
             lane, sent = self._before_end
             if not lane.so_far().startswith(sent):
                 self._over = True
-                return self._interrupted()
+                return self._interrupted(event)
         frames = self._frames(root, event, event.__class__)
         self._find_live()
         return frames
@@ -187,8 +188,8 @@ class ChatEncoder(AnswerEncoder[Frame]):
             return is_client(node.item) and (is_complete(node) or has_arguments)
         return has_text(node)
 
-    def _interrupted(self) -> list[Frame]:
-        return failure(INTERRUPTED)
+    def _interrupted(self, event: Any) -> list[Frame]:
+        return failure(taken_back(event, INTERRUPTED))
 
     # --- items ---------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from tailrace.wire.openai_responses.segments import (
 from tailrace.wire.projection import (
     Handoffs,
     Sources,
+    taken_back,
 )
 
 _DELTAS = {kind: (PARTS[kind].store, index_of) for kind, index_of in DELTAS.items()}
@@ -235,8 +236,8 @@ class ResponsesEncoder(AnswerEncoder[ResponseEvent]):
             return False
         return is_within(self._state, self._segment, node)
 
-    def _interrupted(self) -> list[ResponseEvent]:
-        return [("response.failed", {"response": self._failed(INTERRUPTED)})]
+    def _interrupted(self, event: Any) -> list[ResponseEvent]:
+        return [("response.failed", {"response": self._failed(taken_back(event, INTERRUPTED))})]
 
     def _failed(self, error: ErrorInfo) -> Json:
         return failed_response(self._state, error, self._segment)
