@@ -46,7 +46,8 @@ from tailrace.wire.encoder import PausingEncoder
 from tailrace.wire.projection import is_client, shown_parts, taken_back
 
 INTERRUPTED = ErrorInfo(
-    code="lost", message="The worker was lost; the answer begins again. Ask again to read it."
+    code="interrupted",
+    message="The answer was begun again after a fault; ask again with its `runId` to read it.",
 )
 
 
