@@ -101,8 +101,9 @@ def test_a_conversation_goes_on_by_id_by_items_and_by_references(client: OpenAI)
 
 def test_the_model_reads_the_words_of_a_failed_call_that_comes_back(client: OpenAI) -> None:
     request = client.responses.create(model="careful", input="Pay.").output[-1]
-    no = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": False}
-    denied: Any = client.responses.create(model="careful", input=[{**no, "reason": "Too much."}])
+    no: Any = {"type": "mcp_approval_response", "approve": False, "reason": "Too much."}
+    no["approval_request_id"] = request.id
+    denied: Any = client.responses.create(model="careful", input=[no])
     assert denied.output[0].error.message == "A person denied the call: Too much."
     items = [item.to_dict() for item in denied.output]
     names = [{"type": "item_reference", "id": item.id} for item in denied.output]
@@ -122,14 +123,19 @@ def test_the_runner_of_tools_takes_calls_of_the_server_that_the_request_declares
     with pytest.raises(ToolRunnerError, match="declaration"):
         run(client, {"model": "tooled", "input": "?"}, stream=stream)
     ours: Any = {"type": "mcp", "server_label": "tailrace", "server_url": "http://localhost:9"}
-    requests: list[Any] = []
+    asked_for: list[str] = []
+
+    def approve(request: Any) -> bool:
+        asked_for.append(request.name)
+        return True
+
     paid = run(
         client,
         {"model": "careful", "input": "Pay.", "tools": [ours]},
         stream=stream,
-        approve_mcp=lambda request: requests.append(request) is None,
+        approve_mcp=approve,
     )
-    assert ([request.name for request in requests], paid.output_text) == (["pay"], "It is paid.")
+    assert (asked_for, paid.output_text) == (["pay"], "It is paid.")
     known: Any = {"model": "tooled", "input": "?", "tools": [{**ours, "require_approval": "never"}]}
     looked: Any = run(client, known, stream=stream)
     assert [item.type for item in looked.output][:2] == ["reasoning", "mcp_call"]
@@ -152,9 +158,9 @@ def test_a_stream_that_showed_a_refused_answer_names_the_guardrail(
         other.messages.stream(**given, max_tokens=9) as stream,
     ):
         stream.until_done()
-    asked = {"threadId": "withheld", "runId": "withheld-1", "state": {}, "tools": [], "context": []}
-    asked["messages"] = [{"id": "u1", **given["messages"][0]}]
-    shown = httpx.post(f"{reading.url}/ag-ui/withheld", json=asked).text
+    body: Any = {"threadId": "withheld", "runId": "w1", "state": {}, "tools": [], "context": []}
+    body["messages"] = [{"id": "u1", **given["messages"][0]}]
+    shown = httpx.post(f"{reading.url}/ag-ui/withheld", json=body).text
     end = {"type": "RUN_ERROR", "message": refused[1], "code": refused[0]}
     assert json.loads(shown.strip().splitlines()[-1].removeprefix("data: ")) == end
 
