@@ -84,6 +84,7 @@ OF_THE_PROCESS = {
     "stores/sqlite/connections.py": "the checkpoint",
     "server/proxy.py": "a proxy has no runs",
     "server/access.py": "before a request is admitted",
+    "server/guard.py": "before any route",
     "server/auth.py": "the file of keys",
     "server/responses_socket.py": "a message that names no run",
     "runtime/watchdog.py": "the event loop",

@@ -106,3 +106,18 @@ async def test_a_host_that_is_not_listed_learns_how_to_list_it(tmp_path: Path) -
         refused = await client.get("http://other.example.com/health")
     assert refused.status_code == 421
     assert "Tailrace(hosts=[…])" in refused.json()["error"]["message"]
+
+
+async def test_refused_origins_are_logged_once_and_not_without_end(
+    asking: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        refused = await asking.options("/runs", headers=ASKING | {"Origin": PAGE + "1"})
+        assert refused.status_code == 403
+    (line,) = caplog.messages
+    assert line == f"a page of '{PAGE}1' was refused; add it to `origins` if it is yours"
+    for number in range(20):
+        stranger = {"Origin": f"https://{number}.example.com" + "x" * 1000}
+        assert (await asking.get("/agents", headers=stranger)).status_code == 403
+    assert len(caplog.messages) == 10
+    assert all(len(message) < 300 for message in caplog.messages)

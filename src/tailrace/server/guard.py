@@ -5,6 +5,7 @@ A body must be JSON: a browser asks before it sends JSON to another site.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -30,6 +31,8 @@ from tailrace.server.auth import AuthFailed, Unauthorized
 from tailrace.server.idempotency import KeyReused
 from tailrace.server.origins import allowing, host_of, origin_host, preflight
 from tailrace.server.request_body import BodyTimeout, TooManyBodies
+
+logger = logging.getLogger("tailrace")
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -80,6 +83,7 @@ class Guard:
         self._origins = origins
         self._any_body = any_body
         self._requests = requests if requests is not None else Counter()
+        self._refused_origins: set[str] = set()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, or refuse it."""
@@ -114,6 +118,7 @@ class Guard:
             return error_response(421, "wrong_host", _WRONG_HOST)
         for origin in _values(scope, b"origin"):
             if origin.lower() not in self._origins and origin_host(origin) not in self._hosts:
+                self._log_refused(origin)
                 return error_response(403, "wrong_origin", _WRONG_ORIGIN)
         if scope.get("method") == "POST" and not self._any_body and _has_body(scope):
             kind = "".join(_values(scope, b"content-type")).partition(";")[0].strip()
@@ -127,13 +132,28 @@ class Guard:
         asked = _values(scope, b"access-control-request-method")
         if scope["method"] != "OPTIONS" or not asked or self._any_body:
             return None
-        if not any(origin.lower() in self._origins for origin in _values(scope, b"origin")):
+        origins = _values(scope, b"origin")
+        if not any(origin.lower() in self._origins for origin in origins):
+            self._log_refused(", ".join(origins))
             return error_response(403, "wrong_origin", _WRONG_ORIGIN)
         wanted = ", ".join(_values(scope, b"access-control-request-headers"))
         answer = Response(status_code=204)
         answer.raw_headers += preflight(wanted.encode("latin-1"))
         return answer
 
+    def _log_refused(self, origin: str) -> None:
+        """Log a refused origin once: browsers do not show pages the answer to a preflight."""
+        shown = origin[:_SHOWN]
+        if shown not in self._refused_origins and len(self._refused_origins) < _LOGGED_ORIGINS:
+            self._refused_origins.add(shown)
+            logger.warning("a page of %r was refused; add it to `origins` if it is yours", shown)
+
+
+_LOGGED_ORIGINS = 10
+"""How many refused origins a process logs, so that strangers cannot fill the log."""
+
+_SHOWN = 200
+"""How many characters of a refused origin are logged."""
 
 _WRONG_HOST = (
     "This server does not serve the host in the Host header; add it to Tailrace(hosts=[…])."
