@@ -156,7 +156,12 @@ def test_mistakes_are_one_clear_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "blocking.py").write_text(f"{imports}app = Tailrace({{'a': print}})\n")
     for arguments, words in (
         (["serve", "mine"], "module:name"),
-        (["serve", "nobody:app"], "Module 'nobody' was not found"),
+        (
+            ["serve", "nobody:app"],
+            "Module 'nobody' was not found; run this in the folder that has n",
+        ),
+        (["serve", "no.where:app"], "not found; run this in the folder that has the folder no in"),
+        (["serve", "json.where:app"], "Module 'json.where' was not found: json has no where.py."),
         (["serve", "mine.py:app"], "write mine:app"),
         (["serve", "./sub/mine.py"], "write sub.mine:app"),
         (["serve", f"{tmp_path}/mine.py:other"], "names a file; write mine:other"),

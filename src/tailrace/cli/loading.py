@@ -75,8 +75,11 @@ def _failed_import(module: str, error: ImportError) -> str:
     """The error message: `module` itself is missing, or something that it imports."""
     asked = [module.rsplit(".", cut)[0] for cut in range(module.count(".") + 1)]
     if isinstance(error, ModuleNotFoundError) and error.name in asked:
-        path = module.replace(".", "/")
-        return f"Module {error.name!r} was not found; run this in the folder of {path}.py."
+        package, _, name = error.name.rpartition(".")
+        if package:
+            return f"Module {error.name!r} was not found: {package} has no {name}.py."
+        part = f"the folder {name}" if name != module else f"{name}.py"
+        return f"Module {name!r} was not found; run this in the folder that has {part} in it."
     place = _place(error)
     if isinstance(error, ModuleNotFoundError):
         return f"{module} imports {error.name!r}, which is not installed{place}."
