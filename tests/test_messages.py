@@ -88,6 +88,7 @@ OF_THE_PROCESS = {
     "server/auth.py": "the file of keys",
     "server/responses_socket.py": "a message that names no run",
     "runtime/watchdog.py": "the event loop",
+    "runtime/worker.py:_keep": "all runs",
     "runtime/worker.py:_look": "all runs",
     "runtime/worker.py:_warn": "the store",
     "runtime/tail.py:_poll": "all runs",

@@ -194,6 +194,11 @@ async def process(
         await runs.close()
 
 
+def worker_of(runs: Runs) -> Worker:
+    assert runs.worker is not None
+    return runs.worker
+
+
 async def has_written(runs: Runs, run_id: str) -> None:
     """Wait until the run's agent has written something durable."""
     async for batch in runs.follow(run_id):
@@ -270,6 +275,100 @@ async def test_a_worker_keeps_its_runs_when_the_store_was_away_for_longer_than_t
         assert not again.is_set()
         store.fail = lambda _: None
         assert await ended(runs, run_id) == ("completed", 1)
+
+
+async def test_leases_are_extended_after_a_run_has_ended_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extending, let_go, extended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def short(_: Task) -> None:
+        await extending.wait()
+
+    async def long(_: Task) -> None:
+        await extended.wait()
+
+    async with process(SqliteLog(tmp_path / "log.db"), {"short": short, "long": long}) as runs:
+        store, worker = runs.store, worker_of(runs)
+        extend = store.extend
+
+        async def slowly(*given: Any) -> set[str]:
+            if let_go.is_set():
+                extended.set()
+            extending.set()
+            await let_go.wait()
+            return await extend(*given)
+
+        run_ids = [await runs.start(agent, "?") for agent in ("long", "short")]
+        await until(lambda: len(worker.runs) == 2)
+        monkeypatch.setattr(store, "extend", slowly)
+        await until(lambda: worker.runs == run_ids[:1])
+        let_go.set()
+        for run_id in run_ids:
+            assert await ended(runs, run_id) == ("completed", 1)
+    assert worker._metrics.lost_runs == 0
+
+
+async def test_leases_are_extended_after_a_run_was_lost_before_its_agent_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, lost, extended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    called: list[str] = []
+
+    async def agent(task: Task) -> None:
+        called.append(task.run_id)
+        await extended.wait()
+
+    async with process(SqliteLog(tmp_path / "log.db"), {"a": agent}) as runs:
+        store, worker = runs.store, worker_of(runs)
+        extend, snapshot = store.extend, store.snapshot
+
+        async def counted(*given: Any) -> set[str]:
+            extended.set()
+            return await extend(*given)
+
+        async def slowly(*given: Any) -> Any:
+            reading.set()
+            await lost.wait()
+            return await snapshot(*given)
+
+        first = await runs.start("a", "?")
+        await until(lambda: called == [first])
+        monkeypatch.setattr(store, "snapshot", slowly)
+        second = await runs.start("a", "?")
+        await reading.wait()
+        assert await store.take_over(second, "thief", 60.0) is not None
+        await until(lambda: worker._metrics.lost_runs == 1)
+        monkeypatch.setattr(store, "extend", counted)
+        lost.set()
+        assert await ended(runs, first) == ("completed", 1)
+        await until(lambda: worker.runs == [])
+    assert called == [first]
+
+
+async def test_leases_are_extended_after_an_error_that_is_not_the_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    extended = asyncio.Event()
+
+    async def agent(_: Task) -> None:
+        await extended.wait()
+
+    async with process(SqliteLog(tmp_path / "log.db"), {"a": agent}) as runs:
+        store = runs.store
+        extend = store.extend
+
+        async def well(*given: Any) -> set[str]:
+            extended.set()
+            return await extend(*given)
+
+        async def badly(*_: Any) -> set[str]:
+            monkeypatch.setattr(store, "extend", well)
+            raise RuntimeError("What is this?")
+
+        monkeypatch.setattr(store, "extend", badly)
+        assert await ended(runs, await runs.start("a", "?")) == ("completed", 1)
+    assert "failed to extend its leases" in caplog.text
 
 
 async def test_a_run_that_is_begun_and_followed_asks_the_store_few_times(

@@ -91,12 +91,16 @@ class ClaimedRun:
     @property
     def is_released(self) -> bool:
         """Whether another worker continues it."""
-        return self._released and not self._lost and not self.task.node.ended
+        return self._released and not self._lost and not self._has_last_event
 
     @property
     def has_ended(self) -> bool:
         """Whether this worker wrote its last event."""
-        return not self._lost and self.task.node.ended
+        return not self._lost and self._has_last_event
+
+    @property
+    def _has_last_event(self) -> bool:
+        return self._task is not None and self._task.node.ended  # None until the run is begun
 
     def begin(self, task: Task) -> None:
         """Set the writer. A claim that was lost meanwhile writes nothing."""

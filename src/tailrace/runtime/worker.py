@@ -322,15 +322,17 @@ class Worker:
             try:
                 lost = await self._extend()
                 await self._check_parked()
+                self._drop(held, lost)
             except StorageError as error:
                 self._warn("cannot extend its leases", error)
-                continue
-            self._drop(held, lost)
+            except Exception:
+                logger.exception("worker %s failed to extend its leases", self.name)
 
     def _drop(self, held: list[ClaimedRun], lost: set[str]) -> None:
         for live in held:
-            # A run that ended or was released meanwhile has no lease.
-            if live.claim.run_id in lost and not (live.has_ended or live.is_released):
+            # A run that ended or was released meanwhile has no lease, and may have left.
+            is_here = live.claim.run_id in lost and self._live.get(live.claim.run_id) is live
+            if is_here and not (live.has_ended or live.is_released):
                 self._metrics.lost_runs += 1
                 logger.warning("another worker has taken %s", live, extra=about(live.log_fields()))
                 live.lose()
