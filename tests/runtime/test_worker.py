@@ -450,6 +450,35 @@ async def test_workers_leave_each_other_their_runs_when_the_store_was_away_for_a
             assert await ended(runs, run_id) == ("completed", 1)
 
 
+async def test_a_worker_whose_call_waited_for_the_store_leaves_lost_runs_to_their_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, back = asyncio.Event(), asyncio.Event()
+
+    async def agent(_: Task) -> None:
+        await back.wait()
+
+    store = CountingStore(SqliteLog(tmp_path / "log.db"))
+    async with process(store, {"a": agent}) as runs:
+        letters = runs.store.letters
+
+        async def late(*given: Any) -> Any:
+            """Like a pool of connections: it waits for the store, and the call succeeds."""
+            waiting.set()
+            await back.wait()
+            return await letters(*given)
+
+        run_id = await runs.start("a", "?")
+        await until(lambda: worker_of(runs).runs == [run_id])
+        monkeypatch.setattr(runs.store, "letters", late)
+        await waiting.wait()
+        await asyncio.sleep(LEASE)  # longer than half a lease: that is the point
+        store.calls.clear()
+        back.set()
+        await until(lambda: bool(_claims_of_lost_runs(store)))
+        assert not _claims_of_lost_runs(store)[0]
+
+
 async def test_a_new_run_need_not_wait_for_leases_that_ended_while_the_store_was_away(
     tmp_path: Path,
 ) -> None:

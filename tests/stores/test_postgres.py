@@ -476,6 +476,23 @@ async def test_a_call_whose_answer_was_lost_is_not_done_twice(
     assert not await unlucky.delete("r1")
 
 
+async def test_a_claim_that_lost_its_connection_takes_no_run_whose_lease_ended_meanwhile(
+    store: PostgresStore, outsider: Any
+) -> None:
+    await made(store, new("r1"))
+    assert await store.claim("v", ["a"], 0.2)
+    async with outsider.transaction():
+        await outsider.execute("lock table runs in access exclusive mode")
+        claiming = asyncio.create_task(store.claim("w", ["a"], LEASE))
+        waiting = "select pid from pg_locks where relation = 'runs'::regclass and not granted"
+        while not (found := await outsider.fetch(waiting)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # the lease ends: that is the point
+        await outsider.execute("select pg_terminate_backend($1)", found[0]["pid"])
+    assert await claiming == []
+    assert [claim.run_id for claim in await store.claim("w", ["a"], LEASE)] == ["r1"]
+
+
 async def test_a_server_that_stays_away_is_one_typed_error_in_bounded_time(
     postgres_url: str, postgres: Postgres
 ) -> None:

@@ -190,10 +190,14 @@ class Worker:
         while True:
             self._awake.clear()
             try:
+                began = time.monotonic()
                 await self._unpark()
+                self._hear_of_an_outage(began)
                 await self._claim()
+                began = time.monotonic()
                 await self._read_letters()
                 await self._park()
+                self._hear_of_an_outage(began)
             except StorageError as error:
                 self._fall_silent()
                 self._warn("cannot look for runs", error)
@@ -254,11 +258,16 @@ class Worker:
         was_silent = self._silent_since is not None
         self._fall_silent()
         await (self._store.check() if was_silent else self._store.woken(self.name))
-        now, since = time.monotonic(), self._silent_since
-        self._silent_since = None
-        if since is not None and now - since > self._lease / 2:
+        since, self._silent_since = self._silent_since, None
+        if since is not None:
+            self._hear_of_an_outage(since)
+        return time.monotonic() >= self._claim_lost_from
+
+    def _hear_of_an_outage(self, since: float) -> None:
+        """Hold claims of lost runs back if the answer that has just come was late."""
+        now = time.monotonic()
+        if now - since > self._lease / 2:
             self._claim_lost_from = now + self._lease * 2 / 3
-        return now >= self._claim_lost_from
 
     async def _read_letters(self) -> None:
         if self._live:

@@ -35,8 +35,10 @@ class PostgresQueue(Statements):
             found = []
             if again:
                 found = await db.fetch(self._sql(sql.CLAIMED), worker, agents, token)
+            # After an outage the caller decides anew whether runs are lost.
+            is_lost = lost and not again
             return found or await db.fetch(
-                self._sql(sql.CLAIM), worker, agents, lease, limit, token, list(held), most, lost
+                self._sql(sql.CLAIM), worker, agents, lease, limit, token, list(held), most, is_lost
             )
 
         rows = await self._pool.run(work) if agents and limit > 0 else []
