@@ -256,3 +256,31 @@ def test_the_error_names_a_database_that_cannot_be_opened(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "could not be opened" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+STUBBORN = """
+import asyncio
+from tailrace import Tailrace
+
+async def stubborn(task):
+    print("begun", flush=True)
+    while True:
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            pass
+
+app = Tailrace([stubborn])
+"""
+
+
+def test_a_server_ends_although_an_agent_ignores_its_cancel(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(STUBBORN)
+    with running("serve", "mine:app", "--port", "0", "--grace", "1s", cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        found = re.search(r"http://\S+", serving.stdout.readline())
+        assert found
+        httpx.post(f"{found[0]}/runs", json={"agent": "stubborn", "input": "?"}).raise_for_status()
+        assert serving.stdout.readline() == "begun\n"
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(30) == 0

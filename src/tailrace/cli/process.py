@@ -13,6 +13,9 @@ from typing import Any
 from tailrace.cli.messages import fail, say_aside
 from tailrace.core.errors import TailraceError
 
+END_SECONDS = 2.0
+"""How long a task may take to end after its cancel, when the process ends."""
+
 
 def run_server(
     app: Any,
@@ -139,4 +142,18 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         make = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=make) as runner:
         loop = runner.get_loop()
-        run_to_end(loop, loop.create_task(main))
+        try:
+            run_to_end(loop, loop.create_task(main))
+        finally:
+            run_to_end(loop, loop.create_task(_end_tasks()))
+
+
+async def _end_tasks() -> None:
+    """Cancel the tasks that are left. asyncio would wait for ever for a task that goes on."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        _, going_on = await asyncio.wait(left, timeout=END_SECONDS)
+        for task in going_on:
+            asyncio.tasks._unregister_task(task)  # noqa: SLF001
