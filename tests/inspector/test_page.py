@@ -912,7 +912,8 @@ async def test_images_of_another_origin_are_links_unless_a_setting_lists_it(
                 assert await image.evaluate("(node) => node.naturalHeight") == 90
             links = page.locator(".message a")
             await expect(links).to_have_text(["other"] if shown else ["the sun", "other"])
-            assert violations == []
+            # A thread that has no run yet is a 404, which is in the console, too.
+            assert [text for text in violations if "Content Security Policy" in text] == []
             await page.close()
     assert {each.rpartition("/")[2] for each in asked} == (
         {"tool.png", "answer.png"} if shown else set()
