@@ -205,6 +205,15 @@ async def test_the_kit_finds_a_bus_that_keeps_all_for_a_slow_reader(
         await Kit().test_a_slow_reader_is_bounded_and_the_others_do_not_notice()
 
 
+async def test_the_kit_does_not_read_a_closed_bus_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus_kit, "DEADLINE", 0.05)
+    bus = LocalBus()
+    subscription = bus.subscribe("run_1")
+    await bus.close()
+    with pytest.raises(TimeoutError):
+        await bus_kit.heard(subscription, 1)
+
+
 def test_every_test_of_the_kit_has_a_mistake_that_it_finds() -> None:
     planted = {f"test_{test}" for _, test in PLANTED}
     planted.add("test_a_slow_reader_is_bounded_and_the_others_do_not_notice")
