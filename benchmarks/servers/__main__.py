@@ -36,9 +36,11 @@ def main() -> None:
         app = peers.application(options.name)
     else:
         from benchmarks.servers.product import application
+        from tailrace.cli.process import relax_collector
         from tailrace.server.http_protocol import BoundedHttp
 
         http = BoundedHttp  # as `tailrace serve` has it
+        relax_collector()
         app = application(options.database, options.bus, worker=not options.no_worker)
     if options.name == "worker":
         import uvloop

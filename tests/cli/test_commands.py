@@ -100,6 +100,23 @@ def test_a_server_without_a_worker_leaves_the_work_to_another_process(tmp_path: 
         assert working.wait() == 0
 
 
+def test_a_server_collects_garbage_less_often(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import gc\n"
+        "from tailrace import Tailrace\n"
+        "async def collector(task):\n"
+        "    return f'{gc.get_threshold()[0]} {gc.get_freeze_count() > 10_000}'\n"
+        "app = Tailrace([collector])\n"
+    )
+    with running("serve", "mine:app", "--port", "0", cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        found = re.search(r"http://\S+", serving.stdout.readline())
+        assert found
+        request = {"model": "collector", "input": "?", "stream": False}
+        answer = httpx.post(f"{found[0]}/v1/responses", json=request, timeout=30).json()
+        assert "10000 True" in str(answer["output"])
+
+
 def test_a_callback_that_exits_ends_neither_the_server_nor_its_stop_signal(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import asyncio, sys\n"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -154,10 +156,8 @@ async def test_a_fast_run_rests_so_that_more_share_a_transaction(
     assert len(counted.sizes) <= 4
 
 
-async def test_many_runs_at_human_pace_share_transactions(
-    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tailrace.runtime.pipeline.WINDOW_SECONDS", 0.2)
+async def crowd(log: SqliteLog) -> tuple[Pipeline, list[Emitter], list[int]]:
+    """Four runs after one flush, and how many batches each append has had."""
     appended: list[int] = []
 
     class Counted:
@@ -184,12 +184,70 @@ async def test_many_runs_at_human_pace_share_transactions(
         emitter.emit(TaskInProgress(task_id=emitter.run_id))
     await flushed(emitters[0], 2)
     assert appended == [4]
+    return pipeline, emitters, appended
+
+
+def windows(patch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Set the seconds of the windows between flushes; the others never end."""
+    for name in ("WINDOW_SECONDS", "CROWDED_SECONDS", "LATE_SECONDS"):
+        patch.setattr(f"tailrace.runtime.pipeline.{name}", seconds.get(name, 3600))
+
+
+async def test_many_runs_at_human_pace_share_transactions(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows(monkeypatch, WINDOW_SECONDS=0.2)
+    pipeline, emitters, appended = await crowd(log)
     for emitter in emitters:
         emitter.emit(Notice(task_id=emitter.run_id, message="within the window"))
         await asyncio.sleep(0)
-    await asyncio.gather(*(emitter.drain() for emitter in emitters))
+    await asyncio.gather(*(emitter.drain() for emitter in emitters))  # waits for the short window
     assert appended == [4, 4]
     await pipeline.close()
+
+
+async def test_after_a_flush_for_many_runs_an_event_after_the_window_begins_the_next(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows(monkeypatch, CROWDED_SECONDS=0.1)
+    pipeline, emitters, appended = await crowd(log)
+    begun = time.monotonic()
+    emitters[0].emit(Notice(task_id=emitters[0].run_id, message="within the window"))
+    while time.monotonic() < begun + 0.1:
+        assert appended == [4]
+        await asyncio.sleep(0.01)
+    emitters[1].emit(Notice(task_id=emitters[1].run_id, message="after the window"))
+    await flushed(emitters[0], 3)
+    assert appended == [4, 2]
+    await pipeline.close()
+
+
+async def test_after_a_flush_for_many_runs_an_event_that_no_other_follows_waits_for_a_timer(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows(monkeypatch, LATE_SECONDS=0.05)
+    pipeline, emitters, appended = await crowd(log)
+    emitters[0].emit(Notice(task_id=emitters[0].run_id, message="the last"))
+    await flushed(emitters[0], 3)
+    assert appended == [4, 1]
+    await pipeline.close()
+
+
+async def test_a_flush_has_nothing_of_the_context_of_the_agent_that_emits(log: SqliteLog) -> None:
+    secret: ContextVar[str] = ContextVar("secret", default="")
+    seen: list[str] = []
+
+    class Looking:
+        async def append(self, batches: list[Batch]) -> list[Exception | None]:
+            seen.append(secret.get())
+            return await log.append(batches)
+
+    looking: Any = Looking()
+    emitter = writer(Pipeline(looking, LocalBus()))
+    secret.set("of the agent")
+    emitter.emit(TaskInProgress(task_id=RUN))
+    await emitter.drain()
+    assert seen == [""]
 
 
 async def test_a_slow_run_never_rests(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:

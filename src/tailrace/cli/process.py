@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -15,6 +16,10 @@ from tailrace.core.errors import TailraceError
 
 END_SECONDS = 2.0
 """How long a task may take to end after its cancel, when the process ends."""
+
+OBJECTS_TO_COLLECT = 10_000
+"""After so many new objects the garbage collector looks for cycles. Python's own number is 700. A
+server makes many objects for each event, and hardly any cycles."""
 
 
 def run_server(
@@ -92,6 +97,7 @@ async def _serve(
     stop = on_stop_signal(app)
     # Not by lifespan events: so a database that cannot be opened is a clear error.
     async with app.running():
+        relax_collector()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         beside = asyncio.create_task(then(url))
         stopping = asyncio.create_task(stop.wait())
@@ -107,6 +113,13 @@ async def _serve(
         await serving
         for task in (beside, stopping):
             task.cancel()
+
+
+def relax_collector() -> None:
+    """Collect garbage less often, and never what exists now: modules, agents, the application."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_TO_COLLECT)
 
 
 def on_stop_signal(app: Any) -> asyncio.Event:

@@ -44,6 +44,7 @@ class FrameRing:
 
     def __init__(self) -> None:
         self.encoder: Encoder | None = None
+        self._may_end = False
         self.last = 0
         self.readers = 0
         self._ring: deque[bytes] = deque()
@@ -55,6 +56,7 @@ class FrameRing:
     def begin(self, encoder: Encoder, last: int) -> None:
         """Start the ring with an encoder that is ready for the event after `last`."""
         self.encoder = encoder
+        self._may_end = hasattr(encoder, "over")
         self.last = last
         self._ring.clear()
         self._ends.clear()
@@ -76,7 +78,7 @@ class FrameRing:
             frame = frames[0] if len(frames) == 1 else b"".join(frames)
             self._ring.append(frame)
             self._bytes += len(frame)
-            if is_over(encoder):
+            if self._may_end and is_over(encoder):
                 self._ends.append(one.event.sequence_number)
         self.encoder, self.last = encoder, tail.last
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
@@ -88,6 +90,16 @@ class FrameRing:
         """Whether the ring has the frames after event `seen`."""
         return self.encoder is not None and self.last - len(self._ring) <= seen <= self.last
 
+    def newest(self, seen: int) -> bytes | None:
+        """The frame of the last event for a follower that lacks this event only.
+
+        None if the follower lacks others, or if its stream ends there. At human pace every event is
+        sent this way.
+        """
+        if seen + 1 != self.last or self.encoder is None or not self._ring or self._ends:
+            return None
+        return self._ring[-1]
+
     def ends_at(self, seen: int) -> bool:
         """Whether the stream of a follower that has received event `seen` ends there."""
         return seen in self._ends
@@ -98,8 +110,6 @@ class FrameRing:
         A run may pause, which ends the streams of some formats, and go on before a follower wakes.
         Followers at the same event share the bytes.
         """
-        if seen + 1 == self.last:  # at human pace nearly always
-            return FrameRange(self.last, self.last, self._ring[-1])
         if self._joined.first != seen + 1 or self._joined_at != self.last:
             missing = list(islice(reversed(self._ring), self.last - seen))
             missing.reverse()
@@ -290,18 +300,22 @@ class Stream:
             return False
         if shared.last < tail.last:
             shared.advance(tail)
-        if tail.ended or tail.failure is not None or not shared.holds(self.seen):
+        if tail.ended or tail.failure is not None:
             return False
-        if self.seen == shared.last:
+        frames, last = shared.newest(self.seen), self.seen + 1
+        if frames is None:
+            if not shared.holds(self.seen) or self.seen == shared.last:
+                return False
+            first, last, frames = shared.since(self.seen)
+            check_next(self._run_id, self.seen, first)
+            if shared.ends_at(last):
+                return False
+        if not write(frames):
             return False
-        piece = shared.since(self.seen)
-        check_next(self._run_id, self.seen, piece.first)
-        if shared.ends_at(piece.last) or not write(piece.frames):
-            return False
-        self.seen = piece.last
-        if piece.frames:
+        self.seen = last
+        if frames:
             self.written_at = time.monotonic()
-        return piece.last == shared.last
+        return last == shared.last
 
     def _pass(self, piece: FrameRange) -> bytes:
         """The frames of a piece, if it continues after event `seen`."""

@@ -32,8 +32,7 @@ class Metrics:
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Answered requests by method, path of the route and status."""
 
-    def flushed(self, events: int, seconds: float) -> None:
+    def flushed(self, seconds: float) -> None:
         """Count a flush."""
-        self.events += events
         self.flush_seconds += seconds
         self.flushes[bisect_left(FLUSH_SECONDS, seconds)] += 1

@@ -13,12 +13,15 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tailrace.core import snapshot
 from tailrace.core.codec import encode_event, encode_private
 from tailrace.core.errors import NotDrained
-from tailrace.core.events import TIMED, Event, Private, Recorded, is_end, recorded, timed
+from tailrace.core.events import TIMED, Event, Private, Recorded, timed
 from tailrace.core.fold import State
 from tailrace.ports import Batch, Blobs, Bus, EventLog, Mirror
 from tailrace.runtime import crash_points
@@ -51,11 +54,16 @@ REST_SECONDS = 0.004
 that more events share a transaction, a wake-up and a socket write. A model at human pace never
 rests, and `drain()` ends the rest."""
 
-CROWDED_RUNS = 3
 WINDOW_SECONDS = 0.0015
-"""The next flush begins this long after the last, so that the events of many runs, or of a fast
-run, share a transaction. The first event after a silence does not wait. `drain()` ends the wait,
-unless the last flush was for so many runs."""
+"""The next flush begins this long after the last, so that the events of a fast run share a
+transaction. The first event after a silence does not wait, and `drain()` ends the wait."""
+
+CROWDED_RUNS = 3
+CROWDED_SECONDS = 0.002
+LATE_SECONDS = 0.003
+"""After a flush for so many runs, the first event after `CROWDED_SECONDS` begins the next. Only if
+no event comes, a timer does: it costs the event loop a turn, and is exact to a millisecond.
+`drain()` then waits for `WINDOW_SECONDS`."""
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """How many bytes of a run may wait to be stored. Above it `emit` raises `NotDrained`."""
@@ -130,10 +138,11 @@ class Emitter:
                 event = timed(event, self._pipeline.now())
             if type(event) in NOTED:
                 private = self.clock.noted(event, private)
-        event = recorded(event, self.state.sequence_number + 1)
+        state = self.state
+        event = replace(event, sequence_number=state.sequence_number + 1)
         public = encode_event(event)
         hidden = encode_private(private) if private is not None else b""
-        self.state.apply(event, private)
+        state.apply(event, private)
         self._events.append(Recorded(event, public, self.epoch))
         self._privates.append(hidden)
         self._tail_bytes += len(public)
@@ -168,29 +177,32 @@ class Emitter:
         if self._gathered + self._in_flight > PACE_BYTES or self.failure is not None:
             await self.drain()
 
-    async def take(self) -> tuple[Batch, list[Recorded]]:
-        """The new events as one batch. A thread encodes the snapshot of a large state."""
+    def take(self) -> tuple[Batch, list[Recorded]]:
+        """The new events as one batch, without a snapshot."""
         self._in_flight, self._gathered = self._gathered, 0
         events, self._events = self._events, []
         privates, self._privates = self._privates, []
-        saved = None
-        ended = is_end(events[-1], self.run_id)
-        # A snapshot when the events since the last outweigh it, so that the cost stays linear.
-        if self._tail_bytes > (LAST_SNAPSHOT_BYTES if ended else self._snapshot_bytes):
-            weight, self._tail_bytes = self._snapshot_bytes + self._tail_bytes, 0
-            value = snapshot.saved(self.state, private=True)
-            saved = await build(weight, lambda: snapshot.packed(snapshot.encode_saved(value)))
-            self._snapshot_bytes = max(snapshot.unpacked_size(saved), MIN_SNAPSHOT_BYTES)
         batch = Batch(
             run_id=self.run_id,
             epoch=self.epoch,
             first_seq=events[0].event.sequence_number,
             publics=[one.public for one in events],
             privates=privates,
-            ended=ended,
-            snapshot=saved,
+            ended=self.state.root is not None and self.state.root.ended,
         )
         return batch, events
+
+    def needs_snapshot(self, batch: Batch) -> bool:
+        """Whether the events since the last snapshot outweigh it, so that the cost stays linear."""
+        return self._tail_bytes > (LAST_SNAPSHOT_BYTES if batch.ended else self._snapshot_bytes)
+
+    async def snapshot(self) -> bytes:
+        """The state now. A thread encodes a large state."""
+        weight, self._tail_bytes = self._snapshot_bytes + self._tail_bytes, 0
+        value = snapshot.saved(self.state, private=True)
+        saved = await build(weight, lambda: snapshot.packed(snapshot.encode_saved(value)))
+        self._snapshot_bytes = max(snapshot.unpacked_size(saved), MIN_SNAPSHOT_BYTES)
+        return saved
 
     def written(self, last: int) -> None:
         """Note that the events up to `last` are durable."""
@@ -281,6 +293,9 @@ class Pipeline:
         self._resting: dict[Emitter, asyncio.TimerHandle] = {}
         self._flushing: asyncio.Task[None] | None = None
         self._gathering: asyncio.Future[None] | None = None
+        self._gather_timer: asyncio.TimerHandle | None = None
+        self._gather_from = 0.0
+        self._gather_until = math.inf
         self._close_by = math.inf
 
     def writer(self, run_id: str, epoch: int = 1, state: State | None = None) -> Emitter:
@@ -296,11 +311,19 @@ class Pipeline:
             return
         self._dirty[emitter] = None
         if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+            # Not in the context of the agent that emits: the flush is for all runs.
+            loop = asyncio.get_running_loop()
+            self._flushing = loop.create_task(self._flush(), context=Context())
+        elif time.monotonic() >= self._gather_until:
+            self._gathered()
 
     def hurry(self, emitter: Emitter) -> None:
         """End the rest of a run, and the window after its flush: a caller waits in `drain`."""
-        self._gathered()
+        if self._gather_until == math.inf:
+            self._gathered()
+        elif self._gather_timer is not None:  # a flush for many runs
+            self._gather_timer.cancel()
+            self._gather_for(WINDOW_SECONDS)
         timer = self._resting.pop(emitter, None)
         if timer is not None:
             timer.cancel()
@@ -330,30 +353,48 @@ class Pipeline:
                 begun = time.monotonic()
                 dirty, self._dirty = self._dirty, {}
                 await self._write(list(dirty))
-                left = begun + WINDOW_SECONDS - time.monotonic()
-                if left > 0:
-                    await self._gather(left, crowded=len(dirty) >= CROWDED_RUNS)
+                await self._gather(begun, crowded=len(dirty) >= CROWDED_RUNS)
         finally:
             self._flushing = None
 
-    async def _gather(self, seconds: float, *, crowded: bool) -> None:
+    async def _gather(self, begun: float, *, crowded: bool) -> None:
         """Let events gather for the next flush."""
+        seconds = WINDOW_SECONDS
+        self._gather_from, self._gather_until = begun, math.inf
         if crowded:
-            await asyncio.sleep(seconds)
-        elif not any(emitter.awaited for emitter in self._dirty):
-            loop = asyncio.get_running_loop()
-            self._gathering = loop.create_future()
-            timer = loop.call_later(seconds, self._gathered)
+            self._gather_until = begun + CROWDED_SECONDS
+        if any(emitter.awaited for emitter in self._dirty):
+            if not crowded:
+                return
+        elif crowded:
+            seconds = LATE_SECONDS
+        if time.monotonic() < begun + seconds:
+            self._gathering = asyncio.get_running_loop().create_future()
+            self._gather_for(seconds)
             await self._gathering
-            timer.cancel()
+
+    def _gather_for(self, seconds: float) -> None:
+        """Begin the next flush so many seconds after the last, if nothing begins it before."""
+        left = max(0.0, self._gather_from + seconds - time.monotonic())
+        self._gather_timer = asyncio.get_running_loop().call_later(left, self._gathered)
 
     def _gathered(self) -> None:
+        self._gather_until = math.inf
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+            self._gather_timer = None
         if self._gathering is not None and not self._gathering.done():
             self._gathering.set_result(None)
 
     async def _write(self, emitters: list[Emitter]) -> None:
-        # A writer may fail while the snapshot of another is encoded, and is idle then.
-        left = [(one, *await one.take()) for one in emitters if not one.idle]
+        left: list[tuple[Emitter, Batch, list[Recorded]]] = []
+        for emitter in emitters:
+            if emitter.idle:  # it failed while the snapshot of another was encoded
+                continue
+            batch, events = emitter.take()
+            if emitter.needs_snapshot(batch):
+                batch = replace(batch, snapshot=await emitter.snapshot())
+            left.append((emitter, batch, events))
         deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while left:
             again: list[tuple[Emitter, Batch, list[Recorded]]] = []
@@ -365,7 +406,8 @@ class Pipeline:
                     if self._mirror is not None:
                         self._mirror.show(emitter.run_id, events)
                     crash_points.point("publish.after")
-                    emitter.written(batch.last_seq)
+                    self._metrics.events += len(events)
+                    emitter.written(events[-1].event.sequence_number)
                     if batch.ended:
                         self._metrics.runs_ended[_status(events[-1])] += 1
                     if len(events) >= FAST_EVENTS and not emitter.awaited:
@@ -388,12 +430,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001  # the writers must get any error
             return [error] * len(batches), True
         crash_points.point("append.after")
-        events = sum(
-            len(batch.publics)
-            for batch, failure in zip(batches, answers, strict=True)
-            if not failure
-        )
-        self._metrics.flushed(events, time.monotonic() - begun)
+        self._metrics.flushed(time.monotonic() - begun)
         return answers, False
 
 

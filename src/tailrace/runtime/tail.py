@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 
 from tailrace.core.errors import NotFound, StorageError, TailraceError
-from tailrace.core.events import Recorded, is_end
+from tailrace.core.events import TERMINAL, Recorded, is_end
 from tailrace.ports import Bus, EventLog, Head, Trimmed
 from tailrace.runtime.log_fields import about_run
 from tailrace.runtime.store_retry import PATIENCE_SECONDS, patiently
@@ -136,7 +136,9 @@ class Tail:
         while len(self._ring) > RING_EVENTS or self._bytes > RING_BYTES:
             self._bytes -= len(self._ring.popleft().public)
         if self.last != before:
-            self.ended = self.ended or is_end(self._ring[-1], self.run_id)
+            newest = self._ring[-1]
+            if newest.event.__class__ in TERMINAL and is_end(newest, self.run_id):
+                self.ended = True
             self._wake_for_news()
         return joined
 

@@ -135,21 +135,20 @@ def row_of(
     run_id: str, first_seq: int, epoch: int, publics: list[bytes], privates: list[bytes]
 ) -> Row:
     """A batch as a row; `StorageError` if an event is not one line."""
-    last_seq = first_seq + len(publics) - 1
-    row = _row(run_id, first_seq, last_seq, epoch, b"\n".join(publics), _lines(privates))
+    public, private = b"\n".join(publics), _lines(privates)
     # An event that is not one line would shift the numbers of all that follow.
     breaks = len(publics) - 1
     if (
         breaks < 0
         or len(privates) != len(publics)
-        or row.public.count(b"\n") != breaks
-        or (row.private is not None and row.private.count(b"\n") != breaks)
+        or public.count(b"\n") != breaks
+        or (private is not None and private.count(b"\n") != breaks)
     ):
         raise StorageError(
             f"The batch of run {run_id} at event {first_seq} is not one line of JSON for each event"
             " and private part. Encode them with encode_event and encode_private."
         )
-    return row
+    return _row(run_id, first_seq, first_seq + breaks, epoch, public, private)
 
 
 def joined(rows: list[Row], *, ended: bool) -> Row:

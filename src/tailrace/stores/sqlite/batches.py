@@ -78,7 +78,9 @@ def append(
     On the event loop no statement waits. There a statement for each batch is faster: it stays
     prepared and in the CPU's cache, while statements for each number of batches do not.
     """
-    rows = [_row_of(batch) for batch in batches]
+    rows = [
+        row_of(one.run_id, one.first_seq, one.epoch, one.publics, one.privates) for one in batches
+    ]
     if len({row.run_id for row in rows}) != len(rows):
         raise SeqConflict("Two batches are of one run.")
     if one_by_one:
