@@ -88,7 +88,8 @@ def _become(order: dict[str, Any], files: list[int]) -> NoReturn:
         sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         random.seed()
-        importlib.reload(sys.modules["tailrace.runtime.crash_points"])  # it reads the environment
+        # It reads the environment.
+        importlib.reload(sys.modules["tailrace.runtime.diagnostics.crash_points"])
         _run(order["run"])
         status = 0
     except SystemExit as ending:

@@ -18,7 +18,7 @@ from tailrace.core.errors import StorageBusy
 from tailrace.history import history
 from tailrace.models import Scripted, call, say
 from tailrace.ports import Request
-from tailrace.runtime.task import Task
+from tailrace.runtime.tasks.task import Task
 from tailrace.server import abandoned
 from tailrace.server.abandoned import UNANSWERED
 
@@ -186,7 +186,7 @@ async def test_a_store_that_is_away_is_logged(
 
     async with serving(timedelta(milliseconds=20)) as setup:
         asking = asyncio.create_task(setup.abandon(PATHS[0], stream=True))
-        monkeypatch.setattr("tailrace.runtime.runs.Runs.cancel", away)
+        monkeypatch.setattr("tailrace.runtime.runs.all_runs.Runs.cancel", away)
         run_id = await asking
         await asyncio.wait_for(tried.wait(), 10)
         assert f"run {run_id} has no client and was not cancelled" in caplog.text

@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from tailrace import ApiKeys, Principal, ServerLimits, Tailrace, Task
 from tailrace.core.errors import CallerError
-from tailrace.runtime import quota
+from tailrace.runtime.runs import quota
 from tailrace.server import connections, limits, tickets
 from tailrace.server.access import PUBLIC
 from tailrace.server.auth import create_key, read_keys, revoke_key

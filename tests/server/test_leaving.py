@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from tailrace.runtime.fanout import WriteNow
+from tailrace.runtime.followers.fanout import WriteNow
 from tailrace.server.connections import Connections
 from tailrace.server.http_protocol import BoundedHttp
 from tailrace.server.sse_response import SseResponse

@@ -14,8 +14,8 @@ from tailrace.app import Tailrace
 from tailrace.core.errors import MalformedEvent, StorageBusy, StorageError
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import PIECE_BYTES
-from tailrace.runtime.fanout import Stream, WriteNow
-from tailrace.runtime.inbox import receive
+from tailrace.runtime.followers.fanout import Stream, WriteNow
+from tailrace.runtime.tasks.inbox import receive
 from tailrace.server import connections as open_connections
 from tailrace.server.connections import Connections
 from tailrace.server.resume_point import ResumePoint

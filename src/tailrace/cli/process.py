@@ -133,7 +133,7 @@ def say_wait(app: Any) -> None:
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run on uvloop, which is installed wherever it works. `main` handles Ctrl-C."""
-    from tailrace.runtime.exits import run_to_end
+    from tailrace.runtime.workers.exits import run_to_end
 
     make: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):  # Windows, PyPy

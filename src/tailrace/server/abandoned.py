@@ -20,10 +20,10 @@ from typing import Any
 from tailrace.core.errors import TailraceError
 from tailrace.core.fold import State
 from tailrace.ports import RunInfo
-from tailrace.runtime.busy_thread import RECENT_RUNS
-from tailrace.runtime.log_fields import about_run
-from tailrace.runtime.retention import FOREVER
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.agents.busy_thread import RECENT_RUNS
+from tailrace.runtime.diagnostics.log_fields import about_run
+from tailrace.runtime.event_log.retention import FOREVER
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.run_stream import RunStream
 from tailrace.wire.base import Format
 

@@ -12,7 +12,7 @@ from inspect import isawaitable
 
 from starlette.requests import HTTPConnection
 
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.access_log import PRINCIPAL
 from tailrace.server.auth import (
     ApiKeys,

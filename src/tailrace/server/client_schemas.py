@@ -11,7 +11,7 @@ from typing import get_args
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
 from tailrace.ports.model import Effort, Summary
-from tailrace.runtime.model_request import TOOL_NAME
+from tailrace.runtime.model_calls.request_check import TOOL_NAME
 from tailrace.server.request_fields import ITEM_TYPES, TEXT_PARTS
 from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 

@@ -26,7 +26,7 @@ from tailrace.core.errors import (
     UnknownCursor,
     UnknownFormat,
 )
-from tailrace.runtime.quota import LimitReached
+from tailrace.runtime.runs.quota import LimitReached
 from tailrace.server.auth import AuthFailed, Unauthorized
 from tailrace.server.idempotency import KeyReused
 from tailrace.server.origins import allowing, host_of, origin_host, preflight

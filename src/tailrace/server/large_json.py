@@ -7,7 +7,7 @@ import asyncio
 from starlette.types import Receive, Scope, Send
 
 from tailrace.core.json_pieces import cut
-from tailrace.runtime.offload import SharedBytes
+from tailrace.runtime.event_log.offload import SharedBytes
 from tailrace.server.asgi_transport import reset
 from tailrace.server.connections import WRITE_SECONDS
 

@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.core.errors import CallerError
 from tailrace.ports import EventLog
-from tailrace.runtime.quota import LimitReached, RunQuota
+from tailrace.runtime.runs.quota import LimitReached, RunQuota
 
 KEPT = 10_000
 """How many principals are remembered before those without requests are forgotten."""

@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tailrace.core.errors import CallerError, NotFound
-from tailrace.runtime.metrics import FLUSH_SECONDS
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.diagnostics.metrics import FLUSH_SECONDS
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.connections import Connections
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tailrace.core.errors import CallerError, Stopping, TailraceError
 from tailrace.core.values import Json
-from tailrace.runtime.runs import Runs
-from tailrace.runtime.store_retry import within
+from tailrace.runtime.event_log.store_retry import within
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.access import admitted
 from tailrace.server.asgi_transport import reset
 from tailrace.server.auth import Unauthorized

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tailrace.core.errors import InvalidCursor, UnknownCursor
 from tailrace.core.fold import State
 from tailrace.ports import EventLog, RunInfo, Trimmed
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.wire.base import (
     MAX_CURSOR,
     START,

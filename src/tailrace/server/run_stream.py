@@ -14,12 +14,12 @@ from typing import Any
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import SEND_BYTES, cut
 from tailrace.ports import RunInfo, Trimmed
-from tailrace.runtime.fanout import Stream, WriteNow
-from tailrace.runtime.follow import RunState, saved_at
-from tailrace.runtime.log_fields import about_run
-from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
-from tailrace.runtime.opening import RunOpening, stage
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.diagnostics.log_fields import about_run
+from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
+from tailrace.runtime.followers.fanout import Stream, WriteNow
+from tailrace.runtime.followers.follow import RunState, saved_at
+from tailrace.runtime.followers.opening import RunOpening, stage
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.resume_point import ResumePoint, resume_point
 from tailrace.wire.base import (
     Cursor,

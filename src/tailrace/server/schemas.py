@@ -10,7 +10,7 @@ from msgspec import Meta
 from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.ids import MAX_ID_BYTES
 from tailrace.core.values import Json
-from tailrace.runtime.descriptions import AgentInfo
+from tailrace.runtime.agents.descriptions import AgentInfo
 
 _PLACE = "#/components/schemas/"
 NO_NUL = r"^[^\x00]*$"

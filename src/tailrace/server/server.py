@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.abandoned import ABANDONED_SECONDS, AbandonedRuns
 from tailrace.server.access import Access
 from tailrace.server.access_log import AccessLog

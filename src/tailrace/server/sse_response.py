@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.core.errors import Stopping, StorageBusy, TailraceError
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
-from tailrace.runtime.fanout import WriteNow
-from tailrace.runtime.store_retry import limit_of_wait, within
+from tailrace.runtime.event_log.store_retry import limit_of_wait, within
+from tailrace.runtime.followers.fanout import WriteNow
 from tailrace.server.asgi_transport import (
     WatchedConnection,
     client_left,
@@ -111,7 +111,7 @@ class SseResponse(Connection):
             if unread or not self._is_sent_away():
                 return
         except TailraceError as error:
-            if not isinstance(error, StorageBusy):  # `runtime.outage` logs an outage once
+            if not isinstance(error, StorageBusy):  # `outage` logs it once
                 logger.warning("a stream broke off: %s", error, extra=self._source.log_extra)
             if not self._begun:
                 await self._refuse(error, scope, receive, send)

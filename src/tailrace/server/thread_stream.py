@@ -17,9 +17,9 @@ from tailrace.core.errors import MalformedEvent, NotFound, UnsupportedProtocol
 from tailrace.core.fold import State
 from tailrace.core.sse import comment
 from tailrace.ports import RunInfo
-from tailrace.runtime.fanout import WriteNow
-from tailrace.runtime.log_fields import about_run
-from tailrace.runtime.runs import Runs
+from tailrace.runtime.diagnostics.log_fields import about_run
+from tailrace.runtime.followers.fanout import WriteNow
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server.resume_point import ThreadCursor, resume_point, thread_point
 from tailrace.server.run_stream import HEARTBEAT_SECONDS, RunStream
 from tailrace.wire.base import ThreadFormat, spread_retry

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.ids import check_id, is_id
 from tailrace.core.values import Json, dicts_of
-from tailrace.runtime.task import runs_of_item
+from tailrace.runtime.tasks.task import runs_of_item
 from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.idempotency import keyed_name

@@ -16,10 +16,10 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.fold import State
 from tailrace.core.json_pieces import encoded
 from tailrace.ports import RunInfo
-from tailrace.runtime.model_request import InvalidRequest, UnknownTool
-from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
-from tailrace.runtime.runs import Runs
-from tailrace.runtime.store_retry import within
+from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
+from tailrace.runtime.event_log.store_retry import within
+from tailrace.runtime.model_calls.request_check import InvalidRequest, UnknownTool
+from tailrace.runtime.runs.all_runs import Runs
 from tailrace.server import request_fields
 from tailrace.server.abandoned import AbandonableStream, AbandonedRuns
 from tailrace.server.access import admitted

@@ -22,10 +22,10 @@ from tailrace.core.tool_output import OCTETS
 from tailrace.core.view import client_view
 from tailrace.history.content import PICTURES
 from tailrace.ports import RunInfo
-from tailrace.runtime.descriptions import agent_info
-from tailrace.runtime.offload import LARGE_BYTES, SharedBytes, build
-from tailrace.runtime.runs import RUN_PREFIX
-from tailrace.runtime.tail import run_not_found
+from tailrace.runtime.agents.descriptions import agent_info
+from tailrace.runtime.event_log.offload import LARGE_BYTES, SharedBytes, build
+from tailrace.runtime.followers.tail import run_not_found
+from tailrace.runtime.runs.all_runs import RUN_PREFIX
 from tailrace.server import request_fields, schemas
 from tailrace.server.access import admitted
 from tailrace.server.apis.base import HttpApi

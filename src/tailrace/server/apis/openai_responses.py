@@ -19,9 +19,9 @@ from tailrace.core.errors import CallerError, NotFound
 from tailrace.core.events import TaskInputReceived, TaskInputRequired
 from tailrace.core.values import Json
 from tailrace.history.compaction import SUMMARY
-from tailrace.runtime.agent import Agent
-from tailrace.runtime.memory import COMPACT
-from tailrace.runtime.task import runs_of_item
+from tailrace.runtime.agents.agent import Agent
+from tailrace.runtime.agents.memory import COMPACT
+from tailrace.runtime.tasks.task import runs_of_item
 from tailrace.server import client_schemas, request_fields
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response

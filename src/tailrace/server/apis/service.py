@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tailrace.core.errors import NotFound
-from tailrace.runtime.agent import Agent
+from tailrace.runtime.agents.agent import Agent
 from tailrace.server import metrics, schemas
 from tailrace.server.apis.base import HttpApi
 from tailrace.server.guard import json_response

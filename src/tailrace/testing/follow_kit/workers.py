@@ -14,13 +14,13 @@ from tailrace.core.items import InputRequest
 from tailrace.core.view import client_view
 from tailrace.extensions import OpenBus, OpenStore
 from tailrace.ports import MAX_ATTEMPTS, Bus, Store
-from tailrace.runtime import recovery
-from tailrace.runtime import runs as running
-from tailrace.runtime.agent_functions import restartable
-from tailrace.runtime.inbox import receive
-from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.runs import Runs
-from tailrace.runtime.task import Task
+from tailrace.runtime.agents.functions import restartable
+from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.runs import all_runs as running
+from tailrace.runtime.runs.all_runs import Runs
+from tailrace.runtime.tasks.inbox import receive
+from tailrace.runtime.tasks.task import Task
+from tailrace.runtime.workers import recovery
 from tailrace.testing.follow_kit.setup import SOON, FollowTests, process, until
 
 SHORT = 0.3
