@@ -18,9 +18,9 @@ from tailrace.app import Tailrace
 from tailrace.core.events import TaskInProgress
 from tailrace.runtime.event_log import outage, store_retry
 from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.runs import all_runs
 from tailrace.runtime.tasks.task import Task
-from tailrace.runtime.workers.recovery import whole_state
 from tailrace.server import guard, router, sse_response
 from tailrace.stores.sqlite.store import SqliteLog
 from tests import forked

@@ -21,7 +21,7 @@ from tailrace.core.events import TaskInputRequired
 from tailrace.core.items import ToolResult
 from tailrace.core.view import whole_object
 from tailrace.models import Scripted, call, open_model, say
-from tailrace.runtime.workers.recovery import whole_state
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.testing import Simulator
 from tests.runtime.agents.test_agent_outcomes import Raw, response
 from tests.traces import FOLDER

@@ -21,8 +21,8 @@ from tailrace.core.view import client_view
 from tailrace.ports import Store
 from tailrace.runtime.event_log import retention
 from tailrace.runtime.event_log.retention import Retention
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.tasks.task import Task
-from tailrace.runtime.workers.recovery import whole_state
 from tailrace.stores import open_store
 from tailrace.testing.follow_kit.setup import CountingStore, until
 from tests.serving import client_of

@@ -12,9 +12,9 @@ from tailrace.core.view import client_view
 from tailrace.models.scripted import Scripted, call, cut, say, think, tries
 from tailrace.ports import NewRun, Request
 from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.model_calls.call import Patience, call_model
 from tailrace.runtime.tasks.task import Task
-from tailrace.runtime.workers.recovery import whole_state
 from tailrace.stores.sqlite.store import SqliteLog
 
 RUN = "run_1"

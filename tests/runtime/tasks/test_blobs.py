@@ -29,6 +29,7 @@ from tailrace.models import open_model
 from tailrace.models.scripted import Scripted, call, say
 from tailrace.ports import Request
 from tailrace.runtime.diagnostics.failures import tool_failure
+from tailrace.runtime.event_log.whole_state import read_whole
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.tasks.blobs import (
     EXCERPT_CHARACTERS,
@@ -39,7 +40,6 @@ from tailrace.runtime.tasks.blobs import (
     blob_loader,
     tool_result,
 )
-from tailrace.runtime.workers.recovery import read_whole
 from tailrace.testing.simulator import Simulator
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -22,10 +22,10 @@ from tailrace.history import history
 from tailrace.ingest.openai_chat.reader import OpenAIChat
 from tailrace.models import open_model
 from tailrace.ports import Request
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.model_calls.call import call_model
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.task import Task
-from tailrace.runtime.workers.recovery import whole_state
 from tailrace.testing.simulator import RecordedAnswer, Simulator
 from tests.serving import client_of
 

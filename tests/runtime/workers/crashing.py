@@ -16,11 +16,11 @@ from tailrace.core.events import TaskInProgress, TaskInputRequired
 from tailrace.core.items import InputRequest
 from tailrace.runtime.agents.functions import restartable
 from tailrace.runtime.event_log.pipeline import Pipeline
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.runs import all_runs as running
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
-from tailrace.runtime.workers import recovery
 from tailrace.runtime.workers import worker as working
 from tailrace.stores.sqlite.store import SqliteLog
 
@@ -100,7 +100,7 @@ async def scenario(name: str, runs: Runs) -> None:
     elif name == "recover":
         claim = await runs.store.take_over(RUN, "the dead", 0.1)
         assert claim is not None
-        state = await recovery.whole_state(runs.store, RUN)
+        state = await whole_state(runs.store, RUN)
         task = Task(Pipeline(runs.store, runs.bus).writer(RUN, claim.epoch, state), RUN)
         task.emit(TaskInProgress(task_id=RUN))
         task.message().__enter__().text("Half")

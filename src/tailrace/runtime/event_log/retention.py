@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from tailrace.core.errors import StorageBusy, StorageError, TailraceError
 from tailrace.core.snapshot import packed, save
 from tailrace.ports.store import FORGET_SECONDS, Store, Trimmed
-from tailrace.runtime.workers.recovery import read_whole
+from tailrace.runtime.event_log.whole_state import read_whole
 
 FOREVER = math.inf
 

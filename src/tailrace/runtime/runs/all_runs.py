@@ -32,6 +32,7 @@ from tailrace.runtime.event_log import wakeups
 from tailrace.runtime.event_log.outage import Outage, watched
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.retention import FOREVER, Retention
+from tailrace.runtime.event_log.whole_state import read_whole
 from tailrace.runtime.followers.fanout import Streams
 from tailrace.runtime.followers.follow import Reader, RunState, look_at
 from tailrace.runtime.followers.tail import run_not_found
@@ -278,7 +279,7 @@ class Runs:
 
     async def _reference_start(self, previous: str | None, at: int | None) -> int:
         """The first number of a new run's pool: numbers continue along the conversation."""
-        root = (await recovery.read_whole(self.store, previous, at)).root if previous else None
+        root = (await read_whole(self.store, previous, at)).root if previous else None
         return root.next_reference if root is not None else 1
 
     async def find(self, run_id: str) -> RunInfo | None:

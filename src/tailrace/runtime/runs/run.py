@@ -23,11 +23,11 @@ from tailrace.core.view import client_view
 from tailrace.history import Load, history, reachable
 from tailrace.runtime.agents.handoff import handed_to
 from tailrace.runtime.agents.output_types import OutputType
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.runs.all_runs import Runs
 from tailrace.runtime.tasks.blobs import blob_loader
 from tailrace.runtime.tasks.task import Answer
 from tailrace.runtime.workers.claimed_run import CANCELLED
-from tailrace.runtime.workers.recovery import whole_state
 from tailrace.wire.agents import FORMAT as AGENTS
 from tailrace.wire.agents.events import AgentsEvent, EventReader
 from tailrace.wire.projection import usage_of_run

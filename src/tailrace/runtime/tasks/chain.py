@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.core.fold import State
 from tailrace.ports import RunInfo, Store, Trimmed
 from tailrace.runtime.event_log.store_retry import patiently
-from tailrace.runtime.workers.recovery import read_whole
+from tailrace.runtime.event_log.whole_state import read_whole
 
 
 class Chain:

@@ -25,6 +25,7 @@ from tailrace.runtime.event_log import wakeups
 from tailrace.runtime.event_log.outage import QUIET_SECONDS
 from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.store_retry import patiently
+from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.tasks.chain import Chain
 from tailrace.runtime.tasks.inbox import UnreadLetters
 from tailrace.runtime.tasks.task import begun_task
@@ -414,7 +415,7 @@ class Worker:
         if is_last:
             state = await recovery.closable_state(store, claim)
         else:
-            state = await recovery.whole_state(store, claim.run_id, claim.last_seq)
+            state = await whole_state(store, claim.run_id, claim.last_seq)
         info = await patiently(lambda: store.info(claim.run_id))
         emitter = self._pipeline.writer(claim.run_id, claim.epoch, state)
         emitter.on_many_batches = self._to_join.put_nowait
