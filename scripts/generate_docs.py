@@ -30,10 +30,10 @@ from tailrace.runtime.agents.agent import Agent
 from tailrace.runtime.agents.limits import Limits
 from tailrace.runtime.agents.memory import Memory
 from tailrace.runtime.model_calls.call import Patience
-from tailrace.server.connections import Connections
-from tailrace.server.guard import _STATUS
-from tailrace.server.openapi import ERRORS, document
+from tailrace.server.access.guard import _STATUS
+from tailrace.server.openapi.document import ERRORS, document
 from tailrace.server.server import APIS
+from tailrace.server.transport.connections import Connections
 from tailrace.settings import SETTINGS, as_text
 from tailrace.wire.formats import FORMATS
 

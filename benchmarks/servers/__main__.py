@@ -36,7 +36,7 @@ def main() -> None:
         app = peers.application(options.name)
     else:
         from benchmarks.servers.product import application
-        from tailrace.server.http_protocol import BoundedHttp
+        from tailrace.server.transport.http_protocol import BoundedHttp
 
         http = BoundedHttp  # as `tailrace serve` has it
         app = application(options.database, options.bus, worker=not options.no_worker)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from tailrace.runtime.tools.from_mcp import mcp_server
     from tailrace.runtime.tools.outputs import notify, partial_image
     from tailrace.runtime.tools.tool import Context, Tool
-    from tailrace.server.auth import ApiKeys, Principal
-    from tailrace.server.limits import ServerLimits
+    from tailrace.server.access.auth import ApiKeys, Principal
+    from tailrace.server.access.limits import ServerLimits
     from tailrace.server.repair_middleware import ResponsesCompat
     from tailrace.stores import open_store
 
@@ -80,18 +80,18 @@ __all__ = [
 _HOMES = {
     "Agent": "tailrace.runtime.agents.agent",
     "Answer": "tailrace.runtime.tasks.task",
-    "ApiKeys": "tailrace.server.auth",
+    "ApiKeys": "tailrace.server.access.auth",
     "Context": "tailrace.runtime.tools.tool",
     "ErrorInfo": "tailrace.core.items",
     "InputRequest": "tailrace.core.items",
     "Limits": "tailrace.runtime.agents.limits",
     "Memory": "tailrace.runtime.agents.memory",
     "PendingCall": "tailrace.runtime.tasks.call_writer",
-    "Principal": "tailrace.server.auth",
+    "Principal": "tailrace.server.access.auth",
     "ResponsesCompat": "tailrace.server.repair_middleware",
     "Result": "tailrace.runtime.runs.run",
     "Run": "tailrace.runtime.runs.run",
-    "ServerLimits": "tailrace.server.limits",
+    "ServerLimits": "tailrace.server.access.limits",
     "Tailrace": "tailrace.app",
     "Task": "tailrace.runtime.tasks.task",
     "Tool": "tailrace.runtime.tools.tool",

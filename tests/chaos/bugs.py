@@ -21,8 +21,8 @@ from tailrace.runtime.event_log import pipeline as pipelines
 from tailrace.runtime.event_log.offload import FrameRange, SharedBytes
 from tailrace.runtime.event_log.pipeline import Emitter, Pipeline
 from tailrace.runtime.followers.fanout import Stream
-from tailrace.server.resume_point import ResumePoint
-from tailrace.server.run_stream import RunStream
+from tailrace.server.streams.resume_point import ResumePoint
+from tailrace.server.streams.run_stream import RunStream
 from tailrace.stores import rows
 from tailrace.stores.postgres import log, sql
 from tailrace.stores.sqlite import batches, queue

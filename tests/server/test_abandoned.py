@@ -19,8 +19,8 @@ from tailrace.history import history
 from tailrace.models import Scripted, call, say
 from tailrace.ports import Request
 from tailrace.runtime.tasks.task import Task
-from tailrace.server import abandoned
-from tailrace.server.abandoned import UNANSWERED
+from tailrace.server.streams import abandoned
+from tailrace.server.streams.abandoned import UNANSWERED
 
 ASKED = {"model": "endless", "messages": [{"role": "user", "content": "?"}], "max_tokens": 9}
 PATHS = ["/v1/chat/completions", "/v1/messages"]

@@ -27,8 +27,9 @@ from tailrace.runtime.followers import follow
 from tailrace.runtime.followers.fanout import RECENT_WHOLES
 from tailrace.runtime.tasks.inbox import receive
 from tailrace.runtime.tasks.task import Task
-from tailrace.server import connections, large_json
-from tailrace.server.run_stream import RunStream
+from tailrace.server.streams import large_json
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.transport import connections
 from tailrace.wire import openai_responses, task
 from tailrace.wire.base import Format, opened
 from tailrace.wire.formats import FORMATS

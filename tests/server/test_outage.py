@@ -21,7 +21,9 @@ from tailrace.runtime.event_log.pipeline import Pipeline
 from tailrace.runtime.event_log.whole_state import whole_state
 from tailrace.runtime.runs import all_runs
 from tailrace.runtime.tasks.task import Task
-from tailrace.server import guard, router, sse_response
+from tailrace.server import router
+from tailrace.server.access import guard
+from tailrace.server.streams import sse_response
 from tailrace.stores.sqlite.store import SqliteLog
 from tests import forked
 from tests.services import Postgres, Redis

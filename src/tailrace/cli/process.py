@@ -70,7 +70,7 @@ async def _serve(
 ) -> None:
     import uvicorn
 
-    from tailrace.server.http_protocol import BoundedHttp
+    from tailrace.server.transport.http_protocol import BoundedHttp
 
     class SignalFreeServer(uvicorn.Server):
         @contextmanager

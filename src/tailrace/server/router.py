@@ -21,7 +21,7 @@ from tailrace.core.ids import check_id
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.event_log.store_retry import within
 from tailrace.runtime.tasks.blobs import BLOB_PATH
-from tailrace.server.guard import INTERNAL, STORE_SECONDS, deny, error_response, failure
+from tailrace.server.access.guard import INTERNAL, STORE_SECONDS, deny, error_response, failure
 from tailrace.server.mount import prefixed
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]

@@ -16,8 +16,8 @@ import pytest
 from tailrace import Agent, Tailrace, tool
 from tailrace.core.fold import State
 from tailrace.models import Scripted, call, say
-from tailrace.server.resume_point import after_state
-from tailrace.server.run_stream import RunStream
+from tailrace.server.streams.resume_point import after_state
+from tailrace.server.streams.run_stream import RunStream
 from tailrace.stores.sqlite.store import SqliteLog
 from tailrace.wire import ag_ui, vercel_ui
 from tests.effort import SEED, SOAK

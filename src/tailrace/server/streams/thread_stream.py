@@ -20,8 +20,8 @@ from tailrace.ports import RunInfo
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.followers.fanout import WriteNow
 from tailrace.runtime.runs.all_runs import Runs
-from tailrace.server.resume_point import ThreadCursor, resume_point, thread_point
-from tailrace.server.run_stream import HEARTBEAT_SECONDS, RunStream
+from tailrace.server.streams.resume_point import ThreadCursor, resume_point, thread_point
+from tailrace.server.streams.run_stream import HEARTBEAT_SECONDS, RunStream
 from tailrace.wire.base import ThreadFormat, spread_retry
 
 logger = logging.getLogger("tailrace")

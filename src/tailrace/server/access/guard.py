@@ -27,9 +27,9 @@ from tailrace.core.errors import (
     UnknownFormat,
 )
 from tailrace.runtime.runs.quota import LimitReached
-from tailrace.server.auth import AuthFailed, Unauthorized
+from tailrace.server.access.auth import AuthFailed, Unauthorized
+from tailrace.server.access.origins import allowing, host_of, origin_host, preflight
 from tailrace.server.idempotency import KeyReused
-from tailrace.server.origins import allowing, host_of, origin_host, preflight
 from tailrace.server.request_body import BodyTimeout, TooManyBodies
 
 logger = logging.getLogger("tailrace")

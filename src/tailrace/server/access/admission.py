@@ -13,8 +13,7 @@ from inspect import isawaitable
 from starlette.requests import HTTPConnection
 
 from tailrace.runtime.runs.all_runs import Runs
-from tailrace.server.access_log import PRINCIPAL
-from tailrace.server.auth import (
+from tailrace.server.access.auth import (
     ApiKeys,
     Authenticate,
     AuthFailed,
@@ -22,8 +21,9 @@ from tailrace.server.auth import (
     Unauthorized,
     checked,
 )
-from tailrace.server.limits import Allowance, Allowances, ServerLimits
-from tailrace.server.tickets import COOKIE, TICKET_SECONDS, Tickets
+from tailrace.server.access.limits import Allowance, Allowances, ServerLimits
+from tailrace.server.access.tickets import COOKIE, TICKET_SECONDS, Tickets
+from tailrace.server.access_log import PRINCIPAL
 
 PUBLIC = frozenset(
     ("/", "/health", "/ready", "/openapi.json", "/inspector/{file}", "/inspector/client/{file}")

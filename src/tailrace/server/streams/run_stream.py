@@ -20,7 +20,7 @@ from tailrace.runtime.followers.fanout import Stream, WriteNow
 from tailrace.runtime.followers.follow import RunState, saved_at
 from tailrace.runtime.followers.opening import RunOpening, stage
 from tailrace.runtime.runs.all_runs import Runs
-from tailrace.server.resume_point import ResumePoint, resume_point
+from tailrace.server.streams.resume_point import ResumePoint, resume_point
 from tailrace.wire.base import (
     Cursor,
     Format,

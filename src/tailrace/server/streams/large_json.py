@@ -8,8 +8,8 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.core.json_pieces import cut
 from tailrace.runtime.event_log.offload import SharedBytes
-from tailrace.server.asgi_transport import reset
-from tailrace.server.connections import WRITE_SECONDS
+from tailrace.server.transport.asgi import reset
+from tailrace.server.transport.connections import WRITE_SECONDS
 
 
 class LargeJsonResponse:

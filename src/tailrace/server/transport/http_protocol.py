@@ -8,7 +8,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from tailrace.server.guard import MAX_HEAD_BYTES
+from tailrace.server.access.guard import MAX_HEAD_BYTES
 
 HEAD_SECONDS = 30.0
 """How long a client may take to send a request's headers, or its body after the answer."""

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from tailrace.core.errors import Stopping, TailraceError
-from tailrace.server.access import AdmittedRequest, admitted
-from tailrace.server.auth import Unauthorized
+from tailrace.server.access.admission import AdmittedRequest, admitted
+from tailrace.server.access.auth import Unauthorized
 
 WRITE_SECONDS = 30.0
 """How long a client may refuse to read before its stream is cut; its cursor stays valid."""

@@ -20,9 +20,9 @@ from starlette.routing import Route
 from tailrace.core.event_schema import schema as event_schema
 from tailrace.core.events import KNOWN
 from tailrace.core.values import Json
-from tailrace.server.access import PUBLIC, TICKETED
+from tailrace.server.access.admission import PUBLIC, TICKETED
 from tailrace.server.idempotency import ABOUT
-from tailrace.server.schemas import COMMON, Error, Id
+from tailrace.server.openapi.schemas import COMMON, Error, Id
 
 DocumentedHandler = TypeVar("DocumentedHandler", bound=Callable[..., Any])
 

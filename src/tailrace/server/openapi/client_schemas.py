@@ -12,8 +12,8 @@ from tailrace.core.codec import MAX_INTEGER
 from tailrace.core.values import Json
 from tailrace.ports.model import Effort, Summary
 from tailrace.runtime.model_calls.request_check import TOOL_NAME
+from tailrace.server.openapi.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 from tailrace.server.request_fields import ITEM_TYPES, TEXT_PARTS
-from tailrace.server.schemas import AGENT, ANY, COMMON, ID, MODEL_AGENT, NO_NUL, OBJECT
 
 
 def _or_null(*choices: Json) -> Json:

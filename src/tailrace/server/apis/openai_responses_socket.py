@@ -26,13 +26,13 @@ from tailrace.core.errors import CallerError, Stopping, TailraceError
 from tailrace.core.values import Json
 from tailrace.runtime.event_log.store_retry import within
 from tailrace.runtime.runs.all_runs import Runs
-from tailrace.server.access import admitted
-from tailrace.server.asgi_transport import reset
-from tailrace.server.auth import Unauthorized
-from tailrace.server.connections import Connection, Connections
-from tailrace.server.guard import INTERNAL, STORE_SECONDS, status_of
+from tailrace.server.access.admission import admitted
+from tailrace.server.access.auth import Unauthorized
+from tailrace.server.access.guard import INTERNAL, STORE_SECONDS, status_of
 from tailrace.server.request_body import MAX_BODY_BYTES, decode_json, too_large
-from tailrace.server.run_stream import RunStream
+from tailrace.server.streams.run_stream import RunStream
+from tailrace.server.transport.asgi import reset
+from tailrace.server.transport.connections import Connection, Connections
 from tailrace.wire import openai_responses
 
 OPEN_SECONDS = 3600.0

@@ -14,14 +14,14 @@ from tailrace.core.errors import Stopping, StorageBusy, TailraceError
 from tailrace.core.json_pieces import PIECE_BYTES, SEND_BYTES, cut
 from tailrace.runtime.event_log.store_retry import limit_of_wait, within
 from tailrace.runtime.followers.fanout import WriteNow
-from tailrace.server.asgi_transport import (
+from tailrace.server.access.guard import STORE_SECONDS, failure
+from tailrace.server.transport.asgi import (
     WatchedConnection,
     client_left,
     reset,
     watched_connection,
 )
-from tailrace.server.connections import GOODBYES, Connection, Connections
-from tailrace.server.guard import STORE_SECONDS, failure
+from tailrace.server.transport.connections import GOODBYES, Connection, Connections
 from tailrace.wire.base import Format
 
 logger = logging.getLogger("tailrace")

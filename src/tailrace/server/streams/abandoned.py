@@ -24,7 +24,7 @@ from tailrace.runtime.agents.busy_thread import RECENT_RUNS
 from tailrace.runtime.diagnostics.log_fields import about_run
 from tailrace.runtime.event_log.retention import FOREVER
 from tailrace.runtime.runs.all_runs import Runs
-from tailrace.server.run_stream import RunStream
+from tailrace.server.streams.run_stream import RunStream
 from tailrace.wire.base import Format
 
 ABANDONED_SECONDS = 60.0

@@ -14,7 +14,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
 
-from tailrace.server.auth import Principal
+from tailrace.server.access.auth import Principal
 
 TICKET_SECONDS = 60.0
 COOKIE_SECONDS = 3600.0
